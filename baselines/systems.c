@@ -14,6 +14,7 @@
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
+#include "baselines/tamoe/tamoe.h"
 #include "baselines/tutel/tutel.h"
 #include "reference/fssdp/fssdp.h"
 
@@ -37,6 +38,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,
+        &mp_system_tamoe,
         &mp_system_tutel,
     };
     /* clang-format on */

@@ -79,6 +79,22 @@ static void tell_gate(const struct mp_predict_job *job, const struct teller *tel
     teller->each(teller->context, line);
 }
 
+/* A loss that knows the topology: loads were made without it. */
+static void tell_pull(const struct mp_predict_job *job, const struct teller *teller) {
+    const struct mp_system *system = job->file.system;
+    const struct mp_option *pull =
+        system->options ? mp_options_find(system->options, "pull") : NULL;
+    struct mp_topology topology = mp_job_topology(&job->file.job, job->file.job.ranks);
+    char line[LINE_SIZE], value[MP_TEXT_SIZE];
+    if (!pull || mp_topology_nodes(&topology) < 2)
+        return;
+    snprintf(line, sizeof line,
+             "%s pull: loads don't know of the loss: a rank's share of routes inside its node is "
+             "taken to have come %s of the way to the target, from the first iteration on",
+             system->name, mp_options_format(pull, job->file.system_options, value, sizeof value));
+    teller->each(teller->context, line);
+}
+
 /* The efficiency table comes before all others: none weighs as much. */
 static void tell_quantity(void *context, const char *place, const char *unit,
                           const struct mp_quantity *quantity) {
@@ -128,6 +144,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
         return code;
     tell_loads(job, mp_trace_stream_info(stream), &teller);
     tell_gate(job, &teller);
+    tell_pull(job, &teller);
     mp_trace_stream_destroy(stream);
     tell_exchange(job, cluster, &teller);
     teller.efficiency_now = true;

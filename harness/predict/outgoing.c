@@ -1,4 +1,5 @@
-/* Loads as a gate leaves them that lets few tokens out of their node (plan.outgoing_limit). */
+/* Loads as a gate leaves them that lets few tokens out of their node (plan.outgoing_limit), or
+ * whose loss knows the topology (plan.pull). */
 #include <stdlib.h>
 
 #include "harness/predict/engine.h"
@@ -48,14 +49,21 @@ static int find_inside(struct mp_predictor *predictor, int node) {
 
 /* Of several micro-batches the sum changes with its parts. */
 static void limit_row(struct mp_predictor *predictor, int layer, int rank) {
+    const struct mp_plan *plan = predictor->planner.plan;
     size_t row = (size_t)rank * (size_t)predictor->experts;
     int number = predictor->micro_batch * predictor->layers + layer;
     uint32_t *count = predictor->limited[number].count + row;
     uint32_t *sum = predictor->sum ? predictor->sum[layer].count + row : NULL;
     for (int e = 0; sum && e < predictor->experts; e++)
         sum[e] -= count[e];
-    mp_replay_limit(predictor->experts, predictor->inside, predictor->planner.plan->outgoing_limit,
-                    count);
+    if (plan->outgoing_limit >= 0)
+        mp_replay_limit(predictor->experts, predictor->inside, plan->outgoing_limit, count);
+    if (plan->pull > 0) {
+        int node = mp_topology_node(&plan->topology, rank);
+        double share = mp_topology_share_inside(&plan->topology, node, plan->outside_cost);
+        mp_replay_pull(predictor->experts, predictor->inside, share, plan->pull,
+                       predictor->planner.setting.tokens_per_rank, count);
+    }
     for (int e = 0; sum && e < predictor->experts; e++)
         sum[e] += count[e];
 }
@@ -63,11 +71,11 @@ static void limit_row(struct mp_predictor *predictor, int layer, int rank) {
 int mp_predictor_limit_gate(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     const struct mp_plan *plan = predictor->planner.plan;
     const struct mp_topology *topology = &plan->topology;
-    if (plan->outgoing_limit < 0 || !predictor->limited)
+    if ((plan->outgoing_limit < 0 && !(plan->pull > 0)) || !predictor->limited)
         return MP_OK;
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int insiders = find_inside(predictor, node);
-        if (insiders < 2)
+        if (insiders < 2 && plan->outgoing_limit >= 0)
             return mp_fail(error, MP_EPLAN,
                            "iteration %lld, layer %d: system %s limits how many tokens leave a "
                            "node, and node %d has %d experts for a token's two",

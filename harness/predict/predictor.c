@@ -164,7 +164,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_layers(predictor, error);
     if (!code)
         code = create_distinct(predictor, error);
-    if (!code && predictor->planner.plan->outgoing_limit >= 0 && !config->is_gated)
+    const struct mp_plan *first = predictor->planner.plan;
+    if (!code && (first->outgoing_limit >= 0 || first->pull > 0) && !config->is_gated)
         code = mp_predictor_create_limit(predictor, error);
     if (!code)
         code = mp_timeline_create(predictor->network, ranks, mp_costs_overlap(predictor->costs),

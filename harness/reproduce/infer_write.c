@@ -26,17 +26,24 @@ static char *find_end(char *line) {
     return line + strlen(line);
 }
 
-/* A name that several lines have once, and only if all of them are inside. */
-static int write_inside(const struct mp_inference *all, int line, FILE *stream,
-                        struct mp_error *error) {
-    char name[2 * MP_REPRODUCE_LABEL], other[2 * MP_REPRODUCE_LABEL];
-    mp_reproduced_name(&all->line[line], name);
+/* Names that several lines have count once, and only if all of them are inside. */
+static bool names_what_is_inside(const struct mp_inference *all, int line, const char *name) {
+    char other[2 * MP_REPRODUCE_LABEL];
     for (int i = 0; i < all->lines; i++) {
         mp_reproduced_name(&all->line[i], other);
         if (!strcmp(name, other) && (i < line || !all->line[i].is_inside))
-            return MP_OK;
+            return false;
     }
-    fputs("    - ", stream);
+    return true;
+}
+
+static int write_inside(const struct mp_inference *all, int line, int *written, FILE *stream,
+                        struct mp_error *error) {
+    char name[2 * MP_REPRODUCE_LABEL];
+    mp_reproduced_name(&all->line[line], name);
+    if (!names_what_is_inside(all, line, name))
+        return MP_OK;
+    fputs((*written)++ ? "    - " : "\n    - ", stream);
     int code = mp_yaml_write_text(stream, name, error);
     fputc('\n', stream);
     return code;
@@ -50,9 +57,12 @@ static int write_set(const struct mp_inference *all, const char *command, FILE *
     for (int u = 0; u < all->reproduction->unknowns; u++)
         fprintf(stream, "    %s: %s\n", all->reproduction->unknown[u].key,
                 all->set[all->best].value[u]);
-    fputs("  inside:\n", stream);
+    int written = 0;
+    fputs("  inside:", stream);
     for (int i = 0; !code && i < all->lines; i++)
-        code = write_inside(all, i, stream, error);
+        code = write_inside(all, i, &written, stream, error);
+    if (!written)
+        fputs(" []\n", stream);
     return code;
 }
 

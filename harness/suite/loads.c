@@ -14,6 +14,7 @@ static struct mp_loads_shape shape_of(const struct mp_job *job) {
         .layers = job->layers,
         .top_k = mp_job_top_k(job),
         .tokens = (int64_t)(job->batch / job->ranks) * job->sequence,
+        .fewer = mp_job_takes_fewer(job),
     };
 }
 

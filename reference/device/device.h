@@ -50,7 +50,13 @@ struct mp_adamw {
     int64_t step; /* 1 for the first update: bias correction */
 };
 
-/* Token rows and routes.  Route i = t * K + j is token t's j-th choice. */
+/* Token rows and routes.  Route i = t * K + j is token t's j-th choice: an expert, or -1 - e for an
+ * expert e that the token had for this choice and does not take.  Such a route has weight 0, no row
+ * (position -1) and no place in counts; weights that are divided by their sum count its
+ * probability, as GShard's do. */
+static inline int32_t mp_choice_expert(int32_t choice) {
+    return choice < 0 ? -1 - choice : choice;
+}
 
 /* Who comes first where routes are not taken token by token. */
 enum mp_route_sort {
@@ -65,7 +71,10 @@ enum mp_gate_scores {
     MP_SCORES_SIGMOID, /* sigmoids, divided by their sum over all experts */
     MP_SCORES_FORCED   /* 1 for the forced choice, 0 for all others: no gradient, top 1 */
 };
-/* What a gate's balancing loss counts of the choices. */
+/* What a gate's balancing loss counts over: the batch of all ranks, or each rank's part or each
+ * sequence for itself, and then the mean. */
+enum mp_gate_level { MP_BALANCE_BATCH, MP_BALANCE_SEQUENCE, MP_BALANCE_RANK };
+/* What it counts of the choices. */
 enum mp_gate_counts { MP_COUNT_FIRSTS, MP_COUNT_ALL, MP_COUNT_NONE };
 /* A gate in numbers.  For kernels zeroes are a softmax whose weights are probabilities. */
 struct mp_gate_rule {
@@ -86,18 +95,38 @@ struct mp_gate_rule {
      * probabilities outside of the first choice's group exceed that of the last choice, summed
      * (HetuMoE's alignment loss).  One of them at most. */
     float z_slope, alignment_slope;
+    /* Choices after the first that a token does not take.  `random_second`, of two choices: the
+     * second is taken with the probability min(1, 2 w), w being its weight (GShard, algorithm 1).
+     * `least_weight`: those of a smaller probability are not taken; 0: all are. */
+    bool random_second;
+    float least_weight;
+    /* Above 0: scores are of (logit + Gumbel noise) / temperature (softmax without prototypes;
+     * Jang et al., ICLR 2017).  Over the first `anneal` iterations, whoever gives kernels the rule
+     * leads it from `hot` to `cold`. */
+    float temperature, hot, cold;
+    int64_t anneal;
+    /* What is drawn for a token depends on these and its number among the tokens of all ranks: the
+     * seed is another in every layer and iteration, the number of the first token here is each
+     * rank's own. */
+    uint64_t seed;
+    int64_t first_token;
 
     /* What is made of statistics.  The balancing loss is E / loss_divisor times the sum over
      * experts of choices per token times mean probability; after an iteration a bias changes by
      * bias_rate towards those that had fewer routes than the mean (0: there is none). */
     enum mp_gate_counts loss_counts;
     int loss_divisor;
+    enum mp_gate_level loss_level;
     float bias_rate;
 };
+/* Whether a token may have fewer experts than choices. */
+static inline bool mp_gate_takes_fewer(const struct mp_gate_rule *rule) {
+    return rule->random_second || rule->least_weight > 0;
+}
 /* Whether a gate chooses otherwise than by its largest scores. */
 static inline bool mp_gate_has_own_choices(const struct mp_gate_rule *rule) {
     return rule->scores == MP_SCORES_FORCED || rule->prototypes > 0 || rule->groups > 0 ||
-           rule->bias_rate > 0;
+           rule->bias_rate > 0 || rule->temperature > 0 || mp_gate_takes_fewer(rule);
 }
 /* Whether a gate keeps a number per token from forward to backward: the logarithm of the sum of
  * exponentials, the alignment loss, or the sum of sigmoids. */
@@ -211,7 +240,8 @@ struct mp_device_operations {
 
     /* Gate, as its rule says: probability = softmax(logits) over all experts; choice = the top_k
      * largest, ties to the lower id, in descending order, unless `forced` ([N][K], device) gives
-     * them; weight = their probabilities, divided by their sum when the rule renormalises.
+     * them, as taken or not; weight = their probabilities, divided by their sum when the rule
+     * renormalises, 0 where a choice is not taken.
      *   logits, probability [N][E]; choice [N][K] int32; weight [N][K];
      *   bias [E] is added to sigmoids where they choose, NULL: none;
      *   kept [N] as mp_gate_keeps has it, otherwise NULL.
@@ -245,8 +275,8 @@ struct mp_device_operations {
      * for gate_forward's `forced`. */
     void (*limit_choices)(struct mp_device *, mp_stream, int tokens, int experts,
                           const float *logits, const bool inside[], int limit, int32_t *choice);
-    /* routes[e] = routes of expert e over all K choices; firsts[e] = over first choices only;
-     * mass[e] = sum of probability[t][e] over tokens.  Device [E] each; overwritten. */
+    /* routes[e] = routes of expert e over all K choices that are taken; firsts[e] = over first
+     * ones; mass[e] = sum of probability[t][e] over tokens.  Device [E] each; overwritten. */
     void (*gate_statistics)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                             const float *probability, const int32_t *choice, uint32_t *routes,
                             uint32_t *firsts, float *mass);
@@ -261,7 +291,7 @@ struct mp_device_operations {
     /* Where each route's row goes in the send buffer.  The routes of expert e, in the order of
      * `order` [N * K] or token by token if that is NULL, are handed to its parts one after another:
      * host part_begin [E + 1] indexes parts; part p takes part_count[p] routes and its first row is
-     * part_row[p].  Routes no part covers get -1.
+     * part_row[p].  Routes no part covers, or that are not taken, get -1.
      *   position   [N * K]  row of each route
      *   row_token  [rows]   token of each row (the inverse), -1 for a row without a route */
     void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,

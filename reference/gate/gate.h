@@ -9,6 +9,7 @@
 
 #include "reference/device/device.h"
 #include "reference/plan/option.h"
+#include "reference/plan/topology.h"
 
 /* What a gate may know of a job.  The same on every rank. */
 struct mp_gate_sizes {
@@ -39,6 +40,11 @@ struct mp_gate_kind {
      * a layer, choice [tokens]. */
     void (*choose)(const struct mp_gate_sizes *sizes, const void *options, int layer, int tokens,
                    const int32_t *token, int32_t *choice);
+    /* Optional.  What a rank's balancing loss counts each expert by, factor [experts]: 1 without
+     * it.
+     */
+    void (*loss_factors)(const struct mp_gate_sizes *sizes, const void *options,
+                         const struct mp_topology *topology, int rank, double factor[]);
 };
 
 /* Parsed options of any gate. */

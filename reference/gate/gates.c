@@ -12,7 +12,9 @@
     GATE(hash)                                                                                     \
     GATE(ktop1)                                                                                    \
     GATE(sam)                                                                                      \
-    GATE(sigmoid)
+    GATE(sigmoid)                                                                                  \
+    GATE(tamoe)                                                                                    \
+    GATE(dts)
 
 #define DECLARE(name) extern const struct mp_gate_kind mp_gate_##name;
 GATES(DECLARE, DECLARE)

@@ -1,9 +1,16 @@
 #include "reference/gate/groups.h"
+#include "reference/gate/losses.h"
+
+static const struct mp_option options[] = {
+    MP_GATE_LEVEL(mp_gate_losses_alone),
+    {0},
+};
 
 /* A token takes one expert of each prototype, so that there are as many of these as choices. */
-static int complete(const struct mp_gate_sizes *sizes, const void *options,
-                    struct mp_gate_rule *rule, struct mp_error *error) {
-    (void)options;
+static int complete(const struct mp_gate_sizes *sizes, const void *given, struct mp_gate_rule *rule,
+                    struct mp_error *error) {
+    const struct mp_gate_losses_alone *alone = given;
+    mp_gate_take_losses(sizes, &alone->losses, rule);
     rule->prototypes = sizes->top_k;
     return mp_gate_check_groups(sizes, "top-k", sizes->top_k, sizes->top_k, error);
 }
@@ -25,5 +32,7 @@ const struct mp_gate_kind mp_gate_ktop1 = {
     .usual = 2,
     .weights = MP_WEIGHTS_AS_THEY_ARE,
     .loss_counts = MP_COUNT_ALL,
+    .options = options,
+    .options_size = sizeof(struct mp_gate_losses_alone),
     .complete = complete,
 };

@@ -1,6 +1,8 @@
 #include "reference/gate/groups.h"
+#include "reference/gate/losses.h"
 
 struct options {
+    struct mp_gate_losses losses;
     int groups;
     double alignment;
 };
@@ -10,12 +12,14 @@ static const struct mp_option options[] = {
      "groups of consecutive experts; HetuMoE has one per GPU"},
     {"alignment-weight", MP_OPTION_DOUBLE, offsetof(struct options, alignment), "", "0.01", 0, 1e3,
      NULL, "weight of the alignment loss, its mean over tokens"},
+    MP_GATE_LEVEL(options),
     {0},
 };
 
 static int complete(const struct mp_gate_sizes *sizes, const void *given, struct mp_gate_rule *rule,
                     struct mp_error *error) {
     const struct options *sam = given;
+    mp_gate_take_losses(sizes, &sam->losses, rule);
     rule->groups = sam->groups;
     rule->groups_kept = 1;
     rule->group_best = sizes->experts; /* all of a group */

@@ -1,6 +1,8 @@
 #include "reference/gate/groups.h"
+#include "reference/gate/losses.h"
 
 struct options {
+    struct mp_gate_losses losses;
     int groups, groups_kept;
     double bias_rate, scale;
 };
@@ -16,12 +18,14 @@ static const struct mp_option options[] = {
      "mean; 0: no bias"},
     {"scale", MP_OPTION_DOUBLE, offsetof(struct options, scale), "", "1", 1e-3, 1e3, NULL,
      "factor of the weights; DeepSeek-V3: 2.5"},
+    MP_GATE_LEVEL(options),
     {0},
 };
 
 static int complete(const struct mp_gate_sizes *sizes, const void *given, struct mp_gate_rule *rule,
                     struct mp_error *error) {
     const struct options *sigmoid = given;
+    mp_gate_take_losses(sizes, &sigmoid->losses, rule);
     rule->scores = MP_SCORES_SIGMOID;
     rule->scale = (float)sigmoid->scale;
     rule->bias_rate = (float)sigmoid->bias_rate;
@@ -47,7 +51,7 @@ const struct mp_gate_kind mp_gate_sigmoid = {
         "expert moves by bias-rate, up if it had fewer routes than the mean over all ranks, down "
         "if it had more; it is kept in checkpoints. The auxiliary loss takes scores divided by the "
         "sum of all for probabilities, and all choices of the batch; auxiliary-weight 0 is "
-        "without it. Nothing is dropped. Not modelled: a loss by sequence.",
+        "without it. Nothing is dropped.",
     .least = 1,
     .most = MP_CHOICES_LIMIT,
     .usual = 8,

@@ -1,4 +1,4 @@
-#include "reference/gate/z_loss.h"
+#include "reference/gate/losses.h"
 
 const struct mp_gate_kind mp_gate_softmax = {
     .name = "softmax",
@@ -18,7 +18,7 @@ const struct mp_gate_kind mp_gate_softmax = {
     .usual = 2,
     .weights = MP_WEIGHTS_EITHER,
     .loss_counts = MP_COUNT_ALL,
-    .options = mp_gate_z_loss_options,
-    .options_size = sizeof(struct mp_gate_z_loss),
-    .complete = mp_gate_z_loss_complete,
+    .options = mp_gate_losses_options,
+    .options_size = sizeof(struct mp_gate_losses_alone),
+    .complete = mp_gate_losses_complete,
 };

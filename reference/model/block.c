@@ -61,15 +61,21 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     if (mp_gate_keeps(&model->shape.gate))
         state->kept = room(a, n);
     state->position = room(a, n * k);
-    state->auxiliary = room(a, model->shape.experts);
+    state->auxiliary = room(a, (int64_t)mp_model_loss_parts(model) * model->shape.experts);
     if (model->shape.shared_width > 0)
         state->shared_hidden = elements(a, n * model->shape.shared_width);
+}
+
+/* Numbers of the batch, and with a loss by sequence of every sequence. */
+static int64_t statistics_of(const struct mp_model *model) {
+    bool of_each = model->shape.gate.loss_level == MP_BALANCE_SEQUENCE;
+    return (of_each ? 1 + (int64_t)model->attention.batch : 1) * 3 * model->shape.experts;
 }
 
 static void allocate_workspace(struct allocation *a) {
     struct mp_model *model = a->model;
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
-    int64_t e = model->shape.experts;
+    int64_t e = model->shape.experts, all = statistics_of(model);
     model->token = room(a, n);
     model->target = room(a, n);
     model->mean = room(a, n);
@@ -78,12 +84,12 @@ static void allocate_workspace(struct allocation *a) {
     model->logits = room(a, n * MP_VOCABULARY);
     model->loss = room(a, n);
     model->gate_logits = room(a, n * e);
-    model->routes = room(a, 3 * e);
+    model->routes = room(a, all);
     if (model->routes) {
         model->firsts = model->routes + e;
         model->mass = (float *)(model->firsts + e);
     }
-    model->host_statistics = host_room(a, 3 * e);
+    model->host_statistics = host_room(a, all);
     if (model->shape.gate.z_slope > 0 || model->shape.gate.alignment_slope > 0)
         model->host_kept = host_room(a, n);
     if (model->device->element == MP_FLOAT32) {

@@ -34,7 +34,7 @@ struct mp_block_state {
     float *kept;          /* [N] as mp_gate_keeps has it, or NULL */
     float *weight;        /* [N][K] */
     int32_t *position;    /* [N * K] row of each route in send order */
-    float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
+    float *auxiliary;     /* [parts][E] gradient of the auxiliary loss per probability */
     void *shared_hidden;  /* [N][U] before GELU; NULL without a shared expert */
     struct mp_routing routing;
     struct mp_distinct distinct; /* where the routing is of such an exchange */
@@ -72,8 +72,8 @@ struct mp_model {
     float *gate_logits;        /* [N][E] */
     void *gate_gradient;       /* [N][E]; gate_logits where elements are fp32 */
     uint32_t *routes, *firsts; /* [E] one after the other, */
-    float *mass;               /* [E] and then the sum of probabilities, */
-    uint32_t *host_statistics; /* [3 E] which are copied here together */
+    float *mass;               /* [E] and then the sum of probabilities; with a loss by sequence */
+    uint32_t *host_statistics; /* the same of each.  All are copied here together */
     float *host_kept;          /* [N] of the last gate, NULL without losses made of it */
     int32_t *route_order;      /* [N * K] routes as they are handed out, if sorted */
     float *dweight;            /* [N][K] */
@@ -141,12 +141,20 @@ struct mp_gate_limit {
     int tokens;         /* of this rank, that may choose an expert outside first */
     const bool *inside; /* host [E], at least two of them */
 };
-/* Layer norm and gate; counts into routes and firsts (host [E] each) and mass (host [E]).
- * `forced` is host [N][K] or NULL; `limit` is NULL for the gate's own choices, and without effect
- * on forced ones. */
+/* What the balancing loss is computed of, each for itself: sequences, or the whole batch. */
+static inline int mp_model_loss_parts(const struct mp_model *model) {
+    return model->shape.gate.loss_level == MP_BALANCE_SEQUENCE ? model->attention.batch : 1;
+}
+/* Layer norm and gate; counts into routes and firsts (host [E] each).  `forced` is
+ * host [N][K] or NULL; `limit` is NULL for the gate's own choices, and without effect on forced
+ * ones. */
 void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
-                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
-                   float *mass);
+                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts);
+/* Routes [E], firsts [E] and mass [E, floats] of a part of the batch in the last gate. */
+static inline const uint32_t *mp_model_part_statistics(const struct mp_model *model, int part) {
+    size_t own = model->shape.gate.loss_level == MP_BALANCE_SEQUENCE ? (size_t)part + 1 : 0;
+    return model->host_statistics + own * 3 * (size_t)model->shape.experts;
+}
 /* This rank's part of the last gate's losses beside that which counts choices, weighted; 0 where
  * the gate has none. */
 double mp_model_gate_loss(const struct mp_model *model);

@@ -8,9 +8,18 @@
 #define QUEUE(model, name, ...)                                                                    \
     (model)->device->operations->name((model)->device, (model)->stream, __VA_ARGS__)
 
+/* Statistics of one sequence, behind those of the batch. */
+static void count_sequence(struct mp_model *model, const struct mp_block_state *state,
+                           int sequence) {
+    int n = model->attention.sequence, e = model->shape.experts, k = model->shape.top_k;
+    size_t first = (size_t)sequence * (size_t)n;
+    uint32_t *routes = model->routes + (size_t)(1 + sequence) * 3 * (size_t)e;
+    QUEUE(model, gate_statistics, n, e, k, state->probability + first * (size_t)e,
+          state->choice + first * (size_t)k, routes, routes + e, (float *)(routes + 2 * (size_t)e));
+}
+
 void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
-                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
-                   float *mass) {
+                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
     const struct mp_model_shape *shape = &model->shape;
@@ -32,13 +41,16 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
           state->weight);
     QUEUE(model, gate_statistics, n, e, k, state->probability, state->choice, model->routes,
           model->firsts, model->mass);
+    int sequences = shape->gate.loss_level == MP_BALANCE_SEQUENCE ? model->attention.batch : 0;
+    for (int b = 0; b < sequences; b++)
+        count_sequence(model, state, b);
     if (model->host_kept)
         QUEUE(model, copy_to_host, model->host_kept, state->kept, (size_t)n * sizeof(float));
     size_t bytes = (size_t)e * sizeof *routes;
-    QUEUE(model, copy_to_host, model->host_statistics, model->routes, 3 * bytes);
+    QUEUE(model, copy_to_host, model->host_statistics, model->routes,
+          (1 + (size_t)sequences) * 3 * bytes);
     memcpy(routes, model->host_statistics, bytes);
     memcpy(firsts, model->host_statistics + e, bytes);
-    memcpy(mass, model->host_statistics + 2 * (size_t)e, bytes);
 }
 
 double mp_model_gate_loss(const struct mp_model *model) {
@@ -349,6 +361,20 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
         into_receive_order(model, state, at, dout);
 }
 
+/* The gradient of one part of the batch: gate_backward has one slope per expert. */
+static void part_backward(struct mp_model *model, const struct mp_block_state *state, int part) {
+    const struct mp_model_shape *shape = &model->shape;
+    int n = model->tokens / mp_model_loss_parts(model), e = shape->experts, k = shape->top_k;
+    size_t token = (size_t)part * (size_t)n, row = token * (size_t)e, route = token * (size_t)k;
+    const int32_t *position =
+        shares_survivors(model, &state->routing) ? state->position + route : NULL;
+    QUEUE(model, gate_backward, n, e, k, &shape->gate, state->probability + row,
+          state->kept ? state->kept + token : NULL, state->choice + route, position,
+          state->weight + route, model->dweight + route,
+          state->auxiliary + (size_t)part * (size_t)e,
+          mp_element_at(model->device, model->gate_gradient, row));
+}
+
 void mp_model_gate_backward(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
@@ -362,9 +388,8 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     else
         QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL,
               has_shared(model) ? model->dnormed : NULL, model->dnormed);
-    QUEUE(model, gate_backward, n, e, k, &shape->gate, state->probability, state->kept,
-          state->choice, shares_survivors(model, &state->routing) ? state->position : NULL,
-          state->weight, model->dweight, state->auxiliary, model->gate_gradient);
+    for (int part = 0; part < mp_model_loss_parts(model); part++)
+        part_backward(model, state, part);
     QUEUE(model, gemm_float, true, false, d, e, n, 1, state->normed2, d, model->gate_gradient, e, 0,
           g.gate, e);
     QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_gradient, e,

@@ -84,9 +84,10 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
             choice[token * top_k + position / tokens] = e;
         }
     }
-    if (position != (int64_t)tokens * top_k)
-        return mp_fail(error, MP_EINVAL, "loads hold %lld routes, not %d x %d", (long long)position,
-                       tokens, top_k);
+    for (; position < (int64_t)tokens * top_k; position++) {
+        int64_t token = (position % tokens * stride + (int64_t)(turn % (uint64_t)tokens)) % tokens;
+        choice[token * top_k + position / tokens] = -1;
+    }
     return MP_OK;
 }
 
@@ -160,4 +161,43 @@ void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t c
         if (!inside[e])
             count[e] = next_part(&parts, count[e], INT64_MAX);
     choose_inside(experts, inside, inner + outer, limit, inner, count);
+}
+
+/* ---- a loss by topology ---- */
+
+/* A side's experts share `sum` routes, of which they had `had`. */
+static void share_side(int experts, const bool inside[], bool side, int64_t had, int64_t sum,
+                       int64_t tokens, uint32_t count[]) {
+    int members = 0;
+    for (int e = 0; e < experts; e++)
+        members += inside[e] == side;
+    struct parts parts = {.weights = had > 0 ? (double)had : members, .sum = (double)sum};
+    for (int e = 0; e < experts; e++)
+        if (inside[e] == side)
+            count[e] = next_part(&parts, had > 0 ? count[e] : 1, tokens);
+    for (int e = 0; e < experts; e++)
+        if (inside[e] == side) { /* what the tokens' number has left */
+            int64_t more = sum - parts.given, room = tokens - count[e];
+            more = more < room ? more : room;
+            count[e] += (uint32_t)more;
+            parts.given += more;
+        }
+}
+
+void mp_replay_pull(int experts, const bool inside[], double share, double pull, int64_t tokens,
+                    uint32_t count[]) {
+    int64_t inner = 0, outer = 0, insiders = 0;
+    for (int e = 0; e < experts; e++) {
+        *(inside[e] ? &inner : &outer) += count[e];
+        insiders += inside[e];
+    }
+    int64_t all = inner + outer, most = insiders * tokens,
+            least = all - (experts - insiders) * tokens;
+    if (insiders == 0 || insiders == experts)
+        return;
+    int64_t wanted = (int64_t)((1 - pull) * (double)inner + pull * share * (double)all + 0.5);
+    wanted = wanted < least ? least : wanted;
+    wanted = wanted < most ? wanted : most;
+    share_side(experts, inside, true, inner, wanted, tokens, count);
+    share_side(experts, inside, false, outer, all - wanted, tokens, count);
 }

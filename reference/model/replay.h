@@ -20,8 +20,9 @@ int mp_replay_apportion(int experts, const double weight[], int64_t routes, uint
 void mp_replay_skew(int experts, int hot, double share, double weight[]);
 
 /* choice [tokens][top_k] such that expert e is chosen count[e] times and no token twice by the same
- * expert.  count sums to tokens * top_k and no entry exceeds `tokens` (MP_EINVAL: a token chooses
- * an expert at most once). `turn` shifts the order, e.g. a number made of iteration and layer. */
+ * expert.  count sums to at most tokens * top_k, what is missing being choices that are not taken
+ * (device.h: -1, the last ones), and no entry exceeds `tokens` (MP_EINVAL: a token chooses an
+ * expert at most once). `turn` shifts the order, e.g. a number made of iteration and layer. */
 int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
                       int32_t choice[], struct mp_error *error);
 
@@ -35,5 +36,12 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
  *   the other: with the source's routes there as weights, evenly where it has none.
  * What has been limited is not changed again.  inside [experts]: at least two are; limit >= 0. */
 void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t count[]);
+
+/* What a loss that knows the topology makes of one source's loads (plan.pull), in place: the routes
+ * inside become 1 - pull of what they are and `pull` of `share` of all, rounded; on either side in
+ * proportion to what experts had, evenly where none had any, none with more than `tokens`.  inside
+ * [experts]: without experts on both sides nothing changes. */
+void mp_replay_pull(int experts, const bool inside[], double share, double pull, int64_t tokens,
+                    uint32_t count[]);
 
 #endif

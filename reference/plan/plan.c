@@ -89,10 +89,13 @@ static void set_defaults(struct mp_plan *plan) {
     plan->rematerialise = false;
     plan->free_transfers = false;
     plan->outgoing_limit = -1;
+    plan->pull = 0;
+    plan->outside_cost = 1;
     plan->pair = 0;
     for (int expert = 0; expert < plan->experts; expert++)
         plan->capacity[expert] = -1;
     plan->source_capacity = -1;
+    plan->outside_capacity = -1;
     plan->route_order = MP_ROUTES_BY_TOKEN;
     plan->renormalise_survivors = false;
     plan->padding = 0;
@@ -368,4 +371,14 @@ void mp_plan_facts(const struct mp_plan *plan, const struct mp_load *load,
     facts->routes_dropped = facts->routes - kept;
     if (plan->padding > 0)
         facts->rows_padded = pairs * plan->padding - kept;
+}
+
+int64_t mp_plan_source_capacity(const struct mp_plan *plan, int source, int expert) {
+    if (plan->outside_capacity < 0)
+        return plan->source_capacity;
+    int node = mp_topology_node(&plan->topology, source);
+    int holder =
+        mp_placement_next(&plan->during, expert, mp_topology_node_begin(&plan->topology, node));
+    bool inside = holder >= 0 && holder < mp_topology_node_end(&plan->topology, node);
+    return inside ? plan->source_capacity : plan->outside_capacity;
 }

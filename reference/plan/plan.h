@@ -174,6 +174,11 @@ struct mp_plan {
      * systems.md 2.3.6).  Known before the gate.  Loads that are replayed, or predicted with, keep
      * it by a rule (reference/model/replay.h). */
     int64_t outgoing_limit;
+    /* For loads that are replayed, or predicted with: how far a balancing loss that knows the
+     * topology brings a source's share of routes inside its node towards the one that goes with 1
+     * over the cost of a byte, which is `outside_cost` to another node and 1 inside; 0: nothing, 1:
+     * all the way (TA-MoE, systems.md 3.8; reference/model/replay.h).  Known before the gate. */
+    double pull, outside_cost;
 
     /* Holders of every expert in `during`, ascending: those of expert e are
      * holder[holder_begin[e]] .. holder[holder_begin[e + 1] - 1].  Listed when dispatch begins. */
@@ -193,6 +198,8 @@ struct mp_plan {
 
     int64_t *capacity;       /* [experts] most routes of an expert over all sources; -1: no limit */
     int64_t source_capacity; /* most routes of one (source, expert); -1: no limit */
+    /* The same where no holder is in the source's node; -1: source_capacity. */
+    int64_t outside_capacity;
     enum mp_route_order route_order;
     /* Weights of a token's routes are divided by the sum over those that were not dropped (at most
      * the smallest normal float), whatever the gate does before drops. */
@@ -274,6 +281,9 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
     *count = (int)(begin[1] - begin[0]);
     return &plan->part[begin[0]];
 }
+
+/* Most routes of (source, expert); -1: no limit. */
+int64_t mp_plan_source_capacity(const struct mp_plan *plan, int source, int expert);
 
 /* Place of a rank in plan.holder among the holders of an expert, or -1. */
 int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank);

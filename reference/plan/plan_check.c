@@ -433,10 +433,11 @@ static void check_pair(struct check *check, int source, int expert, bool drops) 
         report(check, MP_PLAN_ROUTE_LOST,
                "rank %d has %u routes for expert %d and only %lld are dispatched", source, wanted,
                expert, (long long)dispatched);
-    if (plan->source_capacity >= 0 && dispatched > plan->source_capacity)
+    int64_t capacity = mp_plan_source_capacity(plan, source, expert);
+    if (capacity >= 0 && dispatched > capacity)
         report(check, MP_PLAN_OVER_CAPACITY,
                "expert %d keeps %lld routes of rank %d, its capacity for a source is %lld", expert,
-               (long long)dispatched, source, (long long)plan->source_capacity);
+               (long long)dispatched, source, (long long)capacity);
     if (plan->padding > 0)
         check_padding(check, source, expert, dispatched, count, count > 0 ? part->run : 0);
 }
@@ -447,8 +448,8 @@ static void check_capacity(struct check *check, int expert, bool drops) {
 
     for (int source = 0; source < check->ranks; source++) {
         int64_t routes = mp_load_at(check->load, source, expert);
-        bool limited = plan->source_capacity >= 0 && routes > plan->source_capacity;
-        allowed += limited ? plan->source_capacity : routes;
+        int64_t most = mp_plan_source_capacity(plan, source, expert);
+        allowed += most >= 0 && routes > most ? most : routes;
     }
     if (capacity >= 0 && allowed > capacity)
         allowed = capacity;

@@ -21,5 +21,18 @@ static inline int mp_topology_node_end(const struct mp_topology *topology, int n
     int end = (node + 1) * topology->ranks_per_node;
     return end < topology->ranks ? end : topology->ranks;
 }
+/* Shares of ranks that go with 1 over the cost of a byte, 1 inside the node and `outside_cost` to
+ * another: that of a rank inside the node, and of one outside that over the cost. */
+static inline double mp_topology_near_share(const struct mp_topology *topology, int node,
+                                            double outside_cost) {
+    int near = mp_topology_node_end(topology, node) - mp_topology_node_begin(topology, node);
+    return 1 / (near + (topology->ranks - near) / outside_cost);
+}
+/* That of all ranks inside together. */
+static inline double mp_topology_share_inside(const struct mp_topology *topology, int node,
+                                              double outside_cost) {
+    int near = mp_topology_node_end(topology, node) - mp_topology_node_begin(topology, node);
+    return near * mp_topology_near_share(topology, node, outside_cost);
+}
 
 #endif

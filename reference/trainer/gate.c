@@ -1,16 +1,25 @@
 /* A layer's gate, the loads that all ranks learn of, and the plan made of them. */
 #include <string.h>
 
+#include "reference/base/random.h"
 #include "reference/model/replay.h"
 #include "reference/trainer/internal.h"
 
 /* What is replayed of a source here, as a gate with the plan's limit would leave it. */
 static const uint32_t *replayed_row(struct mp_trainer *trainer, int layer, int source) {
     const struct mp_loads *loads = &trainer->loads;
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     const uint32_t *row = mp_loads_row(loads, trainer->iteration, layer, source);
     if (!trainer->replay_limit.inside)
         return row;
     memcpy(trainer->limited, row, (size_t)loads->experts * sizeof *row);
+    if (plan->pull > 0) {
+        int node = mp_topology_node(&plan->topology, trainer->comm->rank);
+        mp_replay_pull(loads->experts, trainer->replay_limit.inside,
+                       mp_topology_share_inside(&plan->topology, node, plan->outside_cost),
+                       plan->pull, trainer->model.tokens / loads->sources, trainer->limited);
+        return trainer->limited;
+    }
     mp_replay_limit(loads->experts, trainer->replay_limit.inside,
                     trainer->replay_limit.tokens / loads->sources, trainer->limited);
     return trainer->limited;
@@ -40,34 +49,57 @@ int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error) 
                                   trainer->all_counts, trainer->gather, error);
 }
 
+/* How often an expert was chosen in a part of the batch: over all its choices, or as first. */
+static double chosen_in(const struct mp_trainer *trainer, int part, int expert) {
+    const struct mp_gate_rule *rule = &trainer->model.shape.gate;
+    size_t experts = (size_t)trainer->job.experts;
+    size_t at = (rule->loss_counts == MP_COUNT_ALL ? 0 : experts) + (size_t)expert;
+    double chosen = 0;
+    if (rule->loss_level != MP_BALANCE_BATCH)
+        return mp_model_part_statistics(&trainer->model, part)[at];
+    for (int r = 0; r < trainer->comm->ranks; r++)
+        chosen += trainer->all_counts[(size_t)r * 2 * experts + at];
+    return chosen;
+}
+
+/* This rank's part of the losses, and the balancing one's slopes. */
+static void balance(struct mp_trainer *trainer, int layer) {
+    struct mp_model *model = &trainer->model;
+    const struct mp_gate_rule *rule = &model->shape.gate;
+    size_t experts = (size_t)trainer->job.experts, parts = (size_t)mp_model_loss_parts(model);
+    double tokens = (double)trainer->global_tokens, loss = mp_model_gate_loss(model);
+    double counted =
+        rule->loss_level == MP_BALANCE_BATCH ? tokens : (double)model->tokens / (double)parts;
+    double weight = rule->loss_counts == MP_COUNT_NONE ? 0 : trainer->job.auxiliary_weight;
+    counted *= rule->loss_divisor;
+    float *auxiliary = trainer->auxiliary + (size_t)layer * parts * experts;
+    for (size_t part = 0; part < parts; part++) {
+        const float *mass =
+            (const float *)(mp_model_part_statistics(model, (int)part) + 2 * experts);
+        for (size_t e = 0; e < experts; e++) {
+            double chosen = chosen_in(trainer, (int)part, (int)e);
+            double slope = weight * (double)experts * (chosen / counted) / tokens;
+            slope *= trainer->loss_factor ? trainer->loss_factor[e] : 1;
+            auxiliary[part * experts + e] = (float)slope;
+            loss += slope * mass[e];
+        }
+    }
+    trainer->auxiliary_loss[layer] = loss;
+    trainer->device->operations->copy(trainer->device, model->stream, model->state[layer].auxiliary,
+                                      auxiliary, parts * experts * sizeof(float));
+}
+
 int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     int experts = trainer->job.experts, ranks = trainer->comm->ranks;
     struct mp_load *load = &trainer->load[layer];
     int code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
-    const struct mp_gate_rule *rule = &trainer->model.shape.gate;
-    bool of_all = rule->loss_counts == MP_COUNT_ALL;
-    double tokens = (double)trainer->global_tokens, loss = mp_model_gate_loss(&trainer->model);
-    double counted = tokens * rule->loss_divisor;
-    double weight = rule->loss_counts == MP_COUNT_NONE ? 0 : trainer->job.auxiliary_weight;
-    float *auxiliary = trainer->auxiliary + (size_t)layer * (size_t)experts;
     for (int r = 0; r < ranks; r++)
         memcpy(load->count + (size_t)r * (size_t)experts,
                trainer->all_counts + (size_t)r * 2 * (size_t)experts,
                (size_t)experts * sizeof *load->count);
-    for (int e = 0; e < experts; e++) {
-        double chosen = 0; /* of all its choices, or of first choices */
-        for (int r = 0; r < ranks; r++)
-            chosen += trainer->all_counts[((size_t)r * 2 + !of_all) * (size_t)experts + (size_t)e];
-        double slope = weight * experts * (chosen / counted) / tokens;
-        auxiliary[e] = (float)slope;
-        loss += slope * trainer->mass[e];
-    }
-    trainer->auxiliary_loss[layer] = loss;
-    trainer->device->operations->copy(trainer->device, trainer->model.stream,
-                                      trainer->model.state[layer].auxiliary, auxiliary,
-                                      (size_t)experts * sizeof(float));
+    balance(trainer, layer);
     return MP_OK;
 }
 
@@ -97,11 +129,8 @@ void mp_trainer_move_biases(struct mp_trainer *trainer) {
         move_bias(trainer, l);
 }
 
-/* How many of this rank's tokens may leave its node, and which experts are in the node: those with
- * a holder there when the gate runs. */
-static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limit *limit,
-                      struct mp_error *error) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+/* The experts in this rank's node: those with a holder there when the gate runs; how many. */
+static int find_inside(struct mp_trainer *trainer, const struct mp_plan *plan) {
     const struct mp_topology *topology = &plan->topology;
     int node = trainer->comm->rank / topology->ranks_per_node, insiders = 0;
     int first = mp_topology_node_begin(topology, node), end = mp_topology_node_end(topology, node);
@@ -110,6 +139,14 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
         trainer->inside[e] = holder >= 0 && holder < end;
         insiders += trainer->inside[e];
     }
+    return insiders;
+}
+
+/* How many of this rank's tokens may leave its node, and which experts are in the node. */
+static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limit *limit,
+                      struct mp_error *error) {
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    int insiders = find_inside(trainer, plan);
     const struct mp_gate_rule *rule = &trainer->model.shape.gate;
     if (trainer->model.shape.top_k != 2 || insiders < 2 || mp_gate_has_own_choices(rule))
         return mp_fail(error, MP_EPLAN,
@@ -124,18 +161,36 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
     return MP_OK;
 }
 
+/* What a gate draws depends on seed, iteration, layer and the token's number among all, so that it
+ * is the same on any number of ranks; its temperature falls in a line. */
+static void set_draws(struct mp_trainer *trainer, int layer) {
+    struct mp_gate_rule *rule = &trainer->model.shape.gate;
+    uint64_t layers =
+        mp_random_bits((uint64_t)trainer->job.seed, (uint64_t)trainer->iteration, (uint64_t)layer);
+    double done = rule->anneal > 0 ? (double)trainer->iteration / (double)rule->anneal : 1;
+    rule->seed = mp_random_bits(layers, 1, 0); /* 0 draws for routes: mp_model_route_seed */
+    rule->first_token = (int64_t)trainer->comm->rank * trainer->model.tokens;
+    rule->temperature = rule->hot + (rule->cold - rule->hot) * (float)(done < 1 ? done : 1);
+}
+
 int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     int experts = trainer->job.experts;
     struct mp_gate_limit limit = {0};
-    bool limited = mp_planner_plan(&trainer->planner, layer)->outgoing_limit >= 0;
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    bool limited = plan->outgoing_limit >= 0;
     int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
+    if (plan->pull > 0) { /* of replayed loads: a gate that learns has its loss */
+        find_inside(trainer, plan);
+        limit.inside = trainer->inside;
+    }
     trainer->replay_limit = limit;
+    set_draws(trainer, layer);
     if (!code && trainer->forced)
         code = mp_trainer_force_choices(trainer, layer, error);
     if (!code)
         mp_model_gate(&trainer->model, layer, trainer->forced,
                       limited && !trainer->forced ? &limit : NULL, trainer->counts,
-                      trainer->counts + experts, trainer->mass);
+                      trainer->counts + experts);
     return code;
 }
 

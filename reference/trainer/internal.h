@@ -62,9 +62,9 @@ struct mp_trainer {
     int32_t *old_moments;                /* [L * E] */
     int *free_slots;                     /* [R] */
 
-    uint32_t *counts, *all_counts;                /* [2 E] and [R][2 E]: routes, then firsts */
-    float *mass;                                  /* [E] */
-    float *auxiliary, *bias_step;                 /* [L][E] each, of one host_allocate */
+    uint32_t *counts, *all_counts; /* [2 E] and [R][2 E]: routes, then firsts */
+    double *loss_factor; /* [E] of the balancing loss, as the gate has them here; NULL: ones */
+    float *auxiliary, *bias_step;                 /* [L][parts][E] and [L][E] */
     double *auxiliary_loss;                       /* [L] this rank's part */
     int32_t *token, *target;                      /* [N] */
     const int32_t *token_now, *target_now;        /* [N] of this iteration */

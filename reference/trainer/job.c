@@ -764,6 +764,11 @@ int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct
     return mp_gate_rule(gate_of(job), &sizes, renormalises(job), &job->gate_options, rule, error);
 }
 
+bool mp_job_takes_fewer(const struct mp_job *job) {
+    struct mp_gate_rule rule;
+    return !mp_job_gate_rule(job, &rule, NULL) && mp_gate_takes_fewer(&rule);
+}
+
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
     return mp_gate_words(gate_of(job), mp_job_top_k(job), renormalises(job), &job->gate_options,
                          buffer);

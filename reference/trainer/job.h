@@ -182,6 +182,8 @@ int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
                     struct mp_error *error);
 /* The job's gate in numbers.  MP_EINVAL as mp_gate_rule. */
 int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error);
+/* Whether its tokens may have fewer experts than top-k (mp_gate_takes_fewer). */
+bool mp_job_takes_fewer(const struct mp_job *job);
 /* And in words (mp_gate_words).  Runs with other words are not compared. */
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]);
 /* The model's sizes in words: "layers 4, ..., experts 16 x 512 and 1 for all tokens, ..., batch

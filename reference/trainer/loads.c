@@ -29,12 +29,13 @@ int mp_loads_check(const struct mp_loads_shape *shape, int64_t iteration, int la
                                (long long)iteration, layer, source, row[expert], expert,
                                (long long)shape->tokens);
         }
-        if (routes != wanted)
+        if (shape->fewer ? routes > wanted : routes != wanted)
             return mp_fail(error, MP_EINVAL,
                            "iteration %lld, layer %d: source %d has %lld routes, but the job's "
-                           "%lld tokens of a rank with %d experts each have %lld",
+                           "%lld tokens of a rank with %d experts each have %s%lld",
                            (long long)iteration, layer, source, (long long)routes,
-                           (long long)shape->tokens, shape->top_k, (long long)wanted);
+                           (long long)shape->tokens, shape->top_k, shape->fewer ? "at most " : "",
+                           (long long)wanted);
     }
     return MP_OK;
 }
@@ -206,7 +207,7 @@ static int read_all(FILE *file, const char *path, const struct mp_loads_shape *j
     if (code)
         return code;
     const struct mp_loads_shape shape = {(int)head[SOURCES], (int)head[EXPERTS], (int)head[LAYERS],
-                                         (int)head[TOP_K], head[TOKENS]};
+                                         (int)head[TOP_K],   head[TOKENS],       job->fewer};
     code = check_shape(path, &shape, job, error);
     if (code)
         return code;

@@ -7,8 +7,8 @@
  *   counts [iterations][layers][sources][experts], of as many iterations as there are; u32 digest
  *   (a name of the trace: reports tell workloads apart by it); u32 CRC-32 of all before it.
  *
- * A row of counts sums to tokens * top_k, and no count is above `tokens`: a token chooses an expert
- * at most once.
+ * A row of counts sums to tokens * top_k, or to less where the job's gate does not take every
+ * choice, and no count is above `tokens`: a token chooses an expert at most once.
  *
  * Iteration i of a run has the loads of the file's iteration i modulo its iterations: a run longer
  * than its trace begins it again. */
@@ -24,6 +24,7 @@ struct mp_loads_shape {
     int sources; /* rows of a layer: as a rule one per rank */
     int experts, layers, top_k;
     int64_t tokens; /* of a source in an iteration */
+    bool fewer;     /* the job's gate may leave choices: a row may sum to less */
 };
 
 /* Whether a layer's load can be replayed exactly.  MP_EINVAL names iteration, layer, source and

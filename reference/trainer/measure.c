@@ -36,7 +36,7 @@ static double measure_non_moe(struct mp_trainer *trainer) {
         int64_t start = mp_clock_ns();
         mp_model_attention(model, 0);
         mp_model_gate(model, 0, forced, NULL, trainer->counts,
-                      trainer->counts + trainer->job.experts, trainer->mass);
+                      trainer->counts + trainer->job.experts);
         mp_model_shared(model, 0);
         settle(trainer);
         seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);

@@ -52,10 +52,18 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->free_slots = table(trainer, ranks, sizeof *trainer->free_slots);
     trainer->counts = table(trainer, 2 * experts, sizeof *trainer->counts);
     trainer->all_counts = table(trainer, 2 * experts * ranks, sizeof *trainer->all_counts);
-    trainer->mass = table(trainer, experts, sizeof *trainer->mass);
     trainer->inside = table(trainer, experts, sizeof *trainer->inside);
     trainer->limited = table(trainer, experts, sizeof *trainer->limited);
     trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);
+    const struct mp_gate_kind *gate = mp_gate_kinds[trainer->job.gate];
+    if (gate->loss_factors)
+        trainer->loss_factor = table(trainer, experts, sizeof *trainer->loss_factor);
+    if (trainer->loss_factor) {
+        const struct mp_gate_sizes sizes = mp_job_gate_sizes(&trainer->job);
+        const struct mp_topology topology = mp_job_topology(&trainer->job, trainer->comm->ranks);
+        gate->loss_factors(&sizes, trainer->job.gate_options.bytes, &topology, trainer->comm->rank,
+                           trainer->loss_factor);
+    }
     trainer->token = table(trainer, tokens, sizeof *trainer->token);
     trainer->target = table(trainer, tokens, sizeof *trainer->target);
     trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
@@ -241,7 +249,8 @@ static int read_trace(struct mp_trainer *trainer, struct mp_error *error) {
                                          .experts = job->experts,
                                          .layers = job->layers,
                                          .top_k = trainer->model.shape.top_k,
-                                         .tokens = trainer->model.tokens};
+                                         .tokens = trainer->model.tokens,
+                                         .fewer = mp_job_takes_fewer(job)};
     char digest[16];
     if (!*job->trace_loads)
         return mp_fail(error, MP_EINVAL,
@@ -335,7 +344,7 @@ void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits
 }
 
 /* The device that was given, or one of the trainer's own, and what depends on it. */
-static int take_device(struct mp_trainer *trainer, struct mp_device *device,
+static int take_device(struct mp_trainer *trainer, struct mp_device *device, bool by_sequence,
                        struct mp_error *error) {
     struct mp_device_limits limits;
     struct mp_job job = trainer->job;
@@ -347,12 +356,13 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device,
     trainer->device = device ? device : trainer->own_device;
     if (code)
         return code;
-    size_t auxiliary =
-        2 * (size_t)trainer->job.layers * (size_t)trainer->job.experts * sizeof(float);
-    trainer->auxiliary = trainer->device->operations->host_allocate(trainer->device, auxiliary);
+    size_t biases = (size_t)job.layers * (size_t)job.experts;
+    size_t slopes = biases * (by_sequence ? (size_t)(job.batch / job.ranks) : 1);
+    trainer->auxiliary = trainer->device->operations->host_allocate(
+        trainer->device, (slopes + biases) * sizeof *trainer->auxiliary);
     if (!trainer->auxiliary)
         return mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables");
-    trainer->bias_step = trainer->auxiliary + auxiliary / sizeof(float) / 2;
+    trainer->bias_step = trainer->auxiliary + slopes;
     /* A layer has some 20 spans, and with a pipelined exchange 4 for each step. */
     int spans = 64 + trainer->job.layers * (32 + 6 * trainer->comm->ranks);
     if (trainer->device->deferred)
@@ -434,7 +444,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_tables(trainer, error);
     if (!code)
-        code = take_device(trainer, device, error);
+        code = take_device(trainer, device, rule.loss_level == MP_BALANCE_SEQUENCE, error);
     if (!code) {
         describe_setting(trainer);
         mp_comm_set_nodes(comm, trainer->setting.topology.ranks_per_node);

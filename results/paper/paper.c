@@ -13,6 +13,7 @@ const struct mp_paper mp_papers[] = {
     {"laer", mp_paper_laer},
     {"hetumoe", mp_paper_hetumoe},
     {"tutel", mp_paper_tutel},
+    {"tamoe", mp_paper_tamoe},
     {NULL, NULL},
 };
 

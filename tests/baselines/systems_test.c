@@ -27,6 +27,7 @@ static void all_systems_register_once(void **state) {
         "skeleton",
         "smartmoe",
         "swiftmoe",
+        "tamoe",
         "tutel",
     };
     /* clang-format on */

@@ -28,7 +28,9 @@ static const struct gate gates[] = {
     {"softmax", {"gate=softmax", "top-k=4", "gate-options.z-loss=0.01"}},
     {"hash", {"gate=hash"}},
     {"beside a shared expert", {"gate=gshard", "shared-experts=1"}},
-    {"ktop1", {"gate=ktop1", "top-k=4"}},
+    {"ktop1", {"gate=ktop1", "top-k=4", "gate-options.balance-over=sequence"}},
+    {"gshard random", {"gate=gshard", "gate-options.second=random"}},
+    {"dts", {"gate=dts", "top-k=4", "gate-options.last-temperature=0.5", "gate-options.anneal=40"}},
     /* The alignment loss has an edge where an expert's probability passes the last choice's: which
      * side rounding is on decides about a gradient.  Its own tests have it. */
     {"sam", {"gate=sam", "top-k=2", "gate-options.groups=4", "gate-options.alignment-weight=0"}},
@@ -219,6 +221,7 @@ struct row {
 static const struct row rows[] = {
     {.system = "ep"},
     {.system = "skeleton"},
+    {.system = "tamoe"},
     {.system = "skeleton", .options = {"options.owners=cyclic"}},
     /* Shadows under every policy; without drops the released one has none, which is its defect. */
     {"fastermoe", {"options.smart-schedule=no"}, {.late = MUST_COPY}},

@@ -29,6 +29,7 @@ STEPS = 10
 LEARNING_RATE, BETA1, BETA2, EPSILON, WEIGHT_DECAY = 1e-3, 0.9, 0.95, 1e-8, 0.1
 AUXILIARY_WEIGHT = 0.01
 LAYER_NORM_EPSILON = 1e-5
+JOB_SEED = 1  # of the trainer, which gates draw by
 # Choices, and what else decides.
 GATES = {
     "gshard": {"choices": 2},
@@ -39,6 +40,9 @@ GATES = {
     "hash": {"choices": 1, "hash_seed": 1},
     "ktop1": {"choices": 2},
     "sam": {"choices": 3, "groups": 2, "alignment": 0.05},
+    "gshard_random": {"choices": 2, "random_second": True},
+    "sequence": {"choices": 4},  # softmax with a balancing loss by sequence
+    "dts": {"choices": 4, "hot": 2.0, "cold": 0.5, "anneal": 8, "least_weight": 0.1},
     "sigmoid": {"choices": 2, "groups": 4, "groups_kept": 2, "bias_rate": 0.01, "scale": 2.5},
 }
 MARGIN = 5e-4
@@ -107,7 +111,7 @@ def attention(h, qkv_weight, out_weight):
     return (weights @ v).transpose(1, 2).reshape(batch, sequence, width) @ out_weight
 
 
-def random_below(seed, stream, index, bound):
+def random_bits(seed, stream, index):
     """As reference/base/random.h has it: SplitMix64's mixing, applied to each in turn."""
 
     def mix(value):
@@ -116,7 +120,35 @@ def random_below(seed, stream, index, bound):
         value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
         return value ^ (value >> 31)
 
-    return mix(mix(mix(seed) ^ stream) ^ index) * bound >> 64
+    return mix(mix(mix(seed) ^ stream) ^ index)
+
+
+def random_below(seed, stream, index, bound):
+    return random_bits(seed, stream, index) * bound >> 64
+
+
+def drawn(step, layer, stream, tokens):
+    """Uniform in (0, 1), for each token of the batch."""
+    seed = random_bits(random_bits(JOB_SEED, step, layer), 1, 0)
+    bits = [random_bits(seed, stream, token) >> 41 for token in range(tokens)]
+    return (torch.tensor(bits, dtype=torch.float64) + 0.5) / 2**23
+
+
+def draws(gate):
+    return "random_second" in GATES[gate] or "hot" in GATES[gate]
+
+
+def gumbel_softmax(logits, layer, gate, step):
+    rule, tokens = GATES[gate], logits.shape[0]
+    heat = rule["hot"] + (rule["cold"] - rule["hot"]) * min(step / rule["anneal"], 1)
+    uniform = torch.stack([drawn(step, layer, 1 + e, tokens) for e in range(EXPERTS)], dim=1)
+    noise = -torch.log(-torch.log(uniform))
+    return torch.softmax((logits + noise.to(logits.dtype)) / heat, dim=-1)
+
+
+def leave(chosen, weights, left):
+    """Choices that are not taken: -1 - e, of weight 0."""
+    return torch.where(left, -1 - chosen, chosen), weights.masked_fill(left, 0)
 
 
 def largest(keys, choices):
@@ -137,7 +169,7 @@ def in_groups(keys, groups, kept, best):
     return split.masked_fill(closed[:, :, None], -math.inf).reshape(keys.shape), margin
 
 
-def choose(logits, token, layer, bias, gate):
+def choose(logits, token, layer, bias, gate, step):
     """Probabilities [tokens, E], chosen experts and their weights [tokens, choices], the layer's
     losses beside the balancing one, and for each token how clearly it chose."""
     rule, choices = GATES[gate], GATES[gate]["choices"]
@@ -164,6 +196,16 @@ def choose(logits, token, layer, bias, gate):
         weights = rule["scale"] * weights / weights.sum(dim=-1, keepdim=True)
         probabilities = scores / scores.sum(dim=-1, keepdim=True)
         return probabilities, chosen, weights, other, torch.minimum(margin, clear)
+    if "hot" in rule:
+        probabilities = gumbel_softmax(logits, layer, gate, step)
+        ordered, order = torch.sort(probabilities, dim=-1, descending=True)
+        chosen, weights = order[:, :choices], ordered[:, :choices]
+        left = weights < rule["least_weight"]
+        left[:, 0] = False
+        gaps = (weights - ordered[:, 1 : choices + 1]).masked_fill(left, torch.inf)
+        clear = (weights[:, 1:] - rule["least_weight"]).abs().amin(dim=-1)
+        chosen, weights = leave(chosen, weights, left)  # the order of those does not matter
+        return probabilities, chosen, weights, other, torch.minimum(gaps.amin(dim=-1), clear)
     probabilities = torch.softmax(logits, dim=-1)
     if gate == "sam":
         keys, clear = in_groups(probabilities, rule["groups"], 1, EXPERTS)
@@ -184,6 +226,11 @@ def choose(logits, token, layer, bias, gate):
     weights = probabilities.gather(1, chosen)
     if choices > 1:
         weights = weights / weights.sum(dim=-1, keepdim=True)
+    if "random_second" in rule:
+        excess = 2 * weights[:, 1] - drawn(step, layer, 0, logits.shape[0])
+        left = torch.stack([torch.zeros_like(excess, dtype=torch.bool), excess < 0], dim=1)
+        chosen, weights = leave(chosen, weights, left)
+        margin = torch.minimum(margin, excess.abs())
     if "z_loss" in rule:
         other = rule["z_loss"] * (torch.logsumexp(logits, dim=-1) ** 2).mean()
     return probabilities, chosen, weights, other, margin
@@ -191,20 +238,25 @@ def choose(logits, token, layer, bias, gate):
 
 def balance(probabilities, chosen, gate):
     """GShard and Switch look at firsts; E / choices else, and SAM adds up its choices."""
-    firsts = gate in ("gshard", "switch", "z_loss")
+    if gate == "sequence":
+        parts = zip(probabilities.split(SEQUENCE), chosen.split(SEQUENCE))
+        return torch.stack([balance(*part, "softmax") for part in parts]).mean()
+    firsts = gate in ("gshard", "gshard_random", "switch", "z_loss", "dts")
     counted = chosen[:, :1] if firsts else chosen
     share = torch.bincount(counted.reshape(-1), minlength=EXPERTS).to(probabilities.dtype)
     share = share / (chosen.shape[0] if gate == "sam" else counted.numel())
     return EXPERTS * (probabilities.mean(dim=0) * share).sum()
 
 
-def moe(h, token, parameters, layer, gate):
+def moe(h, token, parameters, layer, gate, step):
     """h [tokens, D].  Returns the mixed expert outputs, the layer's balancing loss and its other
     losses, the chosen experts [tokens, choices] and for each token how clearly it chose."""
     name = f"layer.{layer}."
     logits = h @ parameters[name + "gate"]
     bias = parameters.get(name + "gate_bias")
-    probabilities, chosen, weights, other, margin = choose(logits, token, layer, bias, gate)
+    probabilities, chosen, weights, other, margin = choose(
+        logits, token, layer, bias, gate, step
+    )
     mixed = torch.zeros_like(h)
     for expert in range(EXPERTS):
         row, choice = (chosen == expert).nonzero(as_tuple=True)
@@ -217,7 +269,7 @@ def moe(h, token, parameters, layer, gate):
     return mixed, balance(probabilities, chosen, gate), other, chosen, margin.detach()
 
 
-def forward(parameters, tokens, gate):
+def forward(parameters, tokens, gate, step):
     """tokens [batch, sequence].  Returns logits [batch, sequence, V], auxiliary losses [2, layers]
     (balancing, others), chosen experts [layers, tokens, choices], margins [batch]: the least clear
     of each sequence."""
@@ -230,7 +282,7 @@ def forward(parameters, tokens, gate):
         x = x + attention(h, parameters[name + "qkv"], parameters[name + "out"])
         h = layer_norm(x, parameters[name + "ln2_gain"], parameters[name + "ln2_bias"])
         mixed, auxiliary, other, chosen, margin = moe(
-            h.reshape(-1, WIDTH), tokens.reshape(-1), parameters, layer, gate
+            h.reshape(-1, WIDTH), tokens.reshape(-1), parameters, layer, gate, step
         )
         x = x + mixed.reshape(x.shape)
         auxiliaries.append(torch.stack([auxiliary, other]))
@@ -242,17 +294,25 @@ def forward(parameters, tokens, gate):
     return logits, auxiliary, torch.stack(all_chosen), torch.stack(margins).amin(0)
 
 
-def draw_sequences(parameters, gate, generator):
+def draw_sequences(parameters, gate, generator, step):
     """[BATCH, SEQUENCE + 1] bytes whose every routing decision is clear under `parameters`."""
     kept = torch.empty(0, SEQUENCE + 1, dtype=torch.int64)
+    batch, clear = torch.empty(BATCH, SEQUENCE + 1, dtype=torch.int64), torch.zeros(BATCH)
     with torch.no_grad():
-        for _ in range(100):
+        for _ in range(1000):
             # The smaller of two uniform bytes: some bytes occur often, some never.
             pair = torch.randint(
                 0, VOCABULARY, (2, 4 * BATCH, SEQUENCE + 1), generator=generator
             )
             candidates = pair.amin(dim=0)
-            _, _, _, margins = forward(parameters, candidates[:, :-1], gate)
+            if draws(gate):  # what is drawn for a token depends on its place in the batch
+                _, _, _, margins = forward(parameters, candidates[:BATCH, :-1], gate, step)
+                batch[clear <= MARGIN] = candidates[:BATCH][clear <= MARGIN]
+                clear = torch.where(clear <= MARGIN, margins, clear)
+                if clear.amin() > MARGIN:
+                    return batch
+                continue
+            _, _, _, margins = forward(parameters, candidates[:, :-1], gate, step)
             kept = torch.cat([kept, candidates[margins > MARGIN]])
             if kept.shape[0] >= BATCH:
                 return kept[:BATCH]
@@ -298,11 +358,11 @@ def train(initial, gate, precision, sequences=None, generator=None):
     )
     results, used, losses, auxiliaries = {}, [], [], []
     for step in range(STEPS):
-        batch = draw_sequences(parameters, gate, generator) if sequences is None \
+        batch = draw_sequences(parameters, gate, generator, step) if sequences is None \
             else sequences[step]
         used.append(batch)
         tokens, targets = batch[:, :-1], batch[:, 1:]
-        logits, auxiliary, chosen, margins = forward(parameters, tokens, gate)
+        logits, auxiliary, chosen, margins = forward(parameters, tokens, gate, step)
         loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
         optimizer.zero_grad()
         weight = 0 if gate == "hash" else AUXILIARY_WEIGHT
@@ -367,7 +427,8 @@ def make(gate, seed, folder):
     worst = max((difference(n, rounded[n], r), n) for n, r in results.items())
     assert worst[0] < ROUNDING_LIMIT, f"{worst[1]}: rounding moves it by {worst[0]:.1e}"
 
-    load = torch.bincount(results["choices"].reshape(-1), minlength=EXPERTS)
+    taken = results["choices"][results["choices"] >= 0]
+    load = torch.bincount(taken, minlength=EXPERTS)
     path = folder / f"{gate}.bin"
     golden.write(
         path,

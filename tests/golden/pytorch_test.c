@@ -181,6 +181,11 @@ int main(void) {
         {.file = "softmax.bin", .gate = {"gate=softmax"}},
         {.file = "shared.bin", .gate = {"gate=softmax", "shared-experts=2"}},
         {.file = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
+        {.file = "gshard_random.bin", .gate = {"gate=gshard", "gate-options.second=random"}},
+        {.file = "gshard.bin", .gate = {"gate=tamoe"}}, /* one rank has nothing that is far */
+        {.file = "sequence.bin", .gate = {"gate=softmax", "gate-options.balance-over=sequence"}},
+        {.file = "dts.bin",
+         .gate = {"gate=dts", "gate-options.last-temperature=0.5", "gate-options.anneal=8"}},
         {.file = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
         {.file = "ktop1.bin", .gate = {"gate=ktop1"}},
         {.file = "sam.bin",

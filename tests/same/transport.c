@@ -378,10 +378,9 @@ void __wrap_mp_model_attention_backward(struct mp_model *model, int layer) {
 }
 
 void __wrap_mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
-                          const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
-                          float *mass) {
+                          const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts) {
     work(MP_PHASE_GATE, MP_FORWARD);
-    __real_mp_model_gate(model, layer, forced, limit, routes, firsts, mass);
+    __real_mp_model_gate(model, layer, forced, limit, routes, firsts);
 }
 
 void __wrap_mp_model_gate_backward(struct mp_model *model, int layer) {

@@ -1,4 +1,5 @@
 /* The gate: scores of experts, the largest top_k, and their gradients. */
+#include "reference/base/random.h"
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
@@ -7,6 +8,8 @@
 #include <string.h>
 
 enum { MOST_EXPERTS = 1024 };
+/* Streams of random numbers; the noise of expert e has DRAW_GUMBEL + e. */
+enum { DRAW_SECOND, DRAW_GUMBEL };
 
 /* With prototypes a row is one of a token's, of as many experts as it has, and chooses one. */
 struct arguments {
@@ -38,6 +41,11 @@ static struct arguments arguments_of(int experts, int top_k, const struct mp_gat
 /* The first expert of a row. */
 static size_t first_expert(const struct arguments *a, size_t row) {
     return row % (size_t)a->parts * a->experts;
+}
+
+/* A choice of an expert so many numbers further on. */
+static int32_t moved(int32_t choice, int32_t by) {
+    return choice < 0 ? choice - by : choice + by;
 }
 
 /* Returns the logarithm of the sum of exponentials. */
@@ -135,17 +143,42 @@ static void choose_by_key(const struct arguments *a, const float *score, int32_t
         choose(a->experts, a->top_k, key, choice);
 }
 
+/* Uniform in (0, 1). */
+static float drawn(const struct arguments *a, uint64_t stream, uint64_t index) {
+    uint64_t bits = mp_random_bits(a->rule->seed, stream, index);
+    return ((float)(bits >> 41) + 0.5f) * 0x1p-23f;
+}
+
+static uint64_t token_number(const struct arguments *a, size_t row) {
+    return (uint64_t)a->rule->first_token + row;
+}
+
+/* Which of the choices after the first are not taken. */
+static void leave_choices(const struct arguments *a, size_t row, const float *probability,
+                          int32_t *choice) {
+    if (a->rule->random_second) {
+        float first = probability[choice[0]], second = probability[choice[1]];
+        if (2 * second < drawn(a, DRAW_SECOND, token_number(a, row)) * (first + second))
+            choice[1] = -1 - choice[1];
+    }
+    for (int j = 1; j < a->top_k && a->rule->least_weight > 0; j++)
+        if (probability[choice[j]] < a->rule->least_weight)
+            choice[j] = -1 - choice[j];
+}
+
 /* Choices, numbered within the row. */
 static void take_choices(const struct arguments *a, size_t row, const float *score,
                          int32_t *choice) {
     size_t top_k = (size_t)a->top_k;
     if (a->forced)
         for (size_t j = 0; j < top_k; j++)
-            choice[j] = a->forced[row * top_k + j] - (int32_t)first_expert(a, row);
+            choice[j] = moved(a->forced[row * top_k + j], -(int32_t)first_expert(a, row));
     else if (a->bias || a->rule->groups)
         choose_by_key(a, score, choice);
     else
         choose(a->experts, a->top_k, score, choice);
+    if (!a->forced && (a->rule->random_second || a->rule->least_weight > 0))
+        leave_choices(a, row, score, choice);
 }
 
 /* Whether an expert's probability is above that of the token's last choice and its group is not
@@ -153,8 +186,8 @@ static void take_choices(const struct arguments *a, size_t row, const float *sco
 static bool is_outside(const struct arguments *a, size_t e, const float *probability,
                        const int32_t *choice) {
     size_t size = a->experts / (size_t)a->rule->groups;
-    return e / size != (size_t)choice[0] / size &&
-           probability[e] > probability[choice[a->top_k - 1]];
+    return e / size != (size_t)mp_choice_expert(choice[0]) / size &&
+           probability[e] > probability[mp_choice_expert(choice[a->top_k - 1])];
 }
 
 static float alignment_loss(const struct arguments *a, const float *probability,
@@ -162,8 +195,19 @@ static float alignment_loss(const struct arguments *a, const float *probability,
     float sum = 0;
     for (size_t e = 0; e < a->experts; e++)
         if (is_outside(a, e, probability, choice))
-            sum += probability[e] - probability[choice[a->top_k - 1]];
+            sum += probability[e] - probability[mp_choice_expert(choice[a->top_k - 1])];
     return sum;
+}
+
+/* Of logits with Gumbel noise, over the temperature. */
+static float noisy_softmax(const struct arguments *a, size_t row, const float *logits,
+                           float *probability) {
+    float noisy[MOST_EXPERTS] = {0};
+    for (size_t e = 0; e < a->experts; e++) {
+        float noise = -logf(-logf(drawn(a, DRAW_GUMBEL + e, token_number(a, row))));
+        noisy[e] = (logits[e] + noise) / a->rule->temperature;
+    }
+    return softmax(a->experts, noisy, probability);
 }
 
 /* Probabilities and choices; returns what is kept of the row. */
@@ -172,11 +216,12 @@ static float score_row(const struct arguments *a, size_t row, float *probability
     if (a->rule->scores == MP_SCORES_FORCED) {
         memset(probability, 0, a->experts * sizeof *probability);
         take_choices(a, row, probability, choice);
-        probability[choice[0]] = 1;
+        probability[mp_choice_expert(choice[0])] = 1;
         return 0;
     }
     if (a->rule->scores == MP_SCORES_SOFTMAX) {
-        float logarithm = softmax(a->experts, logits, probability);
+        float logarithm = a->rule->temperature > 0 ? noisy_softmax(a, row, logits, probability)
+                                                   : softmax(a->experts, logits, probability);
         take_choices(a, row, probability, choice);
         return a->rule->alignment_slope > 0 ? alignment_loss(a, probability, choice) : logarithm;
     }
@@ -199,13 +244,14 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
         if (a->kept)
             a->kept[row] = kept;
         for (size_t j = 0; j < top_k; j++) {
-            weight[j] = probability[choice[j]];
-            sum += weight[j];
+            float share = probability[mp_choice_expert(choice[j])];
+            weight[j] = choice[j] < 0 ? 0 : share;
+            sum += share;
         }
         for (size_t j = 0; a->rule->renormalise && j < top_k; j++)
             weight[j] = a->scale * weight[j] / sum;
         for (size_t j = 0; a->parts > 1 && j < top_k; j++)
-            choice[j] += (int32_t)first_expert(a, row);
+            choice[j] = moved(choice[j], (int32_t)first_expert(a, row));
     }
 }
 
@@ -219,9 +265,10 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                 experts, MP_CHOICES_LIMIT);
         return;
     }
-    if ((bias || rule->groups) && experts > MOST_EXPERTS) {
-        mp_fail(&device->error, MP_ELIMIT, "gate: %d experts in groups or with bias (at most %d)",
-                experts, MOST_EXPERTS);
+    if ((bias || rule->groups || rule->temperature > 0) && experts > MOST_EXPERTS) {
+        mp_fail(&device->error, MP_ELIMIT,
+                "gate: %d experts in groups, with bias or with noise (at most %d)", experts,
+                MOST_EXPERTS);
         return;
     }
     struct arguments arguments = arguments_of(experts, top_k, rule);
@@ -291,7 +338,7 @@ static void alignment_gradient(const struct arguments *a, const float *probabili
     for (size_t e = 0; e < a->experts; e++)
         if (is_outside(a, e, probability, choice)) {
             dprobability[e] += slope;
-            dprobability[choice[a->top_k - 1]] -= slope;
+            dprobability[mp_choice_expert(choice[a->top_k - 1])] -= slope;
         }
 }
 
@@ -311,12 +358,14 @@ static void probability_gradient(const struct arguments *a, size_t row, float *d
     if (a->rule->renormalise) {
         sum = 0;
         for (size_t j = first; j < first + (size_t)a->top_k; j++) {
-            sum += probability[a->choice[j]];
+            sum += probability[mp_choice_expert(a->choice[j])];
             common += a->dweight[j] * a->weight[j];
         }
     }
-    for (size_t j = first; j < first + (size_t)a->top_k; j++)
-        dprobability[(size_t)a->choice[j] - offset] += (a->scale * a->dweight[j] - common) / sum;
+    for (size_t j = first; j < first + (size_t)a->top_k; j++) {
+        float own = a->choice[j] < 0 ? 0 : a->scale * a->dweight[j];
+        dprobability[(size_t)mp_choice_expert(a->choice[j]) - offset] += (own - common) / sum;
+    }
 }
 
 /* `shift` is a loss's gradient by the logarithm of the sum of exponentials. */
@@ -355,6 +404,8 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
             sigmoid_gradient(a->experts, probability, a->kept[row], gradient);
         else
             softmax_gradient(a->experts, probability, shift, gradient);
+        for (size_t e = 0; a->rule->temperature > 0 && e < a->experts; e++)
+            gradient[e] /= a->rule->temperature;
     }
 }
 
@@ -392,9 +443,12 @@ static void gate_statistics(struct mp_device *device, mp_stream stream, int toke
         for (size_t e = 0; e < count; e++)
             sum[e] += row[e];
         const int32_t *chosen = choice + (size_t)token * (size_t)top_k;
-        firsts[chosen[0]]++;
-        for (int j = 0; j < top_k; j++)
+        for (int j = 0; j < top_k; j++) {
+            if (chosen[j] < 0)
+                continue;
             routes[chosen[j]]++;
+            firsts[chosen[j]] += j == 0;
+        }
     }
 }
 

@@ -88,7 +88,7 @@ static void sort_routes(struct mp_device *device, mp_stream stream, int tokens, 
         size_t row = i / (size_t)top_k * (size_t)experts;
         uint32_t key = sort == MP_SORT_AT_RANDOM
                            ? (uint32_t)(drawn(seed, i) >> 32)
-                           : falling_key(probability[row + (size_t)choice[i]]);
+                           : falling_key(probability[row + (size_t)mp_choice_expert(choice[i])]);
         keys[i] = word(key, (int)i);
     }
     const uint64_t *sorted = sort_words(routes, keys, keys + mp_cpu_of(device)->limits.tokens);
@@ -116,7 +116,7 @@ static int32_t next_row(const struct parts *parts, int32_t expert) {
 
 static void place(const struct parts *parts, int32_t route, int token, int32_t expert,
                   int32_t *position, int32_t *row_token) {
-    int32_t row = next_row(parts, expert);
+    int32_t row = expert < 0 ? -1 : next_row(parts, expert);
     position[route] = row;
     if (row >= 0)
         row_token[row] = token;

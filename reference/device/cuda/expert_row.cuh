@@ -16,6 +16,11 @@ namespace mp {
 constexpr int MOST_EXPERTS = 1024;
 constexpr int MOST_CHOICES = MP_CHOICES_LIMIT;
 
+/* The expert of a choice that may be one that is not taken: mp_choice_expert. */
+__device__ __forceinline__ int32_t expert_of(int32_t choice) {
+    return choice < 0 ? -1 - choice : choice;
+}
+
 /* LANES lanes hold VALUES values each of a row, in accesses of ACCESS neighbours. */
 template <int LANES_, int VALUES_, int ACCESS_> struct row_layout {
     static constexpr int LANES = LANES_, VALUES = VALUES_, ACCESS = ACCESS_;

@@ -54,6 +54,11 @@ __device__ __forceinline__ int32_t first_expert(const Arguments &a, int64_t row)
     return a.parts > 1 ? (int32_t)(row % a.parts) * a.experts : 0;
 }
 
+/* A choice of an expert so many numbers further on. */
+__device__ __forceinline__ int32_t moved(int32_t choice, int32_t by) {
+    return choice < 0 ? choice - by : choice + by;
+}
+
 /* The exponent is held above that of the smallest normal number. */
 __device__ __forceinline__ float exponential(float logit, float largest) {
     float x = logit - largest;
@@ -62,6 +67,32 @@ __device__ __forceinline__ float exponential(float logit, float largest) {
 
 __device__ __forceinline__ float sigmoid(float logit) {
     return 1.0f / (1.0f + expf(-logit));
+}
+
+__device__ __forceinline__ uint64_t mixed(uint64_t value) {
+    value += 0x9e3779b97f4a7c15u;
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+/* Uniform in (0, 1), from the bits of reference/base/random.h. */
+constexpr uint64_t DRAW_SECOND = 0,
+                   DRAW_GUMBEL = 1; /* streams; that of expert e: DRAW_GUMBEL + e */
+__device__ __forceinline__ float uniform(const struct mp_gate_rule &rule, uint64_t stream,
+                                         int64_t row) {
+    const uint64_t token = (uint64_t)(rule.first_token + row);
+    const uint64_t bits = mixed(mixed(mixed(rule.seed) ^ stream) ^ token);
+    return ((float)(bits >> 41) + 0.5f) * 0x1p-23f;
+}
+
+/* A logit with Gumbel noise over the temperature, where the rule has one. */
+__device__ __forceinline__ float noisy(const struct mp_gate_rule &rule, int64_t row, int expert,
+                                       float logit) {
+    if (!(rule.temperature > 0))
+        return logit;
+    const float noise = -logf(-logf(uniform(rule, DRAW_GUMBEL + (uint64_t)expert, row)));
+    return (logit + noise) / rule.temperature;
 }
 
 /* A score that is not yet divided by the sum of all. */
@@ -88,19 +119,30 @@ __device__ __forceinline__ void choose(int top_k, candidate best, uint32_t (&key
     }
 }
 
+/* Whether the token takes its choice j, of probability `share`, `sum` being that of all. */
+__device__ __forceinline__ bool takes(const gate_rows &a, int64_t row, int j, float share,
+                                      float sum) {
+    if (a.forced || j == 0)
+        return true;
+    if (a.rule.random_second && 2 * share < uniform(a.rule, DRAW_SECOND, row) * sum)
+        return false;
+    return !(share < a.rule.least_weight);
+}
+
 /* Weights of the choices that this lane was dealt. */
 template <class Layout>
 __device__ __forceinline__ void write_choices(const gate_rows &a, int64_t row, float most,
-                                              float inverse,
-                                              const int32_t (&chosen)[Layout::SLOTS]) {
+                                              float inverse, int32_t (&chosen)[Layout::SLOTS]) {
     const bool there = row < a.rows;
     float share[Layout::SLOTS], sum = 0;
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         share[slot] = 0;
-        if (there && slot * Layout::LANES + Layout::lane() < a.top_k)
-            share[slot] =
-                score(a.rule.scores, a.logits[row * a.experts + chosen[slot]], most) * inverse;
+        if (there && slot * Layout::LANES + Layout::lane() < a.top_k) {
+            const int expert = expert_of(chosen[slot]);
+            const float logit = noisy(a.rule, row, expert, a.logits[row * a.experts + expert]);
+            share[slot] = score(a.rule.scores, logit, most) * inverse;
+        }
         sum += share[slot];
     }
     sum = a.rule.renormalise ? group_sum<Layout::LANES>(sum) : 1.0f;
@@ -108,8 +150,10 @@ __device__ __forceinline__ void write_choices(const gate_rows &a, int64_t row, f
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         const int j = slot * Layout::LANES + Layout::lane();
         if (there && j < a.top_k) {
-            a.choice[row * a.top_k + j] = chosen[slot] + first_expert(a, row);
-            a.weight[row * a.top_k + j] = a.scale * share[slot] / sum;
+            const bool taken = chosen[slot] >= 0 && takes(a, row, j, share[slot], sum);
+            const int32_t expert = expert_of(chosen[slot]) + first_expert(a, row);
+            a.choice[row * a.top_k + j] = taken ? expert : -1 - expert;
+            a.weight[row * a.top_k + j] = taken ? a.scale * share[slot] / sum : 0.0f;
         }
     }
 }
@@ -121,7 +165,7 @@ struct group_choices {
 
 __device__ __forceinline__ group_choices choices_of(const int32_t *choice, int top_k, int experts,
                                                     int groups) {
-    return {choice[0], choice[top_k - 1], experts / groups};
+    return {expert_of(choice[0]), expert_of(choice[top_k - 1]), experts / groups};
 }
 
 /* By how much it exceeds the last choice's, if it is of another group than the first. */
@@ -161,8 +205,10 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
     uint32_t key[Layout::VALUES];
     load_row<Layout>(a.logits + row * a.experts, experts, -INFINITY, value);
 #pragma unroll
-    for (int i = 0; i < Layout::VALUES; i++)
+    for (int i = 0; i < Layout::VALUES; i++) {
+        value[i] = noisy(a.rule, row, Layout::expert(i), value[i]);
         key[i] = Layout::expert(i) < experts ? rising_key(value[i]) : 0;
+    }
 
     const candidate best = largest<Layout>(key);
     const float most = value_of_key(best.key);
@@ -189,7 +235,7 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
         const int j = slot * Layout::LANES + Layout::lane();
         if (a.forced) {
             if (row < a.rows && j < a.top_k)
-                chosen[slot] = a.forced[row * a.top_k + j] - first_expert(a, row);
+                chosen[slot] = moved(a.forced[row * a.top_k + j], -first_expert(a, row));
         } else if (isnan(sum)) {
             chosen[slot] = j; /* a row with NaN chooses experts 0, 1, ... */
         }
@@ -308,9 +354,9 @@ __global__ void __launch_bounds__(GATE_THREADS) forced_kernel(const gate_rows a)
     if (token >= a.rows)
         return;
     const int32_t expert = a.forced[token];
-    a.probability[token * a.experts + expert] = 1.0f;
+    a.probability[token * a.experts + expert_of(expert)] = 1.0f;
     a.choice[token] = expert;
-    a.weight[token] = 1.0f;
+    a.weight[token] = expert < 0 ? 0.0f : 1.0f;
 }
 
 static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
@@ -399,8 +445,8 @@ __device__ __forceinline__ void route_gradients(const gate_gradient &a, int64_t 
         expert[slot] = -1;
         gradient[slot] = 0;
         if (row < a.rows && j < a.top_k && (!a.position || a.position[route] >= 0)) {
-            expert[slot] = a.choice[route] - first_expert(a, row);
-            gradient[slot] = a.scale * a.dweight[route];
+            expert[slot] = expert_of(a.choice[route]) - first_expert(a, row);
+            gradient[slot] = a.choice[route] < 0 ? 0.0f : a.scale * a.dweight[route];
             sum += a.probability[row * a.experts + expert[slot]];
             common += a.dweight[route] * a.weight[route];
         }
@@ -484,9 +530,11 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     const float kept = a.kept && row < a.rows ? a.kept[row] : 0.0f;
     product -= 2.0f * a.rule.z_slope * kept; /* of the logarithm of the sum of exponentials */
     const float sum = a.rule.scores == MP_SCORES_SIGMOID ? kept : 0.0f;
+    const float temperature = a.rule.temperature > 0 ? a.rule.temperature : 1.0f;
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
-        gradient[i] = probability[i] * (gradient[i] - product) * (1.0f - probability[i] * sum);
+        gradient[i] =
+            probability[i] * (gradient[i] - product) * (1.0f - probability[i] * sum) / temperature;
     store_row<Layout>(static_cast<T *>(a.dlogits) + row * a.experts, experts, gradient);
 }
 
@@ -602,6 +650,8 @@ __device__ __forceinline__ void count_routes(const statistics &a, int64_t begin,
     __syncthreads();
     for (int64_t i = begin * a.top_k + threadIdx.x; i < end * a.top_k; i += STATISTICS_THREADS) {
         const int32_t expert = a.choice[i];
+        if (expert < 0)
+            continue;
         atomicAdd(&routes[expert], 1u);
         if (i % a.top_k == 0)
             atomicAdd(&firsts[expert], 1u);

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     if (i >= routes)
         return;
     if (probability)
-        key[i] = falling_key(probability[i / top_k * experts + choice[i]]);
+        key[i] = falling_key(probability[i / top_k * experts + expert_of(choice[i])]);
     else
         key[i] = (uint32_t)(drawn(seed, i) >> 32);
     item[i] = (int32_t)i;
@@ -155,8 +155,9 @@ __global__ void __launch_bounds__(ROUTE_THREADS) count_routes_kernel(const posit
 #pragma unroll
     for (int r = 0; r < LANE_ROUTES; r++) {
         const int64_t place = (int64_t)blockIdx.x * BLOCK_ROUTES + r * ROUTE_THREADS + threadIdx.x;
-        if (place < a.routes)
-            atomicAdd(&count[a.choice[route_at(a, place)]], 1);
+        const int32_t expert = place < a.routes ? a.choice[route_at(a, place)] : -1;
+        if (expert >= 0)
+            atomicAdd(&count[expert], 1);
     }
     __syncthreads();
     for (int e = (int)threadIdx.x; e < a.experts; e += ROUTE_THREADS)
@@ -289,6 +290,10 @@ __global__ void __launch_bounds__(ROUTE_THREADS) place_routes_kernel(const posit
     for (int r = 0; r < LANE_ROUTES; r++) {
         if (route[r] < 0)
             continue;
+        if (expert[r] < 0) {
+            a.position[route[r]] = -1;
+            continue;
+        }
         rank[r] += count[warp][expert[r]] + a.before[(int64_t)blockIdx.x * a.experts + expert[r]];
         const int32_t row = row_of_rank(a, expert[r], rank[r]);
         a.position[route[r]] = row;

@@ -89,6 +89,19 @@ static size_t outside_of(const json_t *result) {
     return outside;
 }
 
+/* Where a set explains nothing, that is what the file says, and it can be read again. */
+static void a_file_with_nothing_inside_can_be_read(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line, "cp %s/harness/suites/paper/tamoe.yaml nothing.yaml",
+             MOEPERF_SOURCE);
+    free(shell(line, 0));
+    free(shell("moeperf reproduce nothing.yaml --infer --budget 40 --seed 2 --set layers=1 --write "
+               ">/dev/null && grep -q 'inside: \\[\\]' nothing.yaml && "
+               "moeperf reproduce nothing.yaml --strict >/dev/null",
+               0));
+}
+
 /* The same seed gives the same words, every row outside has its reason, and what is written is
  * what is told. */
 static void inferring_is_kept_in_the_file(void **state) {
@@ -155,6 +168,7 @@ int main(void) {
         cmocka_unit_test(published_rows_are_listed),
         cmocka_unit_test(numbers_hang_together),
         cmocka_unit_test(what_is_inside_stays_inside),
+        cmocka_unit_test(a_file_with_nothing_inside_can_be_read),
         cmocka_unit_test(inferring_is_kept_in_the_file),
         cmocka_unit_test(swiftmoe_is_faster_as_published),
         cmocka_unit_test(measured_iterations_give_times_to_a_loss),

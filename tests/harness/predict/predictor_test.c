@@ -329,6 +329,45 @@ static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
     test_case_destroy(&test);
 }
 
+/* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
+static void a_loss_that_knows_the_topology_is_predicted(void **state) {
+    enum { LAYERS = 2, EXPERTS = 8 };
+    struct test_case test;
+    struct mp_error error = {0};
+    struct seen_loads seen;
+    uint64_t random = test_seed();
+    (void)state;
+    test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
+    int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
+    int per_node = test.job.job.ranks_per_node;
+    assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
+    assert_ok(mp_job_set(&test.job, "options.pull=0.7", &test.systems, &error), &error);
+    assert_ok(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, &error), &error);
+    test_fill_loads(&test, &random, 0.5);
+    const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
+    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    struct mp_prediction prediction = test_step(predictor, &test);
+    assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS);
+    double share = per_node / (per_node + (ranks - per_node) / 5.0);
+    for (int l = 0; l < LAYERS; l++)
+        for (int r = 0; r < ranks; r++) {
+            uint32_t row[EXPERTS];
+            bool inside[EXPERTS];
+            for (int e = 0; e < EXPERTS; e++) {
+                inside[e] = e * ranks / EXPERTS / per_node == r / per_node;
+                row[e] = mp_load_at(&test.load[l], r, e);
+            }
+            mp_replay_pull(EXPERTS, inside, share, 0.7, tokens, row);
+            for (int e = 0; e < EXPERTS; e++) {
+                assert_int_equal(seen.count[l][r][e], row[e]);
+                changed += row[e] != mp_load_at(&test.load[l], r, e);
+            }
+        }
+    assert_true(changed > 0);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
 static void a_gate_with_room_changes_nothing(void **state) {
@@ -457,6 +496,7 @@ int main(void) {
         cmocka_unit_test(same_inputs_same_bytes),
         cmocka_unit_test(loads_of_another_shape_are_refused),
         cmocka_unit_test(a_gate_that_keeps_tokens_home_is_predicted),
+        cmocka_unit_test(a_loss_that_knows_the_topology_is_predicted),
         cmocka_unit_test(a_gate_with_room_changes_nothing),
         cmocka_unit_test(one_hot_dispatch_costs_its_products),
         cmocka_unit_test(out_of_memory_is_a_result),

@@ -131,7 +131,7 @@ static void traces_are_read_with_their_suite(void **state) {
                         digest);
 
     /* What the ranks get: the iterations that the job needs, for each its row. */
-    const struct mp_loads_shape shape = {2, 8, 3, 2, 64};
+    const struct mp_loads_shape shape = {2, 8, 3, 2, 64, false};
     struct mp_loads loads;
     assert_int_equal(mp_suite_write_loads(&suite.job[0].file.job, "loads", &error), MP_OK);
     assert_string_equal(suite.job[0].file.job.trace_loads, "loads");

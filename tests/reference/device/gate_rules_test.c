@@ -1,5 +1,6 @@
 /* Gates by their rules: what they choose, weigh and keep against double precision, and gradients
  * against central differences with the choices held still. */
+#include "reference/base/random.h"
 #include "tests/reference/device/device_support.h"
 
 enum { MOST_EXPERTS = 64, MOST_CHOICES = 16 };
@@ -21,20 +22,34 @@ static int parts_of(const struct rules_case *c) {
     return c->rule.prototypes ? c->rule.prototypes : 1;
 }
 
+/* Number `stream` that is drawn for a token. */
+static double drawn(const struct rules_case *c, uint64_t stream, int token) {
+    uint64_t number = (uint64_t)(c->rule.first_token + token);
+    return ((double)(mp_random_bits(c->rule.seed, stream, number) >> 41) + 0.5) / (1 << 23);
+}
+
+static double noisy(const struct rules_case *c, int token, int e, double logit) {
+    if (!(c->rule.temperature > 0))
+        return logit;
+    return (logit - log(-log(drawn(c, 1 + (uint64_t)e, token)))) / (double)c->rule.temperature;
+}
+
 /* Scores as they choose, and their sum in the expert's part. */
-static void naive_scores(const struct rules_case *c, const double *logits, double *score,
+static void naive_scores(const struct rules_case *c, int token, const double *logits, double *score,
                          double *sum) {
     int size = c->experts / parts_of(c);
     for (int e = 0; e < c->experts; e++) {
-        score[e] = c->rule.scores == MP_SCORES_SIGMOID ? 1 / (1 + exp(-logits[e])) : exp(logits[e]);
+        double logit = noisy(c, token, e, logits[e]);
+        score[e] = c->rule.scores == MP_SCORES_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit);
         sum[e / size] = (e % size ? sum[e / size] : 0) + score[e];
     }
 }
 
-static void naive_probabilities(const struct rules_case *c, const double *logits,
+/* Of a token, whose logits are given. */
+static void naive_probabilities(const struct rules_case *c, int token, const double *logits,
                                 double *probability, double sum[MOST_CHOICES]) {
     int size = c->experts / parts_of(c);
-    naive_scores(c, logits, probability, sum);
+    naive_scores(c, token, logits, probability, sum);
     for (int e = 0; e < c->experts; e++)
         probability[e] /= sum[e / size];
 }
@@ -43,9 +58,12 @@ static void naive_weights(const struct rules_case *c, const double *probability,
                           const int32_t *choice, double *weight) {
     double sum = 0;
     for (int j = 0; j < c->top_k; j++)
-        sum += weight[j] = probability[choice[j]];
-    for (int j = 0; j < c->top_k && c->rule.renormalise; j++)
-        weight[j] *= (c->rule.scale != 0 ? (double)c->rule.scale : 1) / sum;
+        sum += weight[j] = probability[mp_choice_expert(choice[j])];
+    for (int j = 0; j < c->top_k; j++) {
+        if (c->rule.renormalise)
+            weight[j] *= (c->rule.scale != 0 ? (double)c->rule.scale : 1) / sum;
+        weight[j] *= choice[j] >= 0;
+    }
 }
 
 /* Who is above the last choice is said by `above`, which may be held still. */
@@ -65,7 +83,7 @@ static double loss(const void *context) {
     double total = 0, probability[MOST_EXPERTS], weight[MOST_CHOICES], sum[MOST_CHOICES];
     for (int t = 0; t < c->tokens; t++) {
         const int32_t *choice = g->choice + t * c->top_k;
-        naive_probabilities(c, g->logits + t * c->experts, probability, sum);
+        naive_probabilities(c, t, g->logits + t * c->experts, probability, sum);
         naive_weights(c, probability, choice, weight);
         total += dot_doubles(weight, g->dweight + t * c->top_k, (size_t)c->top_k);
         total += dot_doubles(probability, g->auxiliary, (size_t)c->experts);
@@ -103,12 +121,25 @@ static void close_groups(const struct rules_case *c, const double *key, bool *cl
         closed[e] = !kept[e / size];
 }
 
-static void naive_choices(const struct gate *g, const double *logits, int32_t *choice) {
+/* Choices that are not taken. */
+static void leave_choices(const struct rules_case *c, int token, const double *probability,
+                          int32_t *choice) {
+    double first = probability[choice[0]];
+    for (int j = 1; j < c->top_k; j++) {
+        double own = probability[choice[j]];
+        bool left = own < (double)c->rule.least_weight;
+        if (c->rule.random_second)
+            left = fmin(1, 2 * own / (first + own)) < drawn(c, 0, token);
+        choice[j] = left ? -1 - choice[j] : choice[j];
+    }
+}
+
+static void naive_choices(const struct gate *g, int token, const double *logits, int32_t *choice) {
     const struct rules_case *c = &g->c;
     double key[MOST_EXPERTS], sum[MOST_CHOICES];
     bool taken[MOST_EXPERTS] = {false};
     int parts = parts_of(c), size = c->experts / parts;
-    naive_probabilities(c, logits, key, sum);
+    naive_probabilities(c, token, logits, key, sum);
     for (int e = 0; e < c->experts && c->rule.scores == MP_SCORES_SIGMOID; e++)
         key[e] = key[e] * sum[0] + (g->bias ? (double)g->bias[e] : 0);
     if (c->rule.groups)
@@ -118,6 +149,7 @@ static void naive_choices(const struct gate *g, const double *logits, int32_t *c
         choice[j] = best_of(key, taken, part * size, (part + 1) * size);
         taken[choice[j]] = true;
     }
+    leave_choices(c, token, key, choice);
 }
 
 static int32_t *random_choices(const struct rules_case *c) {
@@ -128,6 +160,8 @@ static int32_t *random_choices(const struct rules_case *c) {
         for (int j = 0; j < c->top_k; j++)
             forced[t * c->top_k + j] =
                 parts > 1 ? j * size + (first + j) % size : (first + j) % c->experts;
+        for (int j = 1; j < c->top_k && mp_gate_takes_fewer(&c->rule); j += 2)
+            forced[t * c->top_k + j] = -1 - forced[t * c->top_k + j];
     }
     return forced;
 }
@@ -137,7 +171,7 @@ static void check_token(const struct gate *g, int token, const float *probabilit
     const struct rules_case *c = &g->c;
     const int32_t *choice = g->choice + token * c->top_k;
     double expected[MOST_EXPERTS], sum[MOST_CHOICES], expected_weight[MOST_CHOICES];
-    naive_probabilities(c, g->logits + token * c->experts, expected, sum);
+    naive_probabilities(c, token, g->logits + token * c->experts, expected, sum);
     assert_floats_close(probability, expected, (size_t)c->experts, 3e-6);
     naive_weights(c, expected, choice, expected_weight);
     assert_floats_close(weight, expected_weight, (size_t)c->top_k, 3e-6);
@@ -168,7 +202,7 @@ static void gate_follows_its_rule(struct mp_device *device, const void *argument
                      choice};
     for (int t = 0; t < c->tokens; t++) {
         int32_t expected[MOST_CHOICES];
-        naive_choices(&g, g.logits + t * c->experts, expected);
+        naive_choices(&g, t, g.logits + t * c->experts, expected);
         assert_memory_equal(choice + t * c->top_k, forced ? forced + t * c->top_k : expected,
                             (size_t)c->top_k * sizeof *choice);
         check_token(&g, t, probability + t * c->experts, kept[t], weight + t * c->top_k);
@@ -215,12 +249,41 @@ static void forced_scores_learn_nothing(struct mp_device *device, const void *ar
     }
 }
 
+/* 3 tokens with 2 choices, of which (0, 1), (1, 0) and (2, 1) are not taken: no counts, no rows,
+ * though they are sorted with all others. */
+static void routes_not_taken_have_no_row(struct mp_device *device, const void *argument) {
+    static const int32_t chosen[] = {0, -2, 1, -1, 0, -2}, first_come[] = {1, -1, 0, -1, -1, -1};
+    static const int32_t likely[] = {-1, -1, 0, -1, 1, -1}, sorted[] = {4, 2, 0, 3, 5, 1};
+    static const float share[] = {.5f, .1f, .4f, .6f, .9f, .2f};
+    static const uint32_t counted[] = {2, 1};
+    static const int begin[] = {0, 1, 2}, count[] = {1, 1}, row[] = {1, 0};
+    float *probability = new_floats(6), *mass = new_floats(2);
+    int32_t *choice = new_ints(6), *order = new_ints(6), *position = new_ints(6);
+    int32_t *token = new_ints(2);
+    uint32_t *routes = (uint32_t *)new_ints(2), *firsts = (uint32_t *)new_ints(2);
+    (void)argument;
+    memcpy(choice, chosen, sizeof chosen);
+    memcpy(probability, share, sizeof share);
+    perform(device, gate_statistics, 3, 2, 2, probability, choice, routes, firsts, mass);
+    assert_memory_equal(routes, counted, sizeof counted);
+    assert_memory_equal(firsts, counted, sizeof counted);
+    perform(device, route_positions, 3, 2, 2, choice, NULL, begin, count, row, 2, position, token);
+    assert_memory_equal(position, first_come, sizeof first_come);
+    perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_PROBABILITY, probability, choice, 0, order);
+    assert_memory_equal(order, sorted, sizeof sorted);
+    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 2, position, token);
+    assert_memory_equal(position, likely, sizeof likely);
+    assert_true(token[0] == 1 && token[1] == 2);
+}
+
 #define RULE(name, tokens, experts, top_k, biased, forced, ...)                                    \
     {                                                                                              \
         name, gate_follows_its_rule, &(const struct rules_case) {                                  \
             tokens, experts, top_k, {__VA_ARGS__}, biased, forced                                  \
         }                                                                                          \
     }
+#define RANDOM_SECOND .random_second = true, .seed = 77, .first_token = 1000
+#define NOISE(heat) .temperature = heat, .seed = 78, .first_token = 50
 #define SIGMOID .scores = MP_SCORES_SIGMOID, .renormalise = true
 
 static const struct device_test tests[] = {
@@ -244,9 +307,17 @@ static const struct device_test tests[] = {
     RULE("sigmoid, 2 of 2 of 4 groups", 30, 20, 2, false, false, SIGMOID, .groups = 4,
          .groups_kept = 2, .group_best = 1),
     RULE("sigmoid, 3 of 9, forced", 30, 9, 3, true, true, SIGMOID, .scale = 2.5f),
+    RULE("random second of 8", 60, 8, 2, false, false, .renormalise = true, RANDOM_SECOND),
+    RULE("random second of 40, forced", 20, 40, 2, false, true, .renormalise = true, RANDOM_SECOND),
+    RULE("least weight of 5 of 12", 40, 12, 5, false, false, .least_weight = 0.1f),
+    RULE("least weight of 3 of 8, forced, divided", 20, 8, 3, false, true, .renormalise = true,
+         .least_weight = 0.1f),
+    RULE("noise, hot, 8 of 8", 40, 8, 8, false, false, .least_weight = 0.1f, NOISE(2)),
+    RULE("noise, cold, 16 of 50", 40, 50, 16, false, false, .least_weight = 0.1f, NOISE(0.3f)),
     RULE("no tokens", 0, 8, 2, true, false, SIGMOID, .groups = 2, .groups_kept = 1,
          .group_best = 2),
     {"V-GATE-2", golden_groups, NULL},
+    {"routes that are not taken", routes_not_taken_have_no_row, NULL},
     {"forced scores learn nothing", forced_scores_learn_nothing, NULL},
 };
 

@@ -1,5 +1,6 @@
 /* The list of gates, and what every descriptor in it must be. */
 #include "reference/gate/gate.h"
+#include "reference/gate/tamoe.h"
 
 #include <string.h>
 
@@ -78,13 +79,13 @@ static void choices_are_read_from_words(void **state) {
  * rank's curve would be another's. */
 static void several_choices_keep_their_weights(void **state) {
     (void)state;
-    static const char *const keeping[] = {"ktop1", "sam"};
+    static const char *const keeping = "ktop1 sam dts";
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *kind = mp_gate_kinds[i];
         struct mp_gate_values values = {0};
         struct mp_gate_rule rule;
         struct mp_error error = {0};
-        bool keeps = !strcmp(kind->name, keeping[0]) || !strcmp(kind->name, keeping[1]);
+        bool keeps = strstr(keeping, kind->name) != NULL;
         assert_int_equal(mp_options_set_defaults(kind->options, values.bytes, &error), MP_OK);
         assert_int_equal(mp_gate_rule(kind, &sizes, false, &values, &rule, &error), MP_OK);
         assert_int_equal(rule.keeps_weights, keeps);
@@ -120,6 +121,44 @@ static void bytes_have_their_experts(void **state) {
     assert_true(differ[0] > 128 && differ[1] > 128);
 }
 
+/* V-TA-1: costs 1 1 4 4. */
+static void far_experts_have_less_and_cost_more(void **state) {
+    (void)state;
+    static const double share[] = {.4, .4, .1, .1},
+                        scale[] = {.379407, .379407, 7.620593, 7.620593};
+    const struct mp_topology topology = {4, 2};
+    for (int other = 0; other < 4; other++) {
+        double near = mp_topology_near_share(&topology, 0, 4);
+        assert_close(other < 2 ? near : near / 4, share[other], 1e-12);
+        assert_close(mp_tamoe_released_scale(&topology, 4, 1, other), scale[other], 1e-6);
+        assert_close(mp_tamoe_released_scale(&topology, 4, 2, 3 - other), scale[other], 1e-6);
+    }
+}
+
+/* Of 8 experts on 4 ranks, seen from the last; one rank alone counts all by 1, as GShard does. */
+static void factors_follow_the_ranks(void **state) {
+    (void)state;
+    const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_find("tamoe")];
+    const struct mp_gate_sizes eight = {8, 2, 1000};
+    const struct mp_topology topology = {4, 2}, alone = {1, 1};
+    static const double far[] = {7.620593 / 16, 8 / 5.}, near[] = {.379407 / 16, 2 / 5.};
+    static const char *const form[] = {"released", "paper"};
+    for (int f = 0; f < 2; f++) {
+        struct mp_gate_values values = {0};
+        double factor[8];
+        assert_int_equal(mp_options_set_defaults(gate->options, values.bytes, NULL), MP_OK);
+        assert_int_equal(
+            mp_options_set(gate->options, values.bytes, "gate tamoe", "loss", form[f], NULL, NULL),
+            MP_OK);
+        gate->loss_factors(&eight, values.bytes, &topology, 3, factor);
+        for (int e = 0; e < 8; e++)
+            assert_close(factor[e], e < 4 ? far[f] : near[f], 1e-6);
+        gate->loss_factors(&eight, values.bytes, &alone, 0, factor);
+        for (int e = 0; e < 8; e++)
+            assert_close(factor[e], 1, 1e-12);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptors_are_whole),
@@ -127,6 +166,8 @@ int main(void) {
         cmocka_unit_test(choices_are_read_from_words),
         cmocka_unit_test(several_choices_keep_their_weights),
         cmocka_unit_test(bytes_have_their_experts),
+        cmocka_unit_test(far_experts_have_less_and_cost_more),
+        cmocka_unit_test(factors_follow_the_ranks),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

@@ -147,10 +147,10 @@ static void destroy_work(struct work *work) {
 /* All routes go to this rank, which is the only one. */
 static void route(struct work *work, int layer) {
     uint32_t firsts[E];
-    float mass[E];
     double all = 0;
     struct mp_error error = {0};
-    mp_model_gate(&work->model, layer, work->forced, NULL, work->load.count, firsts, mass);
+    mp_model_gate(&work->model, layer, work->forced, NULL, work->load.count, firsts);
+    const float *mass = (const float *)(mp_model_part_statistics(&work->model, 0) + 2 * E);
     for (int e = 0; e < E; e++) {
         uint32_t chosen[2] = {0};
         for (int r = 0; r < N * K; r++)

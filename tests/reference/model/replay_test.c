@@ -219,7 +219,6 @@ static void refuses_counts_that_do_not_fit(void **state) {
     } cases[] = {
         {{11, 5, 4}, "expert 0 would get 11 routes of 10 tokens"},
         {{9, 0, 11}, "expert 2 would get 11 routes of 10 tokens"},
-        {{9, 5, 5}, "loads hold 19 routes, not 10 x 2"},
         {{9, 6, 6}, "loads hold more than 10 x 2 routes"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -227,6 +226,55 @@ static void refuses_counts_that_do_not_fit(void **state) {
         struct mp_error error = {0};
         assert_int_equal(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL);
         assert_non_null(strstr(error.text, cases[i].message));
+    }
+}
+
+/* A gate that leaves choices has fewer routes: every token keeps its first, and all are dealt. */
+static void missing_routes_are_choices_that_are_not_taken(void **state) {
+    (void)state;
+    static const uint32_t count[] = {9, 0, 6};
+    uint32_t seen[3] = {0};
+    int32_t choice[20];
+    int missing = 0;
+    assert_int_equal(mp_replay_choices(10, 2, 3, count, 3, choice, NULL), MP_OK);
+    for (int i = 0; i < 20; i++) {
+        missing += choice[i] < 0;
+        assert_true(choice[i] >= 0 || i % 2 == 1);
+        if (choice[i] >= 0)
+            seen[choice[i]]++;
+        assert_true(i % 2 == 0 || choice[i] != choice[i - 1]);
+    }
+    assert_memory_equal(seen, count, sizeof count);
+    assert_int_equal(missing, 5);
+}
+
+/* ---- a loss by topology ---- */
+
+/* Half of the way from 10 of 40 inside to a share of .8, by hand: 21, in proportion to 3 : 1; the
+ * rest, 19, in proportion to 2 : 1.  All the way no expert has more than the tokens. */
+static void a_pull_moves_routes_inside(void **state) {
+    (void)state;
+    static const bool inside[] = {true, true, false, false}, none[4],
+                      all[] = {true, true, true, true};
+    static const struct {
+        const bool *inside;
+        double share, pull;
+        uint32_t count[4], expected[4];
+    } cases[] = {
+        {inside, .8, .5, {8, 2, 20, 10}, {17, 4, 13, 6}},
+        {inside, .8, 0, {8, 2, 20, 10}, {8, 2, 20, 10}},
+        {inside, .8, 1, {8, 2, 20, 10}, {20, 12, 5, 3}},
+        {inside, .5, 1, {0, 0, 20, 20}, {10, 10, 10, 10}},
+        {inside, .1, 1, {20, 20, 0, 0}, {2, 2, 18, 18}},
+        {none, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+        {all, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t count[4];
+        memcpy(count, cases[i].count, sizeof count);
+        mp_replay_pull(4, cases[i].inside, cases[i].share, cases[i].pull, 20, count);
+        for (int e = 0; e < 4; e++)
+            assert_int_equal(count[e], cases[i].expected[e]);
     }
 }
 
@@ -420,6 +468,8 @@ int main(void) {
         cmocka_unit_test(choices_reproduce_counts),
         cmocka_unit_test(turns_deal_to_other_tokens),
         cmocka_unit_test(refuses_counts_that_do_not_fit),
+        cmocka_unit_test(missing_routes_are_choices_that_are_not_taken),
+        cmocka_unit_test(a_pull_moves_routes_inside),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("replay", tests, NULL, NULL);

@@ -332,6 +332,8 @@ static void a_plan_starts_anew(void **state) {
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
     plan->outgoing_limit = 7;
+    plan->outside_capacity = 3;
+    plan->pull = 1;
     plan->free_transfers = plan->renormalise_survivors = plan->one_hot = true;
     plan->route_order = MP_ROUTES_AT_RANDOM;
     int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
@@ -341,6 +343,8 @@ static void a_plan_starts_anew(void **state) {
     assert_false(plan->rematerialise || plan->free_transfers || plan->renormalise_survivors);
     assert_false(plan->one_hot);
     assert_int_equal(plan->outgoing_limit, -1);
+    assert_int_equal(plan->outside_capacity, -1);
+    assert_true(plan->pull == 0);
     assert_int_equal(plan->source_capacity, -1);
     for (int expert = 0; expert < plan->experts; expert++)
         assert_int_equal(plan->capacity[expert], -1);

@@ -124,7 +124,20 @@ int main(void) {
         "gate=sam", "experts=8", "skew-share=0.2", {"top-k=3", "gate-options.alignment-weight=1"}};
     static struct gate sigmoid = {
         "gate=sigmoid", "experts=8", "skew-share=0.2", {"top-k=4", "gate-options.scale=2.5"}};
+    static struct gate sequence = {
+        "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.balance-over=sequence"}};
+    static struct gate in_parts = {"gate=ktop1",
+                                   "experts=8",
+                                   "skew-share=0.2",
+                                   {"top-k=2", "gate-options.balance-over=sequence"}};
+    static struct gate dts = {"gate=dts",
+                              "experts=8",
+                              "skew-share=0.2",
+                              {"top-k=4", "gate-options.first-temperature=0.7"}};
     const struct CMUnitTest tests[] = {
+        {"loss by sequence", gradients_are_slopes, NULL, NULL, &sequence},
+        {"loss by sequence, k top-1", gradients_are_slopes, NULL, NULL, &in_parts},
+        {"dense to sparse", gradients_are_slopes, NULL, NULL, &dts},
         {"router z-loss", gradients_are_slopes, NULL, NULL, &z_loss},
         {"shared experts", gradients_are_slopes, NULL, NULL, &shared},
         {"hash", gradients_are_slopes, NULL, NULL, &hash},

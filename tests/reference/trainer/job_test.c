@@ -262,7 +262,7 @@ static const struct message_case apply_cases[] = {
      "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
     {"misspelt choice", "gate: gsard\n",
      "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
-     "hash, ktop1, sam, sigmoid; did you mean \"gshard\"?"},
+     "hash, ktop1, sam, sigmoid, tamoe, dts; did you mean \"gshard\"?"},
     {"mapping for a value", "text: {a: b}\n",
      "job.yaml:1: text: should be one value or a list of values"},
     {"rows and values mixed", "load: [[1, 2], 3]\n",

@@ -89,7 +89,7 @@ static void what_passes_can_be_replayed(void **state) {
 
 static void impossible_loads_are_refused(void **state) {
     (void)state;
-    const struct mp_loads_shape shape = {2, 4, 3, 2, 10};
+    const struct mp_loads_shape shape = {2, 4, 3, 2, 10, false};
     const uint32_t many[] = {5, 5, 5, 5, 11, 9, 0, 0}, few[] = {5, 5, 5, 5, 6, 6, 6, 1};
     struct mp_error error = {0};
     assert_int_equal(mp_loads_check(&shape, 7, 2, many, &error), MP_EINVAL);
@@ -102,9 +102,21 @@ static void impossible_loads_are_refused(void **state) {
                                     "10 tokens of a rank with 2 experts each have 20");
 }
 
+/* A gate that leaves choices has fewer routes, never more. */
+static void fewer_routes_are_as_many_as_the_gate_takes(void **state) {
+    (void)state;
+    const struct mp_loads_shape shape = {1, 4, 3, 2, 10, true};
+    const uint32_t few[] = {5, 9, 0, 1}, many[] = {5, 6, 5, 5};
+    struct mp_error error = {0};
+    assert_int_equal(mp_loads_check(&shape, 0, 0, few, &error), MP_OK);
+    assert_int_equal(mp_loads_check(&shape, 0, 1, many, &error), MP_EINVAL);
+    assert_string_equal(error.text, "iteration 0, layer 1: source 0 has 21 routes, but the job's "
+                                    "10 tokens of a rank with 2 experts each have at most 20");
+}
+
 static void nothing_half_written_is_read(void **state) {
     (void)state;
-    const struct mp_loads_shape shape = {1, 4, 2, 2, 10};
+    const struct mp_loads_shape shape = {1, 4, 2, 2, 10, false};
     uint32_t count[] = {5, 5, 5, 5};
     const struct mp_load load = {.ranks = 1, .experts = 4, .count = count};
     struct mp_loads_writer *writer;
@@ -128,7 +140,7 @@ static void nothing_half_written_is_read(void **state) {
 /* Every cut and every changed byte is seen. */
 static void damage_is_seen(void **state) {
     (void)state;
-    const struct mp_loads_shape shape = {2, 4, 2, 1, 6};
+    const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
     uint32_t *count = random_loads(&random_state, &shape, 3);
     struct mp_loads loads;
     write_loads("whole", &shape, 3, count, 9);
@@ -159,7 +171,7 @@ static void damage_is_seen(void **state) {
 static void parts_of_iterations_are_refused(void **state) {
     (void)state;
     enum { HEAD = 8 + 5 * 4, ITERATION = 2 * 2 * 4 * 4, WORDS = 2 * ITERATION / 4 };
-    const struct mp_loads_shape shape = {2, 4, 2, 1, 6};
+    const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
     uint32_t *count = random_loads(&random_state, &shape, 2);
     unsigned char bytes[HEAD + 2 * ITERATION + 8];
     write_loads("whole", &shape, 2, count, 9);
@@ -191,10 +203,11 @@ static void parts_of_iterations_are_refused(void **state) {
 
 static void others_loads_are_refused(void **state) {
     (void)state;
-    const struct mp_loads_shape shape = {4, 8, 2, 2, 16};
-    const struct mp_loads_shape wrong[] = {{3, 8, 2, 2, 16}, {4, 7, 2, 2, 16}, {4, 8, 3, 2, 16},
-                                           {4, 8, 2, 1, 16}, {4, 8, 2, 2, 15}, {2, 8, 2, 2, 16},
-                                           {8, 8, 2, 2, 8}};
+    const struct mp_loads_shape shape = {4, 8, 2, 2, 16, false};
+    const struct mp_loads_shape wrong[] = {{3, 8, 2, 2, 16, false}, {4, 7, 2, 2, 16, false},
+                                           {4, 8, 3, 2, 16, false}, {4, 8, 2, 1, 16, false},
+                                           {4, 8, 2, 2, 15, false}, {2, 8, 2, 2, 16, false},
+                                           {8, 8, 2, 2, 8, false}};
     uint32_t *count = random_loads(&random_state, &shape, 1);
     struct mp_loads loads;
     struct mp_error error = {0};
@@ -221,6 +234,7 @@ int main(void) {
         cmocka_unit_test(every_rank_reads_its_rows),
         cmocka_unit_test(what_passes_can_be_replayed),
         cmocka_unit_test(impossible_loads_are_refused),
+        cmocka_unit_test(fewer_routes_are_as_many_as_the_gate_takes),
         cmocka_unit_test(nothing_half_written_is_read),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(parts_of_iterations_are_refused),

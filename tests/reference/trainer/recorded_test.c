@@ -596,7 +596,7 @@ static void delays_are_where_they_are_asked_for(void **state) {
 
 /* Routes as a file has them, if it is the file that is meant. */
 static void a_trace_is_replayed(void **state) {
-    const struct mp_loads_shape shape = {1, EXPERTS, LAYERS, 2, TOKENS};
+    const struct mp_loads_shape shape = {1, EXPERTS, LAYERS, 2, TOKENS, false};
     uint32_t count[2][LAYERS][EXPERTS] = {{{64, 60, 3, 1}, {32, 32, 32, 32}},
                                           {{0, 64, 0, 64}, {10, 54, 60, 4}}};
     struct mp_loads_writer *writer;

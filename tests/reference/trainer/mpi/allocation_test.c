@@ -282,7 +282,7 @@ static void a_step_allocates_nothing_with_threads(void **state) {
 }
 
 static void a_step_allocates_nothing_with_a_trace(void **state) {
-    const struct mp_loads_shape shape = {world->ranks, 8, 2, 2, 8 * 16 / world->ranks};
+    const struct mp_loads_shape shape = {world->ranks, 8, 2, 2, 8 * 16 / world->ranks, false};
     uint64_t random = seed;
     char path[] = "/tmp/moeperf-loads-XXXXXX", setting[64];
     const char *settings[] = {*state, "routing=trace", setting, NULL};

@@ -18,7 +18,7 @@ static char path[64], setting[96];
  * four ranks), then few again. */
 static void make_trace(void) {
     const int tokens = BATCH * SEQUENCE / world->ranks;
-    const struct mp_loads_shape shape = {world->ranks, EXPERTS, LAYERS, TOP_K, tokens};
+    const struct mp_loads_shape shape = {world->ranks, EXPERTS, LAYERS, TOP_K, tokens, false};
     uint64_t state = seed++;
     struct mp_error error = {0};
     size_t row = (size_t)EXPERTS, rows = (size_t)LAYERS * (size_t)world->ranks;

@@ -12,7 +12,8 @@ static char path[64], setting[96];
 static uint32_t *count; /* [TRACE][LAYERS][SOURCES][EXPERTS], the same on every rank */
 
 static struct mp_loads_shape shape_of(int sources, int top_k) {
-    return (struct mp_loads_shape){sources, EXPERTS, LAYERS, top_k, BATCH * SEQUENCE / sources};
+    return (struct mp_loads_shape){sources, EXPERTS, LAYERS, top_k, BATCH * SEQUENCE / sources,
+                                   false};
 }
 
 /* Rank 0 writes a trace of `sources`; all have its counts. */

@@ -1,0 +1,122 @@
+#include "baselines/tamoe/tamoe.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "reference/plan/groups.h"
+
+#define FIELD(name) offsetof(struct mp_tamoe_options, name)
+static const struct mp_option option_table[] = {
+    {"outside-cost", MP_OPTION_DOUBLE, FIELD(outside_cost), "", "4", 1, 100, NULL,
+     "cost of a byte to another node over one inside the node; the gate has one of its own"},
+    {"pull", MP_OPTION_DOUBLE, FIELD(pull), "", "0.5", 0, 1, NULL,
+     "how far the loss brings loads that are replayed or predicted with towards the target; 0: "
+     "they stay, 1: all the way"},
+    {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "0", 0, 1024, NULL,
+     "an expert's capacity for the routes of a rank, over its target share of them; 0: no "
+     "capacity, nothing is dropped"},
+    {0},
+};
+
+struct tamoe {
+    struct mp_expert_groups groups;
+    struct mp_tamoe_options options;
+    int64_t tokens;
+    int top_k;
+};
+
+static int tamoe_create(const struct mp_setting *setting, const void *parsed, void **created,
+                        struct mp_error *error) {
+    struct mp_expert_groups groups;
+    *created = NULL;
+    int code = mp_expert_groups_create("tamoe", setting, MP_AUTO, &groups, error);
+    if (!code && groups.groups > 1)
+        code = mp_fail(error, MP_EINVAL,
+                       "tamoe needs at least as many experts as ranks: %d experts on %d ranks have "
+                       "no place that is near or far",
+                       groups.experts, groups.ranks);
+    if (code)
+        return code;
+    struct tamoe *self = malloc(sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system tamoe");
+    *self = (struct tamoe){.groups = groups,
+                           .options = *(const struct mp_tamoe_options *)parsed,
+                           .tokens = setting->tokens_per_rank,
+                           .top_k = setting->top_k};
+    *created = self;
+    return MP_OK;
+}
+
+static void tamoe_destroy(void *self) {
+    free(self);
+}
+
+static void tamoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct tamoe *self = opaque;
+    mp_expert_groups_owners(&self->groups, owner);
+}
+
+static int tamoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    const struct tamoe *self = opaque;
+    (void)error;
+    if (mp_topology_nodes(&plan->topology) > 1) {
+        plan->pull = self->options.pull;
+        plan->outside_cost = self->options.outside_cost;
+    }
+    return MP_OK;
+}
+
+/* Of an expert on a rank with this share of a source's routes. */
+static int64_t capacity(const struct tamoe *self, double share) {
+    double routes = (double)self->tokens * self->top_k * share / self->groups.each;
+    return (int64_t)ceil(self->options.capacity_factor * routes);
+}
+
+static int dispatch_pair(const struct mp_load *load, int source, int expert, struct mp_plan *plan,
+                         struct mp_error *error) {
+    int64_t most = mp_plan_source_capacity(plan, source, expert);
+    uint32_t routes = mp_load_at(load, source, expert);
+    uint32_t kept = routes > most ? (uint32_t)most : routes;
+    int code = mp_plan_dispatch_part(plan, plan->during.owner[expert], kept, error);
+    mp_plan_dispatch_end_pair(plan);
+    return code;
+}
+
+static int tamoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                            struct mp_error *error) {
+    const struct tamoe *self = opaque;
+    const struct mp_topology *topology = &plan->topology;
+    double cost = self->options.outside_cost;
+    if (!(self->options.capacity_factor > 0))
+        return mp_plan_dispatch_to_owner(plan, load, error);
+    double share = mp_topology_near_share(topology, 0, cost);
+    plan->source_capacity = capacity(self, share);
+    plan->outside_capacity = capacity(self, share / cost);
+    int code = mp_plan_dispatch_begin(plan, error);
+    for (int s = 0; s < load->ranks && !code; s++)
+        for (int e = 0; e < load->experts && !code; e++)
+            code = dispatch_pair(load, s, e, plan, error);
+    return code;
+}
+
+const struct mp_system mp_system_tamoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "tamoe",
+    .title = "TA-MoE: expert parallelism with a loss by topology",
+    .source = "Chen et al., TA-MoE, NeurIPS 2022, arXiv 2302.09915; Chen-Chang/TA-MoE",
+    .models = "Modelled: contiguous placement, an exact exchange of the routed tokens, the target "
+              "of shares in proportion to 1 over the cost of a byte, and with a capacity factor "
+              "capacities in proportion to it. The loss is that of gate: tamoe, which jobs take "
+              "beside it; loads that are replayed or predicted with come towards the target by "
+              "pull, from the first iteration on. Not modelled: more than two levels of topology; "
+              "nodes of different sizes share the capacities of the first one.",
+    .capabilities = MP_SYSTEM_DROPS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .options = option_table,
+    .options_size = sizeof(struct mp_tamoe_options),
+    .create = tamoe_create,
+    .destroy = tamoe_destroy,
+    .initial_owners = tamoe_initial_owners,
+    .before_gate = tamoe_before_gate,
+    .after_gate = tamoe_after_gate,
+};

@@ -1,0 +1,13 @@
+/* What TA-MoE makes of a topology: the released loss (systems.md 3.8).  A byte costs 1 inside
+ * a node and `outside` beyond. */
+#ifndef MOEPERF_REFERENCE_GATE_TAMOE_H
+#define MOEPERF_REFERENCE_GATE_TAMOE_H
+
+#include "reference/plan/topology.h"
+
+/* What the released code multiplies the loss of the other rank's experts by: softmax of the costs
+ * over all ranks, times ranks^2. */
+double mp_tamoe_released_scale(const struct mp_topology *topology, double outside, int rank,
+                               int other);
+
+#endif

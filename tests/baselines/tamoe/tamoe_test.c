@@ -1,0 +1,120 @@
+/* TA-MoE: plain expert parallelism, whose capacities follow the topology, and which says how far
+ * its loss brings loads that know nothing of it. */
+#include "baselines/tamoe/tamoe.h"
+
+#include "tests/baselines/rehearsal.h"
+
+static const struct mp_system *const tested = &mp_system_tamoe;
+
+/* 8 experts on 4 ranks of 2 nodes: shares .4 .4 .1 .1 of 200 routes, over 2 experts each. */
+static const struct mp_setting setting = {.layers = 1,
+                                          .experts = 8,
+                                          .top_k = 2,
+                                          .topology = {4, 2},
+                                          .tokens_per_rank = 100,
+                                          .expert_bytes = 1000,
+                                          .gradient_bytes = 1000,
+                                          .route_bytes = 64};
+
+static void defaults_drop_nothing(void **state) {
+    (void)state;
+    struct mp_tamoe_options options;
+    register_and_parse_defaults(tested, &options);
+    assert_true(options.outside_cost == 4 && options.pull == 0.5 && options.capacity_factor == 0);
+}
+
+static void fill(struct mp_load *load, uint32_t count) {
+    struct mp_error error = {0};
+    assert_ok(mp_load_create(4, 8, load, &error), &error);
+    for (int i = 0; i < 4 * 8; i++)
+        load->count[i] = count;
+}
+
+/* Plans a layer of 25 routes everywhere; what a source keeps of an expert near and far. */
+static void plan_with(const char *factor, const char *cost, int64_t near, int64_t far) {
+    const char *const pair[][2] = {
+        {"capacity-factor", factor}, {"outside-cost", cost}, {NULL, NULL}};
+    struct mp_tamoe_options options;
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    fill(&load, 25);
+    rehearsal_plan(&rehearsal, 0, &load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    for (int s = 0; s < 4; s++)
+        for (int e = 0; e < 8; e++)
+            assert_int_equal(mp_plan_routes_to(plan, s, e, e / 2), s / 2 == e / 4 ? near : far);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+static void capacities_follow_the_target(void **state) {
+    (void)state;
+    plan_with("0", "4", 25, 25);   /* none */
+    plan_with("1", "4", 25, 10);   /* of 40 and 10 */
+    plan_with("0.5", "4", 20, 5);  /* both act */
+    plan_with("0.51", "4", 21, 6); /* 20.4 and 5.1, rounded up */
+    plan_with("0.5", "1", 13, 13); /* nothing is far: 12.5 */
+}
+
+/* One node: no pull, and every rank's share is the same. */
+static void one_node_is_plain_expert_parallelism(void **state) {
+    (void)state;
+    struct mp_setting near = setting;
+    struct mp_tamoe_options options;
+    struct rehearsal rehearsal;
+    parse_options(tested, &options, NULL);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_true(rehearsal.planner.plan->pull == 0.5 && rehearsal.planner.plan->outside_cost == 4);
+    rehearsal_destroy(&rehearsal);
+    near.topology.ranks_per_node = 4;
+    rehearsal_create(&rehearsal, tested, &near, &options);
+    assert_true(rehearsal.planner.plan->pull == 0);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* The law knows the capacity of far experts, in both directions. */
+static void capacities_outside_are_law(void **state) {
+    (void)state;
+    const char *const pair[][2] = {{"capacity-factor", "1"}, {NULL, NULL}};
+    const struct mp_plan_law law = {.drops_routes = true};
+    static const enum mp_plan_violation broken[] = {MP_PLAN_OVER_CAPACITY, MP_PLAN_LEGAL,
+                                                    MP_PLAN_DROP_BELOW_CAPACITY};
+    struct mp_tamoe_options options;
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    fill(&load, 25);
+    rehearsal_plan(&rehearsal, 0, &load);
+    for (int i = 0; i < 3; i++) {
+        enum mp_plan_violation violation;
+        struct mp_error error = {0};
+        rehearsal.planner.plan->outside_capacity = 9 + i;
+        mp_plan_check(rehearsal.planner.plan, &load, &law, &violation, &error);
+        assert_int_equal(violation, broken[i]);
+    }
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+static void more_ranks_than_experts_are_refused(void **state) {
+    (void)state;
+    struct mp_setting few = setting;
+    struct mp_tamoe_options options;
+    few.experts = 2;
+    parse_options(tested, &options, NULL);
+    assert_refused(tested, &few, &options, "2 experts on 4 ranks");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_drop_nothing),
+        cmocka_unit_test(capacities_follow_the_target),
+        cmocka_unit_test(one_node_is_plain_expert_parallelism),
+        cmocka_unit_test(capacities_outside_are_law),
+        cmocka_unit_test(more_ranks_than_experts_are_refused),
+    };
+    return cmocka_run_group_tests_name("tamoe", tests, NULL, NULL);
+}
