@@ -307,8 +307,12 @@ static const struct row rows[] = {
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
-    {"hetumoe", {"options.capacity-factor=16"}, {.padded = true, .wide = true}},
-    {"tutel", {"options.capacity-factor=0", "options.trials=2"}, {.padded = true}},
+    {"hetumoe",
+     {"options.capacity-factor=16"},
+     {.padded = true, .wide = true, .least_ranks = 4, .nodes = 2}}, /* through leaders */
+    {"tutel",
+     {"options.capacity-factor=0", "options.trials=2"},
+     {.padded = true, .least_ranks = 4, .nodes = 2}}, /* flat, and in two levels */
     {"tutel",
      {"options.capacity-factor=0", "options.r=0"},
      {.padded = true, .copies = true, .refetches = true, .least_ranks = 2}},
