@@ -20,7 +20,8 @@ static const struct mp_option option_table[] = {
     {"trials", MP_OPTION_INT, FIELD(trials), "iterations", "1", 1, 64, NULL,
      "how long either exchange is tried for a capacity that is new, in steps of 128"},
     {"message-cost", MP_OPTION_DOUBLE, FIELD(message_cost), "s", "4e-6", 0, 1, NULL,
-     "of a message beside its bytes, by which exchanges are judged"},
+     "of a message beside its bytes, by which exchanges are judged; predictions know their "
+     "cluster's"},
     {0},
 };
 
@@ -125,10 +126,13 @@ static void tutel_destroy(void *opaque) {
 
 static int tutel_create(const struct mp_setting *setting, const void *parsed, void **created,
                         struct mp_error *error) {
-    const struct mp_tutel_options *options = parsed;
+    struct mp_tutel_options own = *(const struct mp_tutel_options *)parsed;
+    const struct mp_tutel_options *options = &own;
     const struct mp_topology *topology = &setting->topology;
     struct mp_expert_groups groups;
     *created = NULL;
+    if (setting->knows_messages)
+        own.message_cost = setting->message_seconds;
     int code = check(setting, options, error);
     int r = code ? 0 : choose_r(setting, options);
     if (!code)

@@ -43,7 +43,7 @@ struct mp_tutel_options {
     double capacity_factor;
     int exchange;        /* enum mp_tutel_exchange */
     int trials;          /* iterations that each way is tried, per key */
-    double message_cost; /* m, seconds */
+    double message_cost; /* m, seconds, unless the setting knows it */
 };
 
 /* The model's seconds of an exchange of chunks of `bytes` from each to each of `ranks`. */

@@ -33,22 +33,39 @@ static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_i
     }
 }
 
-/* What an exchange is for that has rounds. */
+/* The exchange in several rounds that rows may take, as it is named: the system's own (an option
+ * `exchange`), or the job's; false: there is none. */
+static bool find_rounds(const struct mp_predict_job *job, char *name, size_t size) {
+    const struct mp_system *system = job->file.system;
+    const struct mp_option *own =
+        system->options ? mp_options_find(system->options, "exchange") : NULL;
+    enum mp_exchange_kind kind = mp_system_exchange(system, job->file.job.exchange);
+    char value[32];
+    if (own && strcmp(mp_options_format(own, job->file.system_options, value, sizeof value),
+                      mp_exchange_name(MP_EXCHANGE_FLAT)) != 0) {
+        snprintf(name, size, "%s exchange %s", system->name, value);
+        return true;
+    }
+    snprintf(name, size, "exchange %s", mp_exchange_name(kind));
+    return mp_exchange_of(kind)->rounds > 1;
+}
+
+/* What such an exchange is for. */
 static void tell_exchange(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                           const struct teller *teller) {
-    char line[LINE_SIZE];
+    char line[LINE_SIZE], name[128];
     const struct mp_exchange *exchange =
         mp_exchange_of(mp_system_exchange(job->file.system, job->file.job.exchange));
-    if (exchange->rounds == 1)
+    if (!find_rounds(job, name, sizeof name))
         return;
     for (int level = 1; level < cluster->levels; level++) {
         if (mp_cluster_message_cost(cluster, level) > 0)
             continue;
         snprintf(line, sizeof line,
-                 "exchange %s: messages of level %s cost nothing but their bytes and one latency a "
-                 "round (levels.%s.message-cost is not given), so fewer and larger ones save "
-                 "nothing there",
-                 exchange->name, cluster->level[level].name, cluster->level[level].name);
+                 "%s: messages of level %s cost nothing but their bytes and one latency a round "
+                 "(levels.%s.message-cost is not given), so fewer and larger ones save nothing "
+                 "there",
+                 name, cluster->level[level].name, cluster->level[level].name);
         teller->each(teller->context, line);
     }
     if (!exchange->deduplicates)

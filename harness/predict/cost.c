@@ -300,6 +300,9 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
         near > 0 ? broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, near))
                  : setting->bandwidth;
     setting->copies_memory = copies_memory(costs, topology.ranks);
+    setting->knows_messages = true;
+    setting->message_seconds =
+        mp_cluster_message_cost(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
     fill_expert_figures(costs, setting);
     mp_job_given_figures(job, &costs->sizes, setting);
 }

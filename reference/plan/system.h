@@ -51,6 +51,8 @@ struct mp_setting {
     double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
     double non_moe_seconds;    /* forward of a block without its MoE part, s */
     double copies_memory;      /* that a rank has left for copies, B; 0: not known, no limit */
+    bool knows_messages;       /* what follows is known: of predictions, as their cluster says */
+    double message_seconds;    /* of a message between nodes (or ranks) beside its bytes, s */
 };
 /* Of these the measured figures, by the names under which a run keeps them. */
 extern const struct mp_named_number mp_setting_figures[];

@@ -159,6 +159,9 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         }
         for (int g = 1; given && given[g]; g++)
             set(file, systems, "%s", given[g]);
+        /* As on the predictor's cluster, which predictions know. */
+        if (file->system->options && mp_options_find(file->system->options, "message-cost"))
+            set(file, systems, "options.message-cost=0");
         if (mp_job_check_model(file, &error) == MP_OK)
             return;
         mp_job_file_destroy(file);

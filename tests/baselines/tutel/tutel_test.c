@@ -123,6 +123,23 @@ static void keys_are_tried_and_then_decided(void **state) {
     destroy(&rehearsal, load);
 }
 
+/* Where messages cost their bytes alone, two levels are tried and never taken. */
+static void a_known_cost_of_messages_decides(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20000);
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    setting.knows_messages = true;
+    for (int i = 0; i < 2; i++) {
+        setting.message_seconds = i * 1e-5;
+        create(&setting, dynamic, &rehearsal, load);
+        load[0].count[3] = load[1].count[3] =
+            i ? 2000 : 1; /* flat, and two levels, by the option */
+        run(&rehearsal, load, 6, i ? "fffftttttttt" : "ffffttttffff");
+        destroy(&rehearsal, load);
+    }
+}
+
 static void trials_survive_restarts(void **state) {
     (void)state;
     struct mp_setting setting = setting_of(20000);
@@ -261,6 +278,7 @@ int main(void) {
         cmocka_unit_test(capacity_is_fixed_or_follows_loads),
         cmocka_unit_test(model_counts_bytes_and_messages),
         cmocka_unit_test(keys_are_tried_and_then_decided),
+        cmocka_unit_test(a_known_cost_of_messages_decides),
         cmocka_unit_test(trials_survive_restarts),
         cmocka_unit_test(only_where_there_are_levels),
         cmocka_unit_test(experts_travel_where_they_are_smaller),

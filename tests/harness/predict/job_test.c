@@ -554,7 +554,8 @@ static void moves_hide_under_the_next_iteration(void **state) {
 
 struct lines {
     int count, of_cluster;
-    bool has_loads, has_reserve, has_precision, has_exchange;
+    bool has_loads, has_reserve, has_precision;
+    int exchange[2]; /* of the levels of the two-level one, and of those of a system */
 };
 
 static void take_line(void *context, const char *text) {
@@ -563,7 +564,8 @@ static void take_line(void *context, const char *text) {
     lines->of_cluster += !strncmp(text, "cluster: ", 9);
     lines->has_reserve |= !strncmp(text, "predict.reserve 0.1 (default)", 29);
     lines->has_precision |= !strncmp(text, "predict.precision", 17);
-    lines->has_exchange |= !strncmp(text, "exchange two-level: messages of level ", 38);
+    lines->exchange[0] += !strncmp(text, "exchange two-level: messages of level", 37);
+    lines->exchange[1] += !strncmp(text, "hetumoe exchange leader: messages of level", 42);
     lines->count++;
 }
 
@@ -585,11 +587,23 @@ static void assumptions_are_what_nobody_said(void **state) {
     assert_true(lines.has_loads);
     assert_true(lines.has_reserve);
     assert_false(lines.has_precision);
-    assert_false(lines.has_exchange);
+    assert_int_equal(lines.exchange[0] + lines.exchange[1], 0);
     assert_in_range(lines.of_cluster, assumed, assumed + 1); /* efficiency is one */
     set(&job, "exchange=two-level");
     assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
-    assert_true(lines.has_exchange);
+    assert_int_equal(lines.exchange[0], 2); /* node and cluster */
+    assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=4e-6", NULL), MP_OK);
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_int_equal(lines.exchange[0], 2 + 1);
+    assert_int_equal(lines.exchange[1], 0);
+    set(&job, "system=hetumoe");
+    set(&job, "exchange=flat");
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_int_equal(lines.exchange[1], 1);
+    set(&job, "options.exchange=flat");
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_int_equal(lines.exchange[1], 1);
+    assert_int_equal(lines.exchange[0], 3);
     end_job(&job, cluster);
 }
 
