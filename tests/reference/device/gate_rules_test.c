@@ -252,14 +252,14 @@ static void forced_scores_learn_nothing(struct mp_device *device, const void *ar
 /* 3 tokens with 2 choices, of which (0, 1), (1, 0) and (2, 1) are not taken: no counts, no rows,
  * though they are sorted with all others. */
 static void routes_not_taken_have_no_row(struct mp_device *device, const void *argument) {
-    static const int32_t chosen[] = {0, -2, 1, -1, 0, -2}, first_come[] = {1, -1, 0, -1, -1, -1};
-    static const int32_t likely[] = {-1, -1, 0, -1, 1, -1}, sorted[] = {4, 2, 0, 3, 5, 1};
+    static const int32_t chosen[] = {0, -2, 1, -1, 0, -2}, first_come[] = {1, -1, 0, -1, 2, -1};
+    static const int32_t likely[] = {2, -1, 0, -1, 1, -1}, sorted[] = {4, 2, 0, 3, 5, 1};
     static const float share[] = {.5f, .1f, .4f, .6f, .9f, .2f};
     static const uint32_t counted[] = {2, 1};
-    static const int begin[] = {0, 1, 2}, count[] = {1, 1}, row[] = {1, 0};
+    static const int begin[] = {0, 1, 2}, count[] = {2, 1}, row[] = {1, 0};
     float *probability = new_floats(6), *mass = new_floats(2);
     int32_t *choice = new_ints(6), *order = new_ints(6), *position = new_ints(6);
-    int32_t *token = new_ints(2);
+    int32_t *token = new_ints(3);
     uint32_t *routes = (uint32_t *)new_ints(2), *firsts = (uint32_t *)new_ints(2);
     (void)argument;
     memcpy(choice, chosen, sizeof chosen);
@@ -267,13 +267,13 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
     perform(device, gate_statistics, 3, 2, 2, probability, choice, routes, firsts, mass);
     assert_memory_equal(routes, counted, sizeof counted);
     assert_memory_equal(firsts, counted, sizeof counted);
-    perform(device, route_positions, 3, 2, 2, choice, NULL, begin, count, row, 2, position, token);
+    perform(device, route_positions, 3, 2, 2, choice, NULL, begin, count, row, 3, position, token);
     assert_memory_equal(position, first_come, sizeof first_come);
     perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_PROBABILITY, probability, choice, 0, order);
     assert_memory_equal(order, sorted, sizeof sorted);
-    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 2, position, token);
+    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 3, position, token);
     assert_memory_equal(position, likely, sizeof likely);
-    assert_true(token[0] == 1 && token[1] == 2);
+    assert_true(token[0] == 1 && token[1] == 2 && token[2] == 0);
 }
 
 #define RULE(name, tokens, experts, top_k, biased, forced, ...)                                    \

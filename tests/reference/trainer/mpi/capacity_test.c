@@ -1,0 +1,71 @@
+/* GShard as FastMoE has it: a second choice at random, and a capacity of each rank for each expert.
+ * Every route is recounted: who is left by the gate, who finds the expert full, with which weight.
+ */
+#include <math.h>
+
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { EXPERTS = 8, BATCH_TOKENS = 8 * 16 };
+static const double RATE = 1.2;
+
+struct counted {
+    int left, dropped, kept;
+};
+
+/* Tokens in their order; the plan knows counts only. */
+static struct counted recount(const struct mp_model *model) {
+    const struct mp_block_state *state = &model->state[0];
+    int capacity = (int)ceil(RATE * model->tokens) * 2 / EXPERTS, taken[EXPERTS] = {0};
+    struct counted counted = {0};
+    for (int i = 0; i < 2 * model->tokens; i++) {
+        const float *probability = state->probability + (size_t)(i / 2) * EXPERTS;
+        int first = state->choice[i / 2 * 2],
+            second = mp_choice_expert(state->choice[i / 2 * 2 + 1]);
+        int expert = mp_choice_expert(state->choice[i]);
+        double both = (double)probability[first] + (double)probability[second];
+        bool is_left = state->choice[i] < 0, is_full = !is_left && taken[expert] == capacity;
+        assert_int_equal(state->position[i] < 0, is_left || is_full);
+        assert_close(state->weight[i], is_left ? 0 : (double)probability[expert] / both, 1e-5);
+        assert_true(i % 2 == 1 || !is_left);
+        taken[expert] += !is_left && !is_full;
+        counted.left += is_left;
+        counted.dropped += is_full;
+        counted.kept += !is_left && !is_full;
+    }
+    return counted;
+}
+
+static void every_route_is_accounted_for(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=deepspeed",
+                                           "layers=1",
+                                           "options.formula=fastmoe",
+                                           "options.capacity-factor=1.2",
+                                           "options.policy=position",
+                                           "options.padded=no",
+                                           "gate=gshard",
+                                           "gate-options.second=random",
+                                           NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    int32_t token[BATCH_TOKENS], target[BATCH_TOKENS];
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    uint64_t text = seed + (uint64_t)world->rank;
+    struct counted all = {0};
+    for (int step = 0; step < 5; step++) {
+        for (int i = 0; i < BATCH_TOKENS; i++) /* few bytes: experts fill up */
+            token[i] = target[i] = test_random_int(&text, 0, 5);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        struct counted here = recount(&trainer->model);
+        assert_int_equal(here.left + here.dropped + here.kept, 2 * trainer->model.tokens);
+        all.left += here.left;
+        all.dropped += here.dropped;
+    }
+    assert_true(all.left > 0 && all.dropped > 0);
+    mp_trainer_destroy(trainer);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_route_is_accounted_for)};
+    run_on_all_ranks("capacity", tests, NULL, NULL);
+}
