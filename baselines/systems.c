@@ -7,6 +7,7 @@
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/free_balance/free_balance.h"
+#include "baselines/hiermoe/hiermoe.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
 #include "baselines/moonep/moonep.h"
@@ -28,6 +29,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_frugal,
         &mp_system_fssdp,
         &mp_system_free_balance,
+        &mp_system_hiermoe,
         &mp_system_laer,
         &mp_system_llep,
         &mp_system_moonep,

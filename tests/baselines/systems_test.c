@@ -20,6 +20,7 @@ static void all_systems_register_once(void **state) {
         "frugal",
         "fssdp",
         "free-balance",
+        "hiermoe",
         "laer",
         "llep",
         "moonep",

@@ -324,6 +324,7 @@ int main(void) {
         {"system=moonep", "exchange=two-level"},
         {"system=free-balance"},
         {"system=deepep"},
+        {"system=hiermoe"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };

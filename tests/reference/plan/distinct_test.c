@@ -1,5 +1,5 @@
 /* Distinct tokens from counts: formulas, and designs that are enumerated. */
-#include "harness/predict/distinct.h"
+#include "reference/plan/distinct.h"
 
 #include <string.h>
 
@@ -105,5 +105,5 @@ int main(void) {
         cmocka_unit_test(uneven_counts_are_those_of_their_design),
         cmocka_unit_test(certain_choices_leave_fewer_to_draw),
     };
-    return cmocka_run_group_tests_name("harness/predict/distinct", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("reference/plan/distinct", tests, NULL, NULL);
 }
