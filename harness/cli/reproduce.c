@@ -69,7 +69,7 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         "Predicts what a paper measured, on its machines (moeperf list clusters), and prints\n"
         "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
         "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
-        "hecate, swiftmoe, fastermoe, smartmoe, flexmoe or laer, or a file like theirs.\n"
+        "hecate, swiftmoe, fastermoe, smartmoe, flexmoe, laer or hiermoe, or a file like theirs.\n"
         "A number outside the published range is a finding, not a failure; where a system\n"
         "refuses a job, its rows say so and why, and the others have their numbers.\n"
         "What a paper does not say is an unknown of its file, with a range and the value that\n"

@@ -8,6 +8,7 @@ const struct mp_paper mp_papers[] = {
     {"hecate", mp_paper_hecate},
     {"swiftmoe", mp_paper_symi},
     {"fastermoe", mp_paper_fastermoe},
+    {"hiermoe", mp_paper_hiermoe},
     {"smartmoe", mp_paper_smartmoe},
     {"flexmoe", mp_paper_flexmoe},
     {"laer", mp_paper_laer},
