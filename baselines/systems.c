@@ -8,6 +8,7 @@
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/free_balance/free_balance.h"
 #include "baselines/hetumoe/hetumoe.h"
+#include "baselines/hiermoe/hiermoe.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
 #include "baselines/moonep/moonep.h"
@@ -32,6 +33,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_fssdp,
         &mp_system_free_balance,
         &mp_system_hetumoe,
+        &mp_system_hiermoe,
         &mp_system_laer,
         &mp_system_llep,
         &mp_system_moonep,

@@ -49,9 +49,13 @@ static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
 /* Tokens in groups and on ranks, for an exchange whose rows they are. */
 static void find_distinct(struct mp_predictor *predictor, int layer) {
     const struct mp_plan *plan = predictor->planner.plan;
+    const struct mp_load *given =
+        &predictor->given[predictor->micro_batch * predictor->layers + layer];
+    struct mp_load load = predictor->load[layer]; /* perhaps a copy, whose tokens are those given */
+    load.distinct = given->distinct;
+    load.distinct_counts = given->distinct_counts;
     if (mp_exchange_of(plan->exchange)->deduplicates)
-        mp_distinct_tokens(&predictor->distinct_model, plan, &predictor->load[layer],
-                           predictor->distinct);
+        mp_distinct_tokens(&predictor->distinct_model, plan, &load, predictor->distinct);
 }
 
 /* The layer's rows are those that have just been filled, which the layer keeps until

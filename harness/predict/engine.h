@@ -49,7 +49,7 @@ struct mp_predictor {
     int micro_batch;
 
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
-    const struct mp_load *all_loads, *load, *learnt;
+    const struct mp_load *given, *all_loads, *load, *learnt;
     struct mp_load *sum;     /* [layers] over micro-batches, if there are several */
     struct mp_load *limited; /* [micro_batches][layers] copies, of plans that limit the gate: as it
                                 leaves them, layer by layer; NULL: loads stand */

@@ -347,6 +347,7 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     if (code)
         return code;
     begin(predictor, prediction);
+    predictor->given = load;
     predictor->all_loads = mp_predictor_copy_loads(predictor, load);
     predictor->learnt = loads_of_iteration(predictor, predictor->all_loads);
     code = mp_schedule_iteration(&predictor->schedule, error);

@@ -15,8 +15,8 @@
 #define MOEPERF_HARNESS_PREDICT_STEPS_H
 
 #include "harness/predict/cost.h"
-#include "harness/predict/distinct.h"
 #include "harness/predict/network.h"
+#include "reference/plan/distinct.h"
 
 /* With rows of tokens travel, beside them, places and weights of their routes in forward, and back
  * in backward the weights' gradients; all else alone.  In this order. */

@@ -179,17 +179,15 @@ static int smaller(int a, int b) {
 /* How many rows each fan has. */
 static void size_fans(const struct passage *passage, struct mp_fan fan[MP_FANS]) {
     const struct mp_exchange_round *round = passage->path->round;
-    int rows[MP_FANS + 1] = {passage->trainer->model.tokens};
-    int there[] = {sum_of(round[0].receive_rows, passage->ranks),
-                   sum_of(round[1].receive_rows, passage->ranks)};
-    fan[0] = (struct mp_fan){.in = rows[0],
+    fan[0] = (struct mp_fan){.in = passage->trainer->model.tokens,
                              .out = sum_of(round[0].send_rows, passage->ranks),
                              .ways = smaller(mp_topology_nodes(&passage->groups), passage->top_k)};
-    fan[1] = (struct mp_fan){.in = there[0],
+    fan[1] = (struct mp_fan){.in = sum_of(round[0].receive_rows, passage->ranks),
                              .out = sum_of(round[1].send_rows, passage->ranks),
                              .ways = smaller(passage->groups.ranks_per_node, passage->top_k)};
-    fan[2] = (struct mp_fan){
-        .in = there[1], .out = passage->state->routing.receive_total, .ways = passage->top_k};
+    fan[2] = (struct mp_fan){.in = sum_of(round[1].receive_rows, passage->ranks),
+                             .out = passage->state->routing.receive_total,
+                             .ways = passage->top_k};
 }
 
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
@@ -228,7 +226,7 @@ static int reserve_all(const struct passage *passage, const struct mp_fan fan[MP
 /* A row becomes one for each of its routes' ranks, or of those where their groups' rows stop. */
 static void spread_row(const struct passage *passage, int number, int source, int row,
                        struct mp_fan *fan, int next[]) {
-    int top_k = passage->top_k, key[MP_CHOICES_LIMIT], behind[MP_CHOICES_LIMIT], ways = 0;
+    int top_k = passage->top_k, key[MP_CHOICES_LIMIT], behind[MP_CHOICES_LIMIT] = {0}, ways = 0;
     size_t words = WORDS_PER_ROUTE * (size_t)top_k;
     const int32_t *in = (int32_t *)passage->trainer->host_beside[0].memory + (size_t)row * words;
     int32_t *rows = passage->trainer->host_beside[1].memory;

@@ -12,6 +12,7 @@ const struct mp_paper mp_papers[] = {
     {"flexmoe", mp_paper_flexmoe},
     {"laer", mp_paper_laer},
     {"hetumoe", mp_paper_hetumoe},
+    {"hiermoe", mp_paper_hiermoe},
     {"tutel", mp_paper_tutel},
     {"tamoe", mp_paper_tamoe},
     {NULL, NULL},

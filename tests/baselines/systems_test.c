@@ -21,6 +21,7 @@ static void all_systems_register_once(void **state) {
         "fssdp",
         "free-balance",
         "hetumoe",
+        "hiermoe",
         "laer",
         "llep",
         "moonep",

@@ -32,6 +32,7 @@ static const struct row rows[] = {
     {"fastermoe", 64, 32, NULL, NULL, "paper"},
     {"fastermoe", 64, 32, NULL, NULL, "released-fixed"},
     {"free-balance", 64, 32, NULL, NULL, NULL},
+    {"hiermoe", 64, 32, NULL, NULL, NULL},
     {"llep", 64, 32, NULL, NULL, NULL},
     {"hetumoe", 64, 32, NULL, NULL, NULL},
     {"tutel", 64, 32, NULL, NULL, NULL},

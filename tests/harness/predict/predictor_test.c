@@ -171,9 +171,10 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
         struct mp_prediction prediction = test_step(predictor, test);
         assert_int_equal(prediction.iteration, i);
         assert_bounds(&prediction);
-        assert_close(watcher.sent, watcher.received, 1e-9);
+        assert_close(watcher.sent, watcher.received, 1e-5);
         assert_close(watcher.sent / (prediction.exchanged_bytes + 1),
-                     prediction.exchanged_bytes / (prediction.exchanged_bytes + 1), 1e-9);
+                     prediction.exchanged_bytes / (prediction.exchanged_bytes + 1),
+                     1e-5); /* modelled tokens are no whole numbers */
         assert_int_equal(watcher.iterations, (i + 1) * job->ranks);
         assert_ports(test, &watcher, &prediction);
         for (int stage = 0; test->options.micro_batches == 1 && stage < MP_STAGE_AFTER_STEP;

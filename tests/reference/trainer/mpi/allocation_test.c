@@ -326,6 +326,7 @@ int main(void) {
         {"system=tutel", "ranks-per-node=2"},
         {"system=free-balance"},
         {"system=deepep"},
+        {"system=hiermoe"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };

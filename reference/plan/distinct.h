@@ -12,8 +12,8 @@
  *
  * which for even counts is C(E - E/R, K) / C(E, K).  Where a part f of an expert's routes goes to
  * the group, its weight outside is (1 - f) w. */
-#ifndef MOEPERF_HARNESS_PREDICT_DISTINCT_H
-#define MOEPERF_HARNESS_PREDICT_DISTINCT_H
+#ifndef MOEPERF_REFERENCE_PLAN_DISTINCT_H
+#define MOEPERF_REFERENCE_PLAN_DISTINCT_H
 
 #include "reference/plan/plan.h"
 
@@ -39,6 +39,11 @@ void mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count
 /* The probability that a token has an expert in the group to which share[] of each expert's routes
  * go. */
 double mp_distinct_model_meets(const struct mp_distinct_model *model, const double share[]);
+
+/* The experts of one token of many, [top_k], drawn by the model; -1: it has fewer.  A token's are
+ * the same for the same weights, and change little with them. */
+void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
+                            int32_t expert[]);
 
 /* distinct [ranks][mp_exchange_counts] of the plan's groups and ranks: as the loads say, or by the
  * model. */

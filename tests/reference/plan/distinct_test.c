@@ -1,5 +1,5 @@
 /* Distinct tokens from counts: formulas, and designs that are enumerated. */
-#include "harness/predict/distinct.h"
+#include "reference/plan/distinct.h"
 
 #include <string.h>
 
@@ -99,11 +99,36 @@ static void certain_choices_leave_fewer_to_draw(void **state) {
     mp_distinct_model_destroy(&model);
 }
 
+/* As often as they should, K different experts of each token, and the same ones again. */
+static void drawn_tokens_have_the_counts(void **state) {
+    enum { TOKENS = 20000 };
+    static const uint32_t count[SMALL] = {100, 0, 90, 60, 30, 20};
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    int drawn[SMALL] = {0};
+    (void)state;
+    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    mp_distinct_model_fit(&model, count);
+    for (uint64_t t = 0; t < TOKENS; t++) {
+        int32_t expert[3], again[3];
+        mp_distinct_model_draw(&model, 7, t, expert);
+        mp_distinct_model_draw(&model, 7, t, again);
+        assert_memory_equal(expert, again, sizeof expert);
+        assert_true(expert[0] > expert[1] && expert[1] > expert[2]);
+        for (int j = 0; j < 3; j++)
+            drawn[expert[j]]++;
+    }
+    for (int e = 0; e < SMALL; e++) /* three standard deviations are 0.011 */
+        assert_within((double)drawn[e] / TOKENS, count[e] / 100.0, 0.015);
+    mp_distinct_model_destroy(&model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(even_counts_give_the_printed_rates),
         cmocka_unit_test(uneven_counts_are_those_of_their_design),
         cmocka_unit_test(certain_choices_leave_fewer_to_draw),
+        cmocka_unit_test(drawn_tokens_have_the_counts),
     };
-    return cmocka_run_group_tests_name("harness/predict/distinct", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("reference/plan/distinct", tests, NULL, NULL);
 }

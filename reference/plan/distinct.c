@@ -1,8 +1,10 @@
-#include "harness/predict/distinct.h"
+#include "reference/plan/distinct.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "reference/base/elementary.h"
 
 int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
                              struct mp_error *error) {
@@ -41,18 +43,25 @@ static void begin_sum(int degree, double sum[]) {
     sum[0] = 1;
 }
 
+/* The sums before every expert, of which the last, behind all of them, is returned. */
+static double *sum_up(struct mp_distinct_model *model) {
+    size_t width = (size_t)model->drawn + 1;
+    double *before = model->prefix;
+    begin_sum(model->drawn, before);
+    for (int e = 0; e < model->experts; e++, before += width) {
+        memcpy(before + width, before, width * sizeof *before);
+        add_weight(model->weight[e], model->drawn, before + width);
+    }
+    return before;
+}
+
 /* Makes every expert's weight the larger the less probable it is with them than it should be; the
  * largest difference.  An expert's probability is its weight times e_(K-1) of all others, those
  * before it and those behind it. */
 static double improve(struct mp_distinct_model *model) {
     int degree = model->drawn;
     size_t width = (size_t)degree + 1;
-    double *before = model->prefix, *behind = model->sum, worst = 0;
-    begin_sum(degree, before);
-    for (int e = 0; e < model->experts; e++, before += width) {
-        memcpy(before + width, before, width * sizeof *before);
-        add_weight(model->weight[e], degree, before + width);
-    }
+    double *before = sum_up(model), *behind = model->sum, worst = 0;
     double all = before[degree];
     begin_sum(degree, behind);
     for (int e = model->experts - 1; e >= 0; e--) {
@@ -91,10 +100,7 @@ void mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count
         model->weight[e] *= model->drawn / rest;
     for (int turn = 0; model->drawn > 0 && turn < TURNS && improve(model) > near; turn++)
         ;
-    begin_sum(model->drawn, model->sum);
-    for (int e = 0; e < model->experts; e++)
-        add_weight(model->weight[e], model->drawn, model->sum);
-    model->all = model->sum[model->drawn];
+    model->all = sum_up(model)[model->drawn];
 }
 
 double mp_distinct_model_meets(const struct mp_distinct_model *model, const double share[]) {
@@ -107,6 +113,25 @@ double mp_distinct_model_meets(const struct mp_distinct_model *model, const doub
             add_weight(model->weight[e] * (1 - share[e]), model->drawn, sum);
     }
     return model->all > 0 ? 1 - misses * sum[model->drawn] / model->all : 0;
+}
+
+void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
+                            int32_t expert[]) {
+    size_t width = (size_t)model->drawn + 1;
+    int left = model->drawn, taken = 0;
+    for (int e = model->experts - 1; e >= 0; e--) {
+        const double *before = model->prefix + (size_t)e * width;
+        bool takes = model->certain[e];
+        if (!takes && left > 0 && model->weight[e] > 0) {
+            double chance = model->weight[e] * before[left - 1] / before[width + (size_t)left];
+            takes = mp_elementary_uniform(seed, token, (uint64_t)e) < chance;
+            left -= takes;
+        }
+        if (takes)
+            expert[taken++] = e;
+    }
+    for (; taken < model->top_k; taken++)
+        expert[taken] = -1;
 }
 
 /* ---- plans ---- */

@@ -1,0 +1,320 @@
+#include "baselines/hiermoe/hiermoe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/hiermoe/swap.h"
+#include "reference/plan/distinct.h"
+
+struct options {
+    int depth;    /* levels; 0: as many as pay */
+    int interval; /* of swaps, iterations; 0: none */
+    int gamma, sample;
+    double latency, latency_in_node;
+};
+#define FIELD(member) offsetof(struct options, member)
+
+static const struct mp_option option_table[] = {
+    {"depth", MP_OPTION_CHOICE, FIELD(depth), "", "auto", 0, 0, "auto 1 2",
+     "a token goes once to every rank (1), or once to every node and from there to its ranks (2); "
+     "auto takes what the model says is faster, layer by layer, after every iteration"},
+    {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "1", 0, 1 << 20, NULL,
+     "two experts of every layer may swap places after so many; 0: never"},
+    {"gamma", MP_OPTION_INT, FIELD(gamma), "", "10", 1, 12, NULL,
+     "how sharply the largest of all groups' tokens counts"},
+    {"sample", MP_OPTION_INT, FIELD(sample), "tokens", "1024", 1, 65536, NULL,
+     "tokens drawn to find the swap: loads don't say which experts tokens take together"},
+    {"latency", MP_OPTION_DOUBLE, FIELD(latency), "s", "5e-4", 0, 1, NULL,
+     "of an exchange between nodes, in the model"},
+    {"latency-in-node", MP_OPTION_DOUBLE, FIELD(latency_in_node), "s", "5.7e-4", 0, 1, NULL,
+     "of an exchange inside nodes, in the model"},
+    {0},
+};
+
+enum { RANKS, NODES, LEVELS };
+
+/* Groups of a level, and what swaps do to them. */
+struct level {
+    int groups;
+    int32_t *group;  /* [experts] */
+    int32_t *count;  /* [groups] drawn tokens */
+    int32_t *change; /* [experts][experts], by mp_swap_changes */
+    double *power;   /* [groups] of counts */
+    double sum;      /* of them */
+};
+
+struct hiermoe {
+    struct mp_setting setting;
+    struct options options;
+    int32_t *depth; /* [layers] of the next iteration's exchanges */
+    uint32_t *total;
+    int32_t *expert; /* [sample][top_k] */
+    int32_t *has;    /* [ranks] */
+    struct level level[LEVELS];
+    struct mp_distinct_model model;
+    double scale; /* tokens for each that is drawn */
+};
+
+static void hiermoe_destroy(void *opaque) {
+    struct hiermoe *self = opaque;
+    if (!self)
+        return;
+    mp_distinct_model_destroy(&self->model);
+    for (int i = 0; i < LEVELS; i++) {
+        free(self->level[i].group);
+        free(self->level[i].count);
+        free(self->level[i].change);
+        free(self->level[i].power);
+    }
+    free(self->depth);
+    free(self->total);
+    free(self->expert);
+    free(self->has);
+    free(self);
+}
+
+static bool create_level(int experts, int groups, struct level *level) {
+    size_t count = (size_t)experts;
+    level->groups = groups;
+    level->group = calloc(count, sizeof *level->group);
+    level->count = calloc((size_t)groups, sizeof *level->count);
+    level->change = calloc(count * count, sizeof *level->change);
+    level->power = calloc((size_t)groups, sizeof *level->power);
+    return level->group && level->count && level->change && level->power;
+}
+
+static bool create_memory(struct hiermoe *self) {
+    const struct mp_setting *setting = &self->setting;
+    size_t top_k = (size_t)setting->top_k, layers = (size_t)setting->layers;
+    self->depth = calloc(layers, sizeof *self->depth);
+    self->total = calloc((size_t)setting->experts, sizeof *self->total);
+    self->expert = calloc((size_t)self->options.sample * top_k, sizeof *self->expert);
+    self->has = calloc((size_t)setting->topology.ranks, sizeof *self->has);
+    int nodes = mp_topology_nodes(&setting->topology);
+    return create_level(setting->experts, setting->topology.ranks, &self->level[RANKS]) &&
+           create_level(setting->experts, nodes, &self->level[NODES]) && self->depth &&
+           self->total && self->expert && self->has;
+}
+
+static int hiermoe_create(const struct mp_setting *setting, const void *options, void **created,
+                          struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || setting->top_k < 1 || ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "hiermoe needs layers, experts, routes of a token and ranks of at least 1, "
+                       "not %d, %d, %d and %d",
+                       setting->layers, setting->experts, setting->top_k, ranks);
+    if (setting->experts % ranks != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "hiermoe needs the same number of experts on every rank: %d experts can't "
+                       "be shared by %d ranks",
+                       setting->experts, ranks);
+    struct hiermoe *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
+    self->setting = *setting;
+    self->options = *(const struct options *)options;
+    int code = create_memory(self) ? mp_distinct_model_create(ranks, setting->experts,
+                                                              setting->top_k, &self->model, error)
+                                   : mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
+    if (code) {
+        hiermoe_destroy(self);
+        return code;
+    }
+    for (int layer = 0; layer < setting->layers; layer++)
+        self->depth[layer] = self->options.depth == 1 ? 1 : 2;
+    *created = self;
+    return MP_OK;
+}
+
+static void hiermoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct mp_setting *setting = &((const struct hiermoe *)opaque)->setting;
+    mp_contiguous_owners(setting->layers, setting->experts, setting->topology.ranks, owner);
+}
+
+static int hiermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                              struct mp_error *error) {
+    const struct hiermoe *self = opaque;
+    plan->group_size = self->depth[plan->layer] == 1 ? plan->topology.ranks : 0;
+    return mp_plan_dispatch_to_owner(plan, load, error);
+}
+
+/* ---- the model: t_d of the paper, of the (smooth) largest numbers of tokens ---- */
+
+/* Between nodes a node's cards carry what its ranks get; inside, each rank's own gate. */
+static double time_of(const struct hiermoe *self, int depth, double of_rank, double of_node) {
+    const struct mp_setting *setting = &self->setting;
+    const struct options *options = &self->options;
+    double row = self->scale * (double)setting->route_bytes;
+    if (depth == 1)
+        return options->latency +
+               of_rank * setting->topology.ranks_per_node * row / setting->bandwidth;
+    return options->latency + of_node * row / setting->bandwidth + options->latency_in_node +
+           of_rank * row / setting->bandwidth_in_node;
+}
+
+static int faster_depth(const struct hiermoe *self, double of_rank, double of_node) {
+    if (self->options.depth > 0)
+        return self->options.depth;
+    return time_of(self, 1, of_rank, of_node) < time_of(self, 2, of_rank, of_node) ? 1 : 2;
+}
+
+/* ---- swaps ---- */
+
+/* Draws tokens of all ranks' loads. */
+static struct mp_swap_tokens draw_tokens(struct hiermoe *self, int layer,
+                                         const struct mp_load *load) {
+    const struct mp_setting *setting = &self->setting;
+    uint64_t seed = setting->seed + (uint64_t)layer; /* the same in all iterations: swaps answer to
+                                                        loads, not to chance */
+    double routes = 0;
+    for (int e = 0; e < setting->experts; e++) {
+        self->total[e] = 0;
+        for (int rank = 0; rank < load->ranks; rank++)
+            self->total[e] += mp_load_at(load, rank, e);
+        routes += self->total[e];
+    }
+    mp_distinct_model_fit(&self->model, self->total);
+    for (int t = 0; t < self->options.sample; t++)
+        mp_distinct_model_draw(&self->model, seed, (uint64_t)t,
+                               self->expert + (size_t)t * (size_t)setting->top_k);
+    self->scale = routes / setting->top_k / self->options.sample;
+    return (struct mp_swap_tokens){self->options.sample, setting->top_k, setting->experts,
+                                   self->expert};
+}
+
+static void count_level(const struct hiermoe *self, const struct mp_swap_tokens *tokens,
+                        struct level *level) {
+    mp_swap_count(tokens, level->group, level->groups, level->count);
+    level->sum = 0;
+    for (int g = 0; g < level->groups; g++)
+        level->sum += level->power[g] = mp_swap_power(level->count[g], self->options.gamma);
+}
+
+/* The smooth largest count after a swap. */
+static double after_swap(const struct hiermoe *self, const struct level *level, int a, int b) {
+    int gamma = self->options.gamma, of_a = level->group[a], of_b = level->group[b];
+    double sum = level->sum;
+    if (of_a == of_b)
+        return mp_swap_smooth_max(sum, gamma);
+    size_t experts = (size_t)self->setting.experts;
+    int change_a = level->change[(size_t)a * experts + (size_t)b];
+    int change_b = level->change[(size_t)b * experts + (size_t)a];
+    sum += mp_swap_power(level->count[of_a] + change_a, gamma) - level->power[of_a];
+    sum += mp_swap_power(level->count[of_b] + change_b, gamma) - level->power[of_b];
+    return mp_swap_smooth_max(sum, gamma);
+}
+
+/* The pair whose swap makes exchanges fastest; false: none makes them faster. */
+static bool find_swap(struct hiermoe *self, int depth, double present, int pair[2]) {
+    const struct level *ranks = &self->level[RANKS], *nodes = &self->level[NODES];
+    double best = present;
+    for (int a = 0; a < self->setting.experts; a++)
+        for (int b = a + 1; b < self->setting.experts; b++) {
+            if (ranks->group[a] == ranks->group[b])
+                continue;
+            double seconds =
+                time_of(self, depth, after_swap(self, ranks, a, b), after_swap(self, nodes, a, b));
+            if (seconds < best) {
+                best = seconds;
+                pair[0] = a;
+                pair[1] = b;
+            }
+        }
+    return best < present;
+}
+
+static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struct mp_load *load,
+                        const struct mp_placement *home, struct mp_rehome *change) {
+    const struct mp_topology *topology = &self->setting.topology;
+    struct mp_swap_tokens tokens = draw_tokens(self, layer, load);
+    for (int e = 0; e < home->experts; e++) {
+        self->level[RANKS].group[e] = home->owner[e];
+        self->level[NODES].group[e] = mp_topology_node(topology, home->owner[e]);
+    }
+    double most[LEVELS];
+    for (int i = 0; i < LEVELS; i++) {
+        count_level(self, &tokens, &self->level[i]);
+        most[i] = mp_swap_smooth_max(self->level[i].sum, self->options.gamma);
+    }
+    int depth = faster_depth(self, most[RANKS], most[NODES]), pair[2] = {0};
+    self->depth[layer] = depth;
+    if (!swaps)
+        return;
+    for (int i = 0; i < LEVELS; i++)
+        mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->has,
+                        self->level[i].change);
+    if (!find_swap(self, depth, time_of(self, depth, most[RANKS], most[NODES]), pair))
+        return;
+    int32_t *owner = self->level[RANKS].group, first = owner[pair[0]];
+    owner[pair[0]] = owner[pair[1]];
+    owner[pair[1]] = first;
+    mp_placement_set_owners(&change->next[layer], owner);
+    change->changed = true;
+}
+
+static int hiermoe_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                              const struct mp_placement home[], struct mp_rehome *change,
+                              struct mp_error *error) {
+    struct hiermoe *self = opaque;
+    int interval = self->options.interval;
+    bool swaps = interval > 0 && (iteration + 1) % interval == 0;
+    (void)error;
+    if (self->setting.topology.ranks == 1 || (!swaps && self->options.depth > 0))
+        return MP_OK;
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        if (mp_load_total(&load[layer]) > 0)
+            learn_layer(self, layer, swaps, &load[layer], &home[layer], change);
+    return MP_OK;
+}
+
+/* ---- restarts ---- */
+
+static size_t hiermoe_save(const void *opaque, void *buffer, size_t size) {
+    const struct hiermoe *self = opaque;
+    size_t bytes = (size_t)self->setting.layers * sizeof *self->depth;
+    if (size >= bytes)
+        memcpy(buffer, self->depth, bytes);
+    return bytes;
+}
+
+static int hiermoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct hiermoe *self = opaque;
+    size_t layers = (size_t)self->setting.layers;
+    const int32_t *depth = buffer;
+    bool fits = size == layers * sizeof *depth;
+    for (size_t layer = 0; fits && layer < layers; layer++)
+        fits = depth[layer] == 1 || depth[layer] == 2;
+    if (!fits)
+        return mp_fail(error, MP_EFORMAT, "%zu bytes are no state of the system hiermoe", size);
+    memcpy(self->depth, depth, size);
+    return MP_OK;
+}
+
+const struct mp_system mp_system_hiermoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "hiermoe",
+    .title = "HierMoE: deduplicated exchange of the best depth, experts that swap",
+    .source = "HierMoE, arXiv 2508.09591 (HierD-AlltoAll and HierD-ES)",
+    .models =
+        "Modelled: deduplicated exchange over levels rank and node, of the depth whose modelled "
+        "time is less; after every iteration, or every few, the two experts of a layer whose "
+        "swap makes that time least change places with their optimizer state, if any makes it "
+        "less; the time is a line in the smooth largest number of tokens that a group gets, "
+        "and swaps are tried by the incremental rule. Tokens' sets of experts are drawn from "
+        "the loads of all ranks together, where the paper has those of the gate. Not "
+        "modelled: levels between a node and a rank (pairs over NVLink, sockets), fitting "
+        "of the lines to the machine: rates are those measured, latencies are options.",
+    .capabilities = MP_SYSTEM_MOVES_OWNERS,
+    .exchange = MP_EXCHANGE_DEDUPLICATED,
+    .options = option_table,
+    .options_size = sizeof(struct options),
+    .create = hiermoe_create,
+    .destroy = hiermoe_destroy,
+    .initial_owners = hiermoe_initial_owners,
+    .after_gate = hiermoe_after_gate,
+    .after_step = hiermoe_after_step,
+    .save = hiermoe_save,
+    .load = hiermoe_load,
+};

@@ -1,0 +1,30 @@
+/* Swaps of experts: what they do to how many tokens every group of ranks gets (HierMoE, HierD-ES).
+ *
+ * A token with several experts in a group counts there once.  When experts r and c swap places only
+ * tokens that chose exactly one of them count differently: one more in the other expert's group if
+ * the token has nothing there, one less in the chosen one's if that was its only choice there. */
+#ifndef MOEPERF_BASELINES_HIERMOE_SWAP_H
+#define MOEPERF_BASELINES_HIERMOE_SWAP_H
+
+#include <stdint.h>
+
+struct mp_swap_tokens {
+    int tokens, top_k, experts;
+    const int32_t *expert; /* [tokens][top_k], -1: fewer */
+};
+
+/* count [groups] = tokens with an expert e in the group, where group [experts] says which it is. */
+void mp_swap_count(const struct mp_swap_tokens *tokens, const int32_t group[], int groups,
+                   int32_t count[]);
+
+/* change [experts][experts]: at (r, c) by how much the count of r's group changes if r and c swap
+ * places; 0 if it is one group.  has [groups] is working memory.  O(tokens * top_k * experts). */
+void mp_swap_changes(const struct mp_swap_tokens *tokens, const int32_t group[], int groups,
+                     int32_t has[], int32_t change[]);
+
+/* largest * (sum((x / largest)^gamma))^(1 / gamma), with the sum of powers of count x, already
+ * taken: nearly the largest x, and less if others come close. */
+double mp_swap_power(double count, int gamma);
+double mp_swap_smooth_max(double sum_of_powers, int gamma);
+
+#endif

@@ -1,0 +1,74 @@
+/* Swaps: V-HIER-2's tokens, counts after swaps by hand and by trying all of them. */
+#include "baselines/hiermoe/swap.h"
+
+#include <string.h>
+
+#include "tests/support.h"
+
+enum { EXPERTS = 8, TOKENS = 6 };
+static const int32_t expert[TOKENS][2] = {{0, 1}, {0, 4}, {2, 3}, {5, 7}, {0, 2}, {1, 6}};
+static const struct mp_swap_tokens tokens = {TOKENS, 2, EXPERTS, &expert[0][0]};
+/* Four ranks with two experts each, in two nodes. */
+static const int32_t rank[EXPERTS] = {0, 0, 1, 1, 2, 2, 3, 3};
+static const int32_t node[EXPERTS] = {0, 0, 0, 0, 1, 1, 1, 1};
+
+static void swap(const int32_t from[EXPERTS], int a, int b, int32_t to[EXPERTS]) {
+    memcpy(to, from, EXPERTS * sizeof *to);
+    to[a] = from[b];
+    to[b] = from[a];
+}
+
+static void expect(int a, int b, const int32_t of_ranks[4], const int32_t of_nodes[2]) {
+    int32_t swapped[EXPERTS], count[4];
+    swap(rank, a, b, swapped);
+    mp_swap_count(&tokens, swapped, 4, count);
+    assert_memory_equal(count, of_ranks, 4 * sizeof *count);
+    swap(node, a, b, swapped);
+    mp_swap_count(&tokens, swapped, 2, count);
+    assert_memory_equal(count, of_nodes, 2 * sizeof *count);
+}
+
+static void tokens_count_once_in_a_group(void **state) {
+    (void)state;
+    expect(0, 0, (int32_t[]){4, 2, 2, 2}, (int32_t[]){5, 3});
+    expect(1, 4, (int32_t[]){3, 2, 3, 2}, (int32_t[]){4, 3});
+    expect(0, 5, (int32_t[]){3, 2, 3, 2}, (int32_t[]){5, 5});
+    expect(3, 4, (int32_t[]){4, 3, 2, 2}, (int32_t[]){5, 3});
+}
+
+static void changes_are_those_of_trying(const int32_t group[EXPERTS], int groups) {
+    int32_t has[4], change[EXPERTS][EXPERTS], before[4], after[4], swapped[EXPERTS];
+    mp_swap_count(&tokens, group, groups, before);
+    mp_swap_changes(&tokens, group, groups, has, &change[0][0]);
+    for (int a = 0; a < EXPERTS; a++)
+        for (int b = 0; b < EXPERTS; b++) {
+            swap(group, a, b, swapped);
+            mp_swap_count(&tokens, swapped, groups, after);
+            assert_int_equal(change[a][b], after[group[a]] - before[group[a]]);
+        }
+}
+
+static void the_rule_is_as_good_as_trying_all_pairs(void **state) {
+    (void)state;
+    changes_are_those_of_trying(rank, 4);
+    changes_are_those_of_trying(node, 2);
+}
+
+static void the_smooth_largest_is_the_papers(void **state) {
+    static const double count[] = {3, 1, 4, 2};
+    double sum = 0;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        sum += mp_swap_power(count[i], 10);
+    assert_within(mp_swap_smooth_max(sum, 10), 4.022346, 5e-7);
+    assert_within(mp_swap_smooth_max(0, 10), 0, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_count_once_in_a_group),
+        cmocka_unit_test(the_rule_is_as_good_as_trying_all_pairs),
+        cmocka_unit_test(the_smooth_largest_is_the_papers),
+    };
+    return cmocka_run_group_tests_name("baselines/hiermoe/swap", tests, NULL, NULL);
+}
