@@ -138,12 +138,13 @@ static void print_summary(const struct mp_inference *all) {
         mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside, &count);
         table_paragraph(stdout, "%s: %d of %d inside.", uses[use], inside, count);
     }
-    table_paragraph(stdout,
-                    "%d sets of %d unknowns, %lld predictions; the best has the most fitted inside, "
-                    "and of those the least loss, %.3f; %d are nearly as good, with at most %d "
-                    "fewer inside and a loss within %.2f.",
-                    all->sets, all->reproduction->unknowns, (long long)all->predictions,
-                    all->set[all->best].loss, near, MP_INFER_FEWER, MP_INFER_TOLERANCE);
+    table_paragraph(
+        stdout,
+        "%d sets of %d unknowns, %lld predictions; the best has the most fitted inside, "
+        "and of those the least loss, %.3f; %d are nearly as good, with at most %d "
+        "fewer inside and a loss within %.2f.",
+        all->sets, all->reproduction->unknowns, (long long)all->predictions,
+        all->set[all->best].loss, near, MP_INFER_FEWER, MP_INFER_TOLERANCE);
     for (int i = 0; i < all->sets && refused; i++)
         if (*all->set[i].refused) {
             table_paragraph(stdout, "%d sets could not be predicted; the first: %s.", refused,
