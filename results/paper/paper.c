@@ -5,14 +5,10 @@
 #include <string.h>
 
 const struct mp_paper mp_papers[] = {
-    {"hecate", mp_paper_hecate},
-    {"swiftmoe", mp_paper_symi},
-    {"fastermoe", mp_paper_fastermoe},
-    {"smartmoe", mp_paper_smartmoe},
-    {"flexmoe", mp_paper_flexmoe},
-    {"laer", mp_paper_laer},
-    {"tamoe", mp_paper_tamoe},
-    {NULL, NULL},
+    {"hecate", mp_paper_hecate},       {"swiftmoe", mp_paper_symi},
+    {"fastermoe", mp_paper_fastermoe}, {"smartmoe", mp_paper_smartmoe},
+    {"flexmoe", mp_paper_flexmoe},     {"laer", mp_paper_laer},
+    {"tamoe", mp_paper_tamoe},         {NULL, NULL},
 };
 
 static const char *const units[] = {"speed-up", "ratio", "change", "share",     "count",
