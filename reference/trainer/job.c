@@ -54,7 +54,8 @@ const struct mp_option mp_job_options[] = {
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "flat", 0, 0, mp_exchange_choices,
      "way of rows to their experts and back: flat in one go, leader through the first rank of "
      "every "
-     "node, two-level inside nodes and then between them; moeperf list exchanges has more"},
+     "node, two-level inside nodes and then between them, deduplicated a token once per node and "
+     "rank; moeperf list exchanges has more"},
 
     {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, NULL,
      "sequences of an iteration over all ranks; a multiple of ranks"},

@@ -320,7 +320,7 @@ static const struct row rows[] = {
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     /* Tokens once per node and rank, of experts with copies among whom routes are split, too. */
     {.system = "deepep"},
-    {"hiermoe", {"options.interval=5"}, {.moves = true, .least_ranks = 2}},
+    {"hiermoe", {"options.interval=5"}, {.moves = true, .wide = true, .least_ranks = 2}},
     {"llep",
      {"exchange=deduplicated", "options.smallest-gemm=1", "options.threshold=1"},
      {.late = MUST_COPY, .least_ranks = 4, .nodes = 2}},
