@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "baselines/deepspeed/deepspeed.h"
+#include "reference/plan/capacity.h"
 #include "reference/plan/groups.h"
 
 #define FIELD(member) offsetof(struct mp_hetumoe_options, member)
@@ -25,8 +25,11 @@ struct hetumoe {
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_hetumoe_options *options) {
-    return mp_deepspeed_capacity(MP_CAPACITY_HETUMOE, setting->tokens_per_rank, setting->experts,
-                                 setting->top_k, options->capacity_factor, 0);
+    return mp_capacity(MP_CAPACITY_HETUMOE,
+                       &(struct mp_capacity_sizes){.tokens = setting->tokens_per_rank,
+                                                   .experts = setting->experts,
+                                                   .top_k = setting->top_k,
+                                                   .factor = options->capacity_factor});
 }
 
 static int check_capacity(const struct mp_setting *setting,
