@@ -125,7 +125,8 @@ const struct mp_system mp_system_hetumoe = {
               "ranks than experts are our own. Its gates are the job's `gate`: switch, gshard, "
               "ktop1, sam, hash. Not modelled: the speed of its kernels beside others'; the "
               "released exchange's single precision, which is the job's precision here; slots that "
-              "collide in the released top-2 gate; the auction of its BASE gate and the "
+              "collide in the released top-2 gate, which depends on how many choices of an expert "
+              "are first ones, and loads don't say that; the auction of its BASE gate and the "
               "dense-to-sparse gate.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
