@@ -18,9 +18,9 @@ static const struct mp_option option_table[] = {
      "auto position probability random",
      "who keeps a place: auto is random for top-1, first choices before second for top-2, "
      "probability beyond"},
-    {"formula", MP_OPTION_CHOICE, FIELD(formula), "", "deepspeed", 0, 0,
-     "deepspeed hetumoe tutel megatron fastmoe",
-     "whose formula gives the capacity; they round differently"},
+    {"formula", MP_OPTION_CHOICE, FIELD(formula), "", "deepspeed", 0, 0, MP_CAPACITY_CHOICES,
+     "whose formula gives the capacity; they round differently, and fastmoe-switch is of all ranks "
+     "together"},
     {"padded", MP_OPTION_BOOL, FIELD(padded), "", "yes", 0, 0, NULL,
      "every rank sends a capacity of rows to every expert; no: only routes that survive"},
     {"dispatch", MP_OPTION_CHOICE, FIELD(dispatch), "", "sparse", 0, 0, "sparse one-hot",
@@ -47,11 +47,22 @@ struct deepspeed {
 
 /* ---- what it is asked ---- */
 
+static bool is_at_receiver(const struct mp_deepspeed_options *options) {
+    return mp_capacity_rules[options->formula].at_receiver;
+}
+
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_deepspeed_options *options) {
-    return mp_deepspeed_capacity((enum mp_deepspeed_formula)options->formula,
-                                 setting->tokens_per_rank, setting->experts, setting->top_k,
-                                 options->capacity_factor, options->min_capacity);
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    return mp_capacity((enum mp_capacity_formula)options->formula,
+                       &(struct mp_capacity_sizes){
+                           .tokens = setting->tokens_per_rank,
+                           .experts = experts,
+                           .top_k = setting->top_k,
+                           .factor = options->capacity_factor,
+                           .least = options->min_capacity,
+                           .experts_per_rank = experts > ranks ? experts / ranks : 1,
+                       });
 }
 
 static int check_sizes(const struct mp_setting *setting, struct mp_error *error) {
@@ -70,6 +81,10 @@ static int check_capacity(const struct mp_setting *setting,
         return mp_fail(error, MP_EINVAL,
                        "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it "
                        "takes padded=yes");
+    if (is_at_receiver(options) && (options->padded || !options->drop_tokens))
+        return mp_fail(error, MP_EINVAL,
+                       "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes "
+                       "together: it takes padded=no and drop-tokens=yes");
     if (!options->drop_tokens || (capacity >= 1 && capacity <= INT32_MAX))
         return MP_OK;
     return mp_fail(
@@ -78,6 +93,16 @@ static int check_capacity(const struct mp_setting *setting,
         "%lld tokens, top-%d, %d experts, capacity factor %g",
         INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank, setting->top_k,
         setting->experts, options->capacity_factor);
+}
+
+static int check_groups(const struct mp_expert_groups *groups,
+                        const struct mp_deepspeed_options *options, struct mp_error *error) {
+    if (groups->groups == 1 || !is_at_receiver(options))
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "deepspeed's formula fastmoe-switch needs every expert on one rank, whose "
+                   "capacity it is; here are %d groups of ranks",
+                   groups->groups);
 }
 
 static int check_zero(const struct mp_deepspeed_options *options, struct mp_error *error) {
@@ -116,6 +141,8 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
         code = check_sizes(setting, error);
     if (!code)
         code = check_capacity(setting, options, error);
+    if (!code)
+        code = check_groups(&groups, options, error);
     if (!code)
         code = check_zero(options, error);
     if (code)
@@ -187,13 +214,35 @@ static int64_t largest_count(const struct deepspeed *self, const struct mp_load 
     return largest < self->tokens ? largest : self->tokens;
 }
 
+/* Ranks in their order, until an expert is full; whose routes are lost there is left to chance. */
+static int dispatch_at_receiver(const struct deepspeed *self, const struct mp_load *load,
+                                struct mp_plan *plan, struct mp_error *error) {
+    int64_t *room = plan->capacity;
+    for (int expert = 0; expert < load->experts; expert++)
+        room[expert] = self->capacity;
+    int code = mp_plan_dispatch_begin(plan, error);
+    for (int source = 0; source < load->ranks && !code; source++)
+        for (int expert = 0; expert < load->experts && !code; expert++) {
+            uint32_t routes = mp_load_at(load, source, expert);
+            uint32_t kept = routes > room[expert] ? (uint32_t)room[expert] : routes;
+            room[expert] -= kept;
+            code = mp_plan_dispatch_part(plan, plan->during.owner[expert], kept, error);
+            mp_plan_dispatch_end_pair(plan);
+        }
+    for (int expert = 0; expert < load->experts; expert++)
+        plan->capacity[expert] = self->capacity;
+    return code;
+}
+
 static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                 struct mp_error *error) {
     const struct deepspeed *self = opaque;
 
-    plan->source_capacity = self->options.drop_tokens ? self->capacity : largest_count(self, load);
     plan->route_order = self->order;
     plan->renormalise_survivors = self->renormalise;
+    if (is_at_receiver(&self->options))
+        return dispatch_at_receiver(self, load, plan, error);
+    plan->source_capacity = self->options.drop_tokens ? self->capacity : largest_count(self, load);
     plan->padding = self->options.padded ? plan->source_capacity : 0;
     plan->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0;
     return mp_expert_groups_dispatch(&self->groups, load, plan->source_capacity, plan, error);

@@ -28,6 +28,10 @@
  * two choices is released code, probability with one and random with several are not) are
  * experiments that the released gates don't offer.
  *
+ * Other frameworks' formulas (reference/plan/capacity.h) are there for comparison.  That of
+ * FastMoE's Switch gate is of an expert for all ranks together: ranks are served in their order,
+ * here.
+ *
  * Differences to the released code:
  *   - Without drops it takes the largest count in each group of ranks; here it is the largest of
  *     all groups, as a plan has one.  They wait for each other in every step anyhow.
@@ -44,6 +48,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "reference/plan/capacity.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_deepspeed;
@@ -53,15 +58,6 @@ enum mp_deepspeed_policy {
     MP_DEEPSPEED_POSITION,
     MP_DEEPSPEED_PROBABILITY,
     MP_DEEPSPEED_RANDOM
-};
-
-/* Whose formula gives the capacity.  All are of a source: T are its own tokens. */
-enum mp_deepspeed_formula {
-    MP_CAPACITY_DEEPSPEED,
-    MP_CAPACITY_HETUMOE,  /* TopK, KTop1 and SAM gates */
-    MP_CAPACITY_TUTEL,    /* capacity factor above 0 */
-    MP_CAPACITY_MEGATRON, /* Megatron-LM core */
-    MP_CAPACITY_FASTMOE   /* GShard gate */
 };
 
 /* How tokens' rows become those of the exchange, and experts' rows tokens'.  ONE_HOT is what the
@@ -79,28 +75,12 @@ struct mp_deepspeed_options {
                          users don't create themselves */
     bool drop_tokens;
     int policy;   /* enum mp_deepspeed_policy */
-    int formula;  /* enum mp_deepspeed_formula */
+    int formula;  /* enum mp_capacity_formula */
     bool padded;  /* false: the exchange carries what survives and nothing else (our own) */
     int dispatch; /* enum mp_deepspeed_dispatch */
     int zero;     /* stage: 0, 1 */
     bool all_reduce;
     bool offload;
 };
-
-/* Most routes of one (source, expert), T tokens of a source, E experts, k choices of a token,
- * factor f; 0 if the formula leaves none.  The order of operations is that of the framework
- * imitated, in its precision, since it decides what is rounded up (systems.md 0.6, rule 5):
- *   deepspeed  max(ceil(T/E * (f k)), min_capacity).  f k is a double that becomes a tensor, and so
- *              a float, and T/E, a double too, becomes a float when it meets it; so does the
- *              product.  100 tokens, 4 experts, f 1.2: 25 * 1.2 is just above 30, ceil 31; with
- *              k = 2 and f 1.1 just 55, where doubles give 56
- *   hetumoe    k ceil(T/E * f)
- *   tutel      k floor(f * ceil(T/E)), the quotient rounded up in integers
- *   megatron   ceil(T k / E * f)
- *   fastmoe    floor(ceil(f T) * k / E), the quotient rounded down in integers; k is 2 there
- * min_capacity is DeepSpeed's alone.  T may not be negative, E and k not below 1, f not negative.
- */
-int64_t mp_deepspeed_capacity(enum mp_deepspeed_formula formula, int64_t tokens, int experts,
-                              int top_k, double factor, int64_t min_capacity);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "baselines/deepspeed/deepspeed.h"
+#include "reference/plan/capacity.h"
 #include "reference/plan/groups.h"
 
 #define FIELD(member) offsetof(struct mp_hetumoe_options, member)
@@ -25,8 +25,11 @@ struct hetumoe {
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_hetumoe_options *options) {
-    return mp_deepspeed_capacity(MP_CAPACITY_HETUMOE, setting->tokens_per_rank, setting->experts,
-                                 setting->top_k, options->capacity_factor, 0);
+    return mp_capacity(MP_CAPACITY_HETUMOE,
+                       &(struct mp_capacity_sizes){.tokens = setting->tokens_per_rank,
+                                                   .experts = setting->experts,
+                                                   .top_k = setting->top_k,
+                                                   .factor = options->capacity_factor});
 }
 
 static int check_capacity(const struct mp_setting *setting,
@@ -122,7 +125,8 @@ const struct mp_system mp_system_hetumoe = {
               "ranks than experts are our own. Its gates are the job's `gate`: switch, gshard, "
               "ktop1, sam, hash. Not modelled: the speed of its kernels beside others'; the "
               "released exchange's single precision, which is the job's precision here; slots that "
-              "collide in the released top-2 gate; the auction of its BASE gate and the "
+              "collide in the released top-2 gate, which depends on how many choices of an expert "
+              "are first ones, and loads don't say that; the auction of its BASE gate and the "
               "dense-to-sparse gate.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,

@@ -8,6 +8,13 @@
  * rank of every node (reference/schedule/exchange/leader.c) where there are several nodes of
  * several ranks; elsewhere, and with `exchange: flat`, as the job says.
  *
+ * Not as released: its top-2 gate lets second choices begin after all second choices of the expert,
+ * not after its first ones.  With a firsts and b seconds they have slots b .. 2 b - 1, of which
+ * those below a are taken: one row is written over the other, and both tokens read what the expert
+ * made of it (firsts 0 0 1 and seconds 1 1 0 of three tokens: slot 1 of expert 0 is that
+ * of tokens 1 and 2, slot 1 of expert 1 is empty).  How many rows that leaves depends on a and b,
+ * and loads, which plans are made of, count choices whatever their rank.
+ *
  * The gates are gates of their own (reference/gate): switch, gshard, ktop1, sam, hash. */
 #ifndef MOEPERF_BASELINES_HETUMOE_HETUMOE_H
 #define MOEPERF_BASELINES_HETUMOE_HETUMOE_H

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "baselines/deepspeed/deepspeed.h"
+#include "reference/plan/capacity.h"
 #include "reference/plan/groups.h"
 
 #define FIELD(member) offsetof(struct mp_tutel_options, member)
@@ -40,24 +40,38 @@ struct tutel {
 
 /* ---- capacity ---- */
 
+/* Rounded up to as many pieces as there are ranks of an expert, each of which takes one. */
+static int64_t aligned(const struct mp_setting *setting, int64_t capacity) {
+    int64_t alignment = setting->topology.ranks / setting->experts;
+    if (alignment <= 1)
+        return capacity;
+    if (alignment > 256)
+        alignment = (alignment + 127) / 128 * 128;
+    return (capacity + alignment - 1) / alignment * alignment;
+}
+
 static int64_t capacity_of(const struct mp_setting *setting, double factor) {
-    return mp_deepspeed_capacity(MP_CAPACITY_TUTEL, setting->tokens_per_rank, setting->experts,
-                                 setting->top_k, factor, 0);
+    return aligned(setting, mp_capacity(MP_CAPACITY_TUTEL, &(struct mp_capacity_sizes){
+                                                               .tokens = setting->tokens_per_rank,
+                                                               .experts = setting->experts,
+                                                               .top_k = setting->top_k,
+                                                               .factor = factor}));
 }
 
 /* The most that any load asks for: a token goes to different experts. */
 static int64_t most_capacity(const struct mp_setting *setting,
                              const struct mp_tutel_options *options) {
     double factor = options->capacity_factor;
-    int64_t tokens = setting->tokens_per_rank;
     if (factor > 0)
         return capacity_of(setting, factor);
+    int64_t tokens = aligned(setting, setting->tokens_per_rank);
     int64_t cap = factor < 0 ? capacity_of(setting, -factor) : tokens;
     return cap < tokens ? cap : tokens;
 }
 
 static int64_t capacity_for(const struct tutel *self, const struct mp_load *load) {
-    int64_t most = most_capacity(&self->setting, &self->options), largest = mp_load_largest(load);
+    int64_t most = most_capacity(&self->setting, &self->options);
+    int64_t largest = aligned(&self->setting, mp_load_largest(load));
     return self->options.capacity_factor > 0 || largest > most ? most : largest;
 }
 

@@ -13,8 +13,9 @@
  *   f > 0   k floor(f ceil(T/E))
  *   f = 0   the largest count of the layer: the least that drops nothing
  *   f < 0   the same, at most what -f would give
- * of which every pair takes as many rows, used or not.  All first choices come before all second
- * ones; weights are the gate's.
+ * each rounded up to a multiple of R/E where there are more ranks than experts (above 256 of one of
+ * 128), of which every pair takes as many rows, used or not.  All first choices come before all
+ * second ones; weights are the gate's.
  *
  * Exchange.  A dictionary by floor(capacity / 128) says whether rows travel flat or in two levels.
  * A key that is new is tried: `trials` iterations one way, as many the other.  After that the way

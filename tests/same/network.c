@@ -316,13 +316,6 @@ static void same_setting(const struct mp_setting *own, const struct mp_setting *
     assert_within(own->non_moe_seconds, trainers->non_moe_seconds, 0);
 }
 
-/* Loads are the trainers', as the gate has left them.  A limit leaves what it has limited as it is,
- * so that the rule itself is held against the trainers' where loads are replayed; a pull would pull
- * twice (its rule is that of the same function on both sides). */
-static bool has_gated_loads(const struct mp_job_file *job) {
-    return job->job.routing == MP_ROUTING_GATE || !strcmp(job->system->name, "tamoe");
-}
-
 void network_create(const struct mp_job_file *job, const struct mp_setting *setting) {
     struct test_machine machine = GOOD_MACHINE;
     struct mp_error error = {0};
@@ -338,7 +331,7 @@ void network_create(const struct mp_job_file *job, const struct mp_setting *sett
     struct mp_predictor_config config = {.cluster = seen.cluster,
                                          .job = job,
                                          .options = &seen.options,
-                                         .is_gated = has_gated_loads(job),
+                                         .is_gated = job->job.routing == MP_ROUTING_GATE,
                                          .check_plans = true};
     assert_ok(mp_predictor_create(&config, &seen.predictor, &error), &error);
     same_setting(&seen.predictor->planner.setting, setting);

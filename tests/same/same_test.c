@@ -2,7 +2,8 @@
  * it, is what the predictor's network is given, in the order of its timeline.
  *
  * Systems, options, shapes, nodes and gates are drawn at random.  The predictor gets the loads that
- * the trainer's gates made, so that the planners of both see the same. */
+ * the trainer's gates made, or those that the trainer replays, as they are before a plan limits or
+ * pulls them: if both do so alike, the planners of both see the same. */
 #include <string.h>
 
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -38,6 +39,8 @@ static const char *const acting[][6] = {
     {"system=hetumoe", "gate=gshard"},
     {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
     {"system=tutel", "gate=switch", "options.r=0"},
+    {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no"},
+    {"system=tamoe", "gate=gshard", "nodes=2", "routing=skewed", "options.pull=0.8"},
 };
 
 /* What ranks have sent in one iteration. */
@@ -243,6 +246,14 @@ static void compare(const struct mp_job_file *file, int iteration) {
     mp_comm_abort(world, 1);
 }
 
+/* What all ranks replay, before a plan limits or pulls it: the predictor is to do that itself. */
+static void put_replayed(struct mp_trainer *trainer, int64_t iteration) {
+    const struct mp_loads *loads = &trainer->loads;
+    for (int layer = 0; loads->count && layer < loads->layers; layer++)
+        gather(mp_loads_row(loads, iteration, layer, 0), (size_t)loads->experts * sizeof(uint32_t),
+               trainer->load[layer].count);
+}
+
 static void run(const struct mp_job_file *file, uint64_t *random) {
     struct mp_trainer *trainer = NULL;
     struct mp_error error = {0};
@@ -263,6 +274,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         transport_forget();
         put_together();
+        put_replayed(trainer, i);
         if (world->rank > 0)
             continue;
         network_step(trainer->load, &predicted, carried);

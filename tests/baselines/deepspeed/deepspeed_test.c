@@ -1,6 +1,6 @@
 /* DeepSpeed as a system: who holds what, legal plans that are the same on every rank, what its
  * options mean, and what it refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/deepspeed/deepspeed.h"
 
@@ -147,18 +147,6 @@ static void plan_job(struct job *job, int64_t iteration) {
     }
 }
 
-static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
-    size_t pairs = (size_t)a->topology.ranks * (size_t)a->experts;
-    assert_int_equal(a->source_capacity, b->source_capacity);
-    assert_int_equal(a->padding, b->padding);
-    assert_int_equal(a->route_order, b->route_order);
-    assert_memory_equal(a->part_begin, b->part_begin, (pairs + 1) * sizeof *a->part_begin);
-    assert_true(a->part_begin[pairs] > 0 || a->padding == 0);
-    for (int64_t at = 0; at < a->part_begin[pairs]; at++)
-        assert_true(a->part[at].first == b->part[at].first && a->part[at].run == b->part[at].run &&
-                    a->part[at].count == b->part[at].count);
-}
-
 /* No route leaves its source's group of ranks, none is dropped for nothing, and padded rows are a
  * capacity for every pair. */
 static void assert_stays_in_group(const struct job *job) {
@@ -192,6 +180,9 @@ static void random_plans_are_legal_and_the_same_everywhere(void **state) {
             random_load(random, &job.load);
             plan_job(&job, iteration);
             assert_equal_plans(&job.plan[0], &job.plan[1]);
+            assert_int_equal(job.plan[0].source_capacity, job.plan[1].source_capacity);
+            assert_int_equal(job.plan[0].padding, job.plan[1].padding);
+            assert_int_equal(job.plan[0].route_order, job.plan[1].route_order);
             assert_stays_in_group(&job);
         }
         destroy_job(&job);
@@ -234,6 +225,40 @@ static void without_drops_the_largest_count_is_the_capacity(void **state) {
         assert_int_equal(job.plan[0].padding, 0);
         destroy_job(&job);
     }
+}
+
+/* ceil(1.2 * 10 / 2) = 6 routes of an expert over both ranks: the second has what room is left. */
+static void a_receiver_is_full_for_all(void **state) {
+    (void)state;
+    static const char *const pair[][2] = {{"formula", "fastmoe-switch"},
+                                          {"capacity-factor", "1.2"},
+                                          {"padded", "no"},
+                                          {"policy", "position"},
+                                          {NULL, NULL}};
+    static const uint32_t routes[2][4] = {{4, 7, 0, 6}, {5, 2, 6, 0}};
+    static const int kept[2][4] = {{4, 6, 0, 6}, {2, 0, 6, 0}};
+    struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
+    struct mp_deepspeed_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    void *self;
+    parse_options(&mp_system_deepspeed, &options, pair);
+    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    assert_ok(mp_load_create(2, 4, &load, &error), &error);
+    memcpy(load.count, routes, sizeof routes);
+    for (int iteration = 0; iteration < 2; iteration++)
+        rehearsal_plan(&rehearsal, 0, &load);
+    for (int source = 0; source < 2; source++)
+        for (int expert = 0; expert < 4; expert++)
+            assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, expert, expert / 2),
+                             kept[source][expert]);
+    assert_int_equal(rehearsal.planner.plan->capacity[3], 6);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+    options.expert_parallel = 1;
+    assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "here are 2 groups of ranks"));
 }
 
 struct policy_case {
@@ -283,6 +308,10 @@ struct refusal {
     int layers, experts, ranks, top_k, tokens;
 };
 static const struct refusal REFUSALS[] = {
+    {"formula", "fastmoe-switch",
+     "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes together: it takes "
+     "padded=no and drop-tokens=yes",
+     1, 4, 2, 1, 10},
     {"policy", "auto", "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0", 1,
      4, 2, 2, 0},
     {"policy", "auto",
@@ -384,6 +413,7 @@ int main(void) {
         cmocka_unit_test(every_group_of_ranks_holds_all_experts_once),
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test_prestate(without_drops_the_largest_count_is_the_capacity, &random),
+        cmocka_unit_test(a_receiver_is_full_for_all),
         cmocka_unit_test(policies_say_who_loses),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(no_capacity_is_needed_without_drops),

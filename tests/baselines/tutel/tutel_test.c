@@ -71,6 +71,36 @@ static void capacity_is_fixed_or_follows_loads(void **state) {
     }
 }
 
+/* Of an expert's ranks each takes a piece of the capacity: 1 floor(1.2 ceil(20/2)) = 12 routes, or
+ * the largest count, 5, of which a load has none above 20. */
+static void capacity_is_cut_among_an_experts_ranks(void **state) {
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *factor;
+        int64_t capacity, limit;
+    } cases[] = {{2, "1.2", 12, 12},     {8, "1.2", 12, 12},    {10, "1.2", 15, 15},
+                 {8, "0", 8, 20},        {6, "-0.3", 3, 3},     {6, "0", 6, 21},
+                 {512, "1.2", 256, 256}, {516, "1.2", 384, 384}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
+        struct mp_setting setting = setting_of(20);
+        struct rehearsal rehearsal;
+        struct mp_load load[2];
+        setting.experts = 2;
+        setting.top_k = 1;
+        setting.topology.ranks = cases[i].ranks;
+        create(&setting, pair, &rehearsal, load);
+        load[0].count[3] = 5;
+        rehearsal_plan(&rehearsal, 0, &load[0]);
+        assert_int_equal(rehearsal.planner.plan->padding, cases[i].capacity);
+        struct mp_tutel_options options;
+        parse_options(&mp_system_tutel, &options, pair);
+        assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), cases[i].limit);
+        destroy(&rehearsal, load);
+    }
+}
+
 /* 8 ranks in nodes of 2, 1 GB/s between and 4 inside; 1 us a message, 4000 bytes a chunk. */
 static void model_counts_bytes_and_messages(void **state) {
     (void)state;
@@ -276,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_sources),
         cmocka_unit_test(capacity_is_fixed_or_follows_loads),
+        cmocka_unit_test(capacity_is_cut_among_an_experts_ranks),
         cmocka_unit_test(model_counts_bytes_and_messages),
         cmocka_unit_test(keys_are_tried_and_then_decided),
         cmocka_unit_test(a_known_cost_of_messages_decides),

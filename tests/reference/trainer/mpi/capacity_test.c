@@ -1,6 +1,6 @@
-/* GShard as FastMoE has it: a second choice at random, and a capacity of each rank for each expert.
- * Every route is recounted: who is left by the gate, who finds the expert full, with which weight.
- */
+/* FastMoE's gates.  GShard: a second choice at random, and a capacity of each rank for each expert.
+ * Switch: a capacity of an expert for all ranks together.  Every route is recounted: who is left by
+ * the gate, who finds the expert full, with which weight. */
 #include <math.h>
 
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -65,7 +65,56 @@ static void every_route_is_accounted_for(void **state) {
     mp_trainer_destroy(trainer);
 }
 
+/* What lower ranks have left of an expert, as everybody knows from the loads of all. */
+static int64_t room_of(const struct mp_trainer *trainer, int expert) {
+    int64_t room = (int64_t)ceil(RATE * trainer->model.tokens / (EXPERTS / (double)world->ranks));
+    for (int r = 0; r < world->rank; r++) {
+        int64_t routes = mp_load_at(&trainer->load[0], r, expert);
+        room -= routes < room ? routes : room;
+    }
+    return room;
+}
+
+static void a_receiver_is_full_for_all_ranks(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=deepspeed",
+                                           "layers=1",
+                                           "options.formula=fastmoe-switch",
+                                           "options.capacity-factor=1.2",
+                                           "options.policy=position",
+                                           "options.padded=no",
+                                           "gate=switch",
+                                           NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    const struct mp_block_state *block = &trainer->model.state[0];
+    int32_t token[BATCH_TOKENS], target[BATCH_TOKENS];
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    uint64_t text = seed + (uint64_t)world->rank;
+    int full = 0, kept = 0;
+    for (int step = 0; step < 5; step++) {
+        int64_t room[EXPERTS];
+        for (int i = 0; i < BATCH_TOKENS; i++)
+            token[i] = target[i] = test_random_int(&text, 0, 5);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        for (int e = 0; e < EXPERTS; e++)
+            room[e] = room_of(trainer, e);
+        for (int i = 0; i < trainer->model.tokens; i++) {
+            bool is_full = room[block->choice[i]]-- <= 0;
+            assert_int_equal(block->position[i] < 0, is_full);
+            full += is_full;
+            kept += !is_full;
+        }
+    }
+    assert_true(world->rank < world->ranks - 1 || full > 0);
+    assert_true(world->rank > 0 || kept > 0);
+    mp_trainer_destroy(trainer);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_route_is_accounted_for)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_route_is_accounted_for),
+        cmocka_unit_test(a_receiver_is_full_for_all_ranks),
+    };
     run_on_all_ranks("capacity", tests, NULL, NULL);
 }
