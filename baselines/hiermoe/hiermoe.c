@@ -39,8 +39,7 @@ struct level {
     int32_t *group;  /* [experts] */
     int32_t *count;  /* [groups] drawn tokens */
     int32_t *change; /* [experts][experts], by mp_swap_changes */
-    double *power;   /* [groups] of counts */
-    double sum;      /* of them */
+    double sum;      /* of the counts' powers */
 };
 
 struct hiermoe {
@@ -49,7 +48,8 @@ struct hiermoe {
     int32_t *depth; /* [layers] of the next iteration's exchanges */
     uint32_t *total;
     int32_t *expert; /* [sample][top_k] */
-    int32_t *has;    /* [ranks] */
+    int32_t *memory; /* mp_swap_memory */
+    double *power;   /* [sample + 1] of every count there can be */
     struct level level[LEVELS];
     struct mp_distinct_model model;
     double scale; /* tokens for each that is drawn */
@@ -64,12 +64,12 @@ static void hiermoe_destroy(void *opaque) {
         free(self->level[i].group);
         free(self->level[i].count);
         free(self->level[i].change);
-        free(self->level[i].power);
     }
     free(self->depth);
     free(self->total);
     free(self->expert);
-    free(self->has);
+    free(self->memory);
+    free(self->power);
     free(self);
 }
 
@@ -79,21 +79,24 @@ static bool create_level(int experts, int groups, struct level *level) {
     level->group = calloc(count, sizeof *level->group);
     level->count = calloc((size_t)groups, sizeof *level->count);
     level->change = calloc(count * count, sizeof *level->change);
-    level->power = calloc((size_t)groups, sizeof *level->power);
-    return level->group && level->count && level->change && level->power;
+    return level->group && level->count && level->change;
 }
 
 static bool create_memory(struct hiermoe *self) {
     const struct mp_setting *setting = &self->setting;
     size_t top_k = (size_t)setting->top_k, layers = (size_t)setting->layers;
+    int ranks = setting->topology.ranks;
     self->depth = calloc(layers, sizeof *self->depth);
     self->total = calloc((size_t)setting->experts, sizeof *self->total);
     self->expert = calloc((size_t)self->options.sample * top_k, sizeof *self->expert);
-    self->has = calloc((size_t)setting->topology.ranks, sizeof *self->has);
+    self->memory = calloc(mp_swap_memory(setting->experts, ranks), sizeof *self->memory);
+    self->power = calloc((size_t)self->options.sample + 1, sizeof *self->power);
+    for (int count = 0; self->power && count <= self->options.sample; count++)
+        self->power[count] = mp_swap_power(count, self->options.gamma);
     int nodes = mp_topology_nodes(&setting->topology);
-    return create_level(setting->experts, setting->topology.ranks, &self->level[RANKS]) &&
+    return create_level(setting->experts, ranks, &self->level[RANKS]) &&
            create_level(setting->experts, nodes, &self->level[NODES]) && self->depth &&
-           self->total && self->expert && self->has;
+           self->total && self->expert && self->memory && self->power;
 }
 
 static int hiermoe_create(const struct mp_setting *setting, const void *options, void **created,
@@ -186,38 +189,53 @@ static struct mp_swap_tokens draw_tokens(struct hiermoe *self, int layer,
 
 static void count_level(const struct hiermoe *self, const struct mp_swap_tokens *tokens,
                         struct level *level) {
-    mp_swap_count(tokens, level->group, level->groups, level->count);
+    mp_swap_count(tokens, level->group, level->groups, self->memory, level->count);
     level->sum = 0;
     for (int g = 0; g < level->groups; g++)
-        level->sum += level->power[g] = mp_swap_power(level->count[g], self->options.gamma);
+        level->sum += self->power[level->count[g]];
 }
 
-/* The smooth largest count after a swap. */
+/* The sum of the counts' powers after a swap. */
 static double after_swap(const struct hiermoe *self, const struct level *level, int a, int b) {
-    int gamma = self->options.gamma, of_a = level->group[a], of_b = level->group[b];
-    double sum = level->sum;
-    if (of_a == of_b)
-        return mp_swap_smooth_max(sum, gamma);
+    int of_a = level->group[a], of_b = level->group[b];
     size_t experts = (size_t)self->setting.experts;
-    int change_a = level->change[(size_t)a * experts + (size_t)b];
-    int change_b = level->change[(size_t)b * experts + (size_t)a];
-    sum += mp_swap_power(level->count[of_a] + change_a, gamma) - level->power[of_a];
-    sum += mp_swap_power(level->count[of_b] + change_b, gamma) - level->power[of_b];
-    return mp_swap_smooth_max(sum, gamma);
+    if (of_a == of_b)
+        return level->sum;
+    int32_t count_a = level->count[of_a], count_b = level->count[of_b];
+    int32_t change_a = level->change[(size_t)a * experts + (size_t)b];
+    int32_t change_b = level->change[(size_t)b * experts + (size_t)a];
+    const double *power = self->power;
+    return level->sum + (power[count_a + change_a] - power[count_a]) +
+           (power[count_b + change_b] - power[count_b]);
 }
 
-/* The pair whose swap makes exchanges fastest; false: none makes them faster. */
-static bool find_swap(struct hiermoe *self, int depth, double present, int pair[2]) {
+/* Of sums of powers of ranks' and nodes' counts. */
+static double time_of_sums(const struct hiermoe *self, int depth, double of_ranks,
+                           double of_nodes) {
+    int gamma = self->options.gamma;
+    return time_of(self, depth, mp_swap_smooth_max(of_ranks, gamma),
+                   depth == 1 ? 0 : mp_swap_smooth_max(of_nodes, gamma));
+}
+
+/* The pair whose swap makes exchanges fastest; false: none makes them faster.  Where neither sum is
+ * less than the best one's there is nothing to work out. */
+static bool find_swap(struct hiermoe *self, int depth, int pair[2]) {
     const struct level *ranks = &self->level[RANKS], *nodes = &self->level[NODES];
-    double best = present;
+    double best_ranks = ranks->sum, best_nodes = nodes->sum;
+    double present = time_of_sums(self, depth, best_ranks, best_nodes), best = present;
     for (int a = 0; a < self->setting.experts; a++)
         for (int b = a + 1; b < self->setting.experts; b++) {
             if (ranks->group[a] == ranks->group[b])
                 continue;
-            double seconds =
-                time_of(self, depth, after_swap(self, ranks, a, b), after_swap(self, nodes, a, b));
+            double of_ranks = after_swap(self, ranks, a, b);
+            double of_nodes = depth == 1 ? best_nodes : after_swap(self, nodes, a, b);
+            if (of_ranks >= best_ranks && of_nodes >= best_nodes)
+                continue;
+            double seconds = time_of_sums(self, depth, of_ranks, of_nodes);
             if (seconds < best) {
                 best = seconds;
+                best_ranks = of_ranks;
+                best_nodes = of_nodes;
                 pair[0] = a;
                 pair[1] = b;
             }
@@ -243,9 +261,9 @@ static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struc
     if (!swaps)
         return;
     for (int i = 0; i < LEVELS; i++)
-        mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->has,
+        mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->memory,
                         self->level[i].change);
-    if (!find_swap(self, depth, time_of(self, depth, most[RANKS], most[NODES]), pair))
+    if (!find_swap(self, depth, pair))
         return;
     int32_t *owner = self->level[RANKS].group, first = owner[pair[0]];
     owner[pair[0]] = owner[pair[1]];
