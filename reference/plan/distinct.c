@@ -83,20 +83,19 @@ static void step_sum(double weight, int degree, const double from[], double to[]
         to[k] = from[k] + weight * from[k - 1];
 }
 
-/* The sums before every expert, of which the last, behind all of them, is returned. */
-static const double *sum_up(struct mp_distinct_model *model) {
+/* The sums before every expert, and behind all of them. */
+static void sum_up(struct mp_distinct_model *model) {
     size_t width = (size_t)model->drawn + 1;
     double *before = model->prefix;
     begin_sum(model->drawn, before);
     for (int e = 0; e < model->experts; e++, before += width)
         step_sum(model->weight[e], model->drawn, before, before + width);
-    return before;
 }
 
-/* An odds ratio as a step, and a step as a ratio: the logarithm and its inverse, nearly; together
- * nothing. */
-static double step_of(double ratio) {
-    return 2 * (ratio - 1) / (ratio + 1);
+/* The step from a probability to the one that is wanted, nearly the logarithm of the ratio x of
+ * their odds: 2 (x - 1) / (x + 1); and the ratio that a step stands for. */
+static double step_of(double probability, double wanted) {
+    return 2 * (wanted - probability) / (wanted + probability - 2 * wanted * probability);
 }
 static double ratio_of(double step) {
     const double most = 1.8; /* a factor of 19 */
@@ -110,7 +109,8 @@ static double ratio_of(double step) {
 static double find_lack(struct mp_distinct_model *model) {
     int degree = model->drawn;
     size_t width = (size_t)degree + 1;
-    const double *before = sum_up(model), all = before[degree];
+    const double *before = model->prefix + (size_t)model->experts * width;
+    const double part = 1 / before[degree];
     double *behind = model->sum, worst = 0, terms = 0, mean = 0;
     begin_sum(degree, behind);
     for (int e = model->experts - 1; e >= 0; e--) {
@@ -122,15 +122,16 @@ static double find_lack(struct mp_distinct_model *model) {
         model->lack[e] = 0;
         if (weight == 0)
             continue;
-        double probability = weight * others / all, term = wanted * (1 - wanted);
+        double probability = weight * others * part, term = wanted * (1 - wanted);
         double difference = fabs(probability - wanted);
         worst = difference > worst ? difference : worst;
-        model->lack[e] = step_of(wanted * (1 - probability) / ((1 - wanted) * probability));
+        model->lack[e] = step_of(probability, wanted);
         terms += term;
         mean += term * model->lack[e];
     }
+    mean /= terms;
     for (int e = 0; e < model->experts; e++) /* a factor to all weights is none */
-        model->lack[e] -= mean / terms;
+        model->lack[e] -= mean;
     return worst;
 }
 
@@ -206,7 +207,7 @@ static void begin_weights(struct mp_distinct_model *model) {
 
 bool mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count[]) {
     enum { TURNS = 64 };
-    const double near = 1e-10;
+    const double near = 1e-8;
     size_t bytes = (size_t)model->experts * sizeof *count;
     double *last_lack = model->before; /* which the weights make old */
     if (model->fitted && !memcmp(model->count, count, bytes))
@@ -220,9 +221,13 @@ bool mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count
         any = any || model->weight[e] > 0;
         last_lack[e] = model->step[e] = 0;
     }
-    for (int turn = 0; any && turn < TURNS && find_lack(model) > near; turn++)
+    sum_up(model);
+    for (int turn = 0; any && turn < TURNS && find_lack(model) > near; turn++) {
         improve(model, turn == 0, last_lack);
-    model->all = sum_up(model)[model->drawn];
+        sum_up(model);
+    }
+    model->all =
+        model->prefix[(size_t)model->experts * ((size_t)model->drawn + 1) + (size_t)model->drawn];
     return true;
 }
 

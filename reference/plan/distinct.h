@@ -34,8 +34,8 @@ struct mp_distinct_model {
     int drawn;       /* K less those that every token takes */
     double all;      /* e_drawn(all w) */
 
-    /* Of the order that experts were put in last, with the weights of then: of the first `whole`. */
-    int whole;
+    /* Of the order that experts were put in last, with the weights of then. */
+    int whole;               /* so many of them go to one rank each; sums are of these */
     int32_t *order;          /* [experts] */
     int32_t *sure;           /* [experts + 1] experts before a place that every token takes */
     double *before, *behind; /* [experts + 1][drawn + 1] sums of those before a place; from it on */
