@@ -209,38 +209,50 @@ static double after_swap(const struct hiermoe *self, const struct level *level, 
            (power[count_b + change_b] - power[count_b]);
 }
 
-/* Of sums of powers of ranks' and nodes' counts. */
-static double time_of_sums(const struct hiermoe *self, int depth, double of_ranks,
-                           double of_nodes) {
-    int gamma = self->options.gamma;
-    return time_of(self, depth, mp_swap_smooth_max(of_ranks, gamma),
-                   depth == 1 ? 0 : mp_swap_smooth_max(of_nodes, gamma));
+/* Of ranks' and nodes' counts: sums of powers, and the smooth largest counts. */
+struct load_of_levels {
+    double sum[LEVELS], most[LEVELS];
+};
+
+static double time_of_levels(const struct hiermoe *self, int depth, const double most[LEVELS]) {
+    return time_of(self, depth, most[RANKS], most[NODES]);
 }
 
-/* The pair whose swap makes exchanges fastest; false: none makes them faster.  Where neither sum is
- * less than the best one's there is nothing to work out. */
-static bool find_swap(struct hiermoe *self, int depth, int pair[2]) {
-    const struct level *ranks = &self->level[RANKS], *nodes = &self->level[NODES];
-    double best_ranks = ranks->sum, best_nodes = nodes->sum;
-    double present = time_of_sums(self, depth, best_ranks, best_nodes), best = present;
+/* No more than the smooth largest count of a sum, near one of which it is known: a root x^a is
+ * 1 / (1 / x)^a, and by Bernoulli's inequality (1 / x)^a <= 1 + a (1 / x - 1). */
+static double least_most(double sum, double known_sum, double known_most, int gamma) {
+    return known_most * sum / (sum + (known_sum - sum) / gamma);
+}
+
+/* The pair whose swap makes exchanges fastest; false: none makes them faster.  Roots are taken only
+ * where their bounds could be better than the best. */
+static bool find_swap(struct hiermoe *self, int depth, const double most[LEVELS], int pair[2]) {
+    const struct level *level = self->level;
+    const int gamma = self->options.gamma;
+    struct load_of_levels best = {{level[RANKS].sum, level[NODES].sum}, {most[RANKS], most[NODES]}};
+    double present = time_of_levels(self, depth, most), least = present;
     for (int a = 0; a < self->setting.experts; a++)
         for (int b = a + 1; b < self->setting.experts; b++) {
-            if (ranks->group[a] == ranks->group[b])
+            struct load_of_levels now;
+            if (level[RANKS].group[a] == level[RANKS].group[b])
                 continue;
-            double of_ranks = after_swap(self, ranks, a, b);
-            double of_nodes = depth == 1 ? best_nodes : after_swap(self, nodes, a, b);
-            if (of_ranks >= best_ranks && of_nodes >= best_nodes)
+            for (int i = 0; i < LEVELS; i++) {
+                now.sum[i] = after_swap(self, &level[i], a, b);
+                now.most[i] = least_most(now.sum[i], best.sum[i], best.most[i], gamma);
+            }
+            if (time_of_levels(self, depth, now.most) >= least)
                 continue;
-            double seconds = time_of_sums(self, depth, of_ranks, of_nodes);
-            if (seconds < best) {
-                best = seconds;
-                best_ranks = of_ranks;
-                best_nodes = of_nodes;
+            for (int i = 0; i < LEVELS; i++)
+                now.most[i] = mp_swap_smooth_max(now.sum[i], gamma);
+            double seconds = time_of_levels(self, depth, now.most);
+            if (seconds < least) {
+                least = seconds;
+                best = now;
                 pair[0] = a;
                 pair[1] = b;
             }
         }
-    return best < present;
+    return least < present;
 }
 
 static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struct mp_load *load,
@@ -263,7 +275,7 @@ static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struc
     for (int i = 0; i < LEVELS; i++)
         mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->memory,
                         self->level[i].change);
-    if (!find_swap(self, depth, pair))
+    if (!find_swap(self, depth, most, pair))
         return;
     int32_t *owner = self->level[RANKS].group, first = owner[pair[0]];
     owner[pair[0]] = owner[pair[1]];
