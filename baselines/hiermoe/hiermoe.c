@@ -39,8 +39,7 @@ struct level {
     int32_t *group;  /* [experts] */
     int32_t *count;  /* [groups] drawn tokens */
     int32_t *change; /* [experts][experts], by mp_swap_changes */
-    double *power;   /* [groups] of counts */
-    double sum;      /* of them */
+    double sum;      /* of the counts' powers */
 };
 
 struct hiermoe {
@@ -49,7 +48,8 @@ struct hiermoe {
     int32_t *depth; /* [layers] of the next iteration's exchanges */
     uint32_t *total;
     int32_t *expert; /* [sample][top_k] */
-    int32_t *has;    /* [ranks] */
+    int32_t *memory; /* mp_swap_memory */
+    double *power;   /* [sample + 1] of every count there can be */
     struct level level[LEVELS];
     struct mp_distinct_model model;
     double scale; /* tokens for each that is drawn */
@@ -64,12 +64,12 @@ static void hiermoe_destroy(void *opaque) {
         free(self->level[i].group);
         free(self->level[i].count);
         free(self->level[i].change);
-        free(self->level[i].power);
     }
     free(self->depth);
     free(self->total);
     free(self->expert);
-    free(self->has);
+    free(self->memory);
+    free(self->power);
     free(self);
 }
 
@@ -79,21 +79,24 @@ static bool create_level(int experts, int groups, struct level *level) {
     level->group = calloc(count, sizeof *level->group);
     level->count = calloc((size_t)groups, sizeof *level->count);
     level->change = calloc(count * count, sizeof *level->change);
-    level->power = calloc((size_t)groups, sizeof *level->power);
-    return level->group && level->count && level->change && level->power;
+    return level->group && level->count && level->change;
 }
 
 static bool create_memory(struct hiermoe *self) {
     const struct mp_setting *setting = &self->setting;
     size_t top_k = (size_t)setting->top_k, layers = (size_t)setting->layers;
+    int ranks = setting->topology.ranks;
     self->depth = calloc(layers, sizeof *self->depth);
     self->total = calloc((size_t)setting->experts, sizeof *self->total);
     self->expert = calloc((size_t)self->options.sample * top_k, sizeof *self->expert);
-    self->has = calloc((size_t)setting->topology.ranks, sizeof *self->has);
+    self->memory = calloc(mp_swap_memory(setting->experts, ranks), sizeof *self->memory);
+    self->power = calloc((size_t)self->options.sample + 1, sizeof *self->power);
+    for (int count = 0; self->power && count <= self->options.sample; count++)
+        self->power[count] = mp_swap_power(count, self->options.gamma);
     int nodes = mp_topology_nodes(&setting->topology);
-    return create_level(setting->experts, setting->topology.ranks, &self->level[RANKS]) &&
+    return create_level(setting->experts, ranks, &self->level[RANKS]) &&
            create_level(setting->experts, nodes, &self->level[NODES]) && self->depth &&
-           self->total && self->expert && self->has;
+           self->total && self->expert && self->memory && self->power;
 }
 
 static int hiermoe_create(const struct mp_setting *setting, const void *options, void **created,
@@ -186,43 +189,70 @@ static struct mp_swap_tokens draw_tokens(struct hiermoe *self, int layer,
 
 static void count_level(const struct hiermoe *self, const struct mp_swap_tokens *tokens,
                         struct level *level) {
-    mp_swap_count(tokens, level->group, level->groups, level->count);
+    mp_swap_count(tokens, level->group, level->groups, self->memory, level->count);
     level->sum = 0;
     for (int g = 0; g < level->groups; g++)
-        level->sum += level->power[g] = mp_swap_power(level->count[g], self->options.gamma);
+        level->sum += self->power[level->count[g]];
 }
 
-/* The smooth largest count after a swap. */
+/* The sum of the counts' powers after a swap. */
 static double after_swap(const struct hiermoe *self, const struct level *level, int a, int b) {
-    int gamma = self->options.gamma, of_a = level->group[a], of_b = level->group[b];
-    double sum = level->sum;
-    if (of_a == of_b)
-        return mp_swap_smooth_max(sum, gamma);
+    int of_a = level->group[a], of_b = level->group[b];
     size_t experts = (size_t)self->setting.experts;
-    int change_a = level->change[(size_t)a * experts + (size_t)b];
-    int change_b = level->change[(size_t)b * experts + (size_t)a];
-    sum += mp_swap_power(level->count[of_a] + change_a, gamma) - level->power[of_a];
-    sum += mp_swap_power(level->count[of_b] + change_b, gamma) - level->power[of_b];
-    return mp_swap_smooth_max(sum, gamma);
+    if (of_a == of_b)
+        return level->sum;
+    int32_t count_a = level->count[of_a], count_b = level->count[of_b];
+    int32_t change_a = level->change[(size_t)a * experts + (size_t)b];
+    int32_t change_b = level->change[(size_t)b * experts + (size_t)a];
+    const double *power = self->power;
+    return level->sum + (power[count_a + change_a] - power[count_a]) +
+           (power[count_b + change_b] - power[count_b]);
 }
 
-/* The pair whose swap makes exchanges fastest; false: none makes them faster. */
-static bool find_swap(struct hiermoe *self, int depth, double present, int pair[2]) {
-    const struct level *ranks = &self->level[RANKS], *nodes = &self->level[NODES];
-    double best = present;
+/* Of ranks' and nodes' counts: sums of powers, and the smooth largest counts. */
+struct load_of_levels {
+    double sum[LEVELS], most[LEVELS];
+};
+
+static double time_of_levels(const struct hiermoe *self, int depth, const double most[LEVELS]) {
+    return time_of(self, depth, most[RANKS], most[NODES]);
+}
+
+/* No more than the smooth largest count of a sum, near one of which it is known: a root x^a is
+ * 1 / (1 / x)^a, and by Bernoulli's inequality (1 / x)^a <= 1 + a (1 / x - 1). */
+static double least_most(double sum, double known_sum, double known_most, int gamma) {
+    return known_most * sum / (sum + (known_sum - sum) / gamma);
+}
+
+/* The pair whose swap makes exchanges fastest; false: none makes them faster.  Roots are taken only
+ * where their bounds could be better than the best. */
+static bool find_swap(struct hiermoe *self, int depth, const double most[LEVELS], int pair[2]) {
+    const struct level *level = self->level;
+    const int gamma = self->options.gamma;
+    struct load_of_levels best = {{level[RANKS].sum, level[NODES].sum}, {most[RANKS], most[NODES]}};
+    double present = time_of_levels(self, depth, most), least = present;
     for (int a = 0; a < self->setting.experts; a++)
         for (int b = a + 1; b < self->setting.experts; b++) {
-            if (ranks->group[a] == ranks->group[b])
+            struct load_of_levels now;
+            if (level[RANKS].group[a] == level[RANKS].group[b])
                 continue;
-            double seconds =
-                time_of(self, depth, after_swap(self, ranks, a, b), after_swap(self, nodes, a, b));
-            if (seconds < best) {
-                best = seconds;
+            for (int i = 0; i < LEVELS; i++) {
+                now.sum[i] = after_swap(self, &level[i], a, b);
+                now.most[i] = least_most(now.sum[i], best.sum[i], best.most[i], gamma);
+            }
+            if (time_of_levels(self, depth, now.most) >= least)
+                continue;
+            for (int i = 0; i < LEVELS; i++)
+                now.most[i] = mp_swap_smooth_max(now.sum[i], gamma);
+            double seconds = time_of_levels(self, depth, now.most);
+            if (seconds < least) {
+                least = seconds;
+                best = now;
                 pair[0] = a;
                 pair[1] = b;
             }
         }
-    return best < present;
+    return least < present;
 }
 
 static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struct mp_load *load,
@@ -243,9 +273,9 @@ static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struc
     if (!swaps)
         return;
     for (int i = 0; i < LEVELS; i++)
-        mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->has,
+        mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->memory,
                         self->level[i].change);
-    if (!find_swap(self, depth, time_of(self, depth, most[RANKS], most[NODES]), pair))
+    if (!find_swap(self, depth, most, pair))
         return;
     int32_t *owner = self->level[RANKS].group, first = owner[pair[0]];
     owner[pair[0]] = owner[pair[1]];

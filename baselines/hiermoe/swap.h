@@ -6,6 +6,7 @@
 #ifndef MOEPERF_BASELINES_HIERMOE_SWAP_H
 #define MOEPERF_BASELINES_HIERMOE_SWAP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct mp_swap_tokens {
@@ -13,14 +14,22 @@ struct mp_swap_tokens {
     const int32_t *expert; /* [tokens][top_k], -1: fewer */
 };
 
-/* count [groups] = tokens with an expert e in the group, where group [experts] says which it is. */
+/* Working memory for as many groups: numbers. */
+static inline size_t mp_swap_memory(int experts, int groups) {
+    return (size_t)groups + (size_t)experts * (2 + (size_t)groups);
+}
+
+/* count [groups] = tokens with an expert e in the group, where group [experts] says which it is.
+ * memory [mp_swap_memory]. */
 void mp_swap_count(const struct mp_swap_tokens *tokens, const int32_t group[], int groups,
-                   int32_t count[]);
+                   int32_t memory[], int32_t count[]);
 
 /* change [experts][experts]: at (r, c) by how much the count of r's group changes if r and c swap
- * places; 0 if it is one group.  has [groups] is working memory.  O(tokens * top_k * experts). */
+ * places; 0 if it is one group.  It loses the tokens that chose r alone of the group, but not c,
+ * and gains those that chose c and nothing in the group.  memory [mp_swap_memory].
+ * O(tokens * top_k^2 + experts^2). */
 void mp_swap_changes(const struct mp_swap_tokens *tokens, const int32_t group[], int groups,
-                     int32_t has[], int32_t change[]);
+                     int32_t memory[], int32_t change[]);
 
 /* largest * (sum((x / largest)^gamma))^(1 / gamma), with the sum of powers of count x, already
  * taken: nearly the largest x, and less if others come close. */

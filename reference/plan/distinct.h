@@ -20,28 +20,59 @@
 /* Zeroed before first use. */
 struct mp_distinct_model {
     int experts, top_k; /* that there is room for */
-    double *weight;     /* [experts] w; of an expert that every token takes: 0 */
-    bool *certain;      /* [experts] */
-    double *wanted;     /* [experts] probabilities */
-    double *prefix;     /* [experts + 1][top_k + 1] e_0 .. e_K of the weights before an expert */
-    double *share;      /* [groups and ranks][experts] of its routes that go there */
-    double *sum;        /* [top_k + 1] working memory */
-    int drawn;          /* K less those that every token takes */
-    double all;         /* e_drawn(all w) */
+    double *memory;     /* of all doubles */
+    int32_t *numbers;   /* of all integers */
+
+    /* Of the counts that it was fitted to last. */
+    bool fitted;
+    uint32_t *count; /* [experts] */
+    double *weight;  /* [experts] w; of an expert that every token takes: 0 */
+    bool *certain;   /* [experts] */
+    int32_t *always; /* [top_k - drawn] those, the last first */
+    double *wanted;  /* [experts] probabilities */
+    double *prefix;  /* [experts + 1][drawn + 1] e_0 .. e_drawn of the weights before an expert */
+    int drawn;       /* K less those that every token takes */
+    double all;      /* e_drawn(all w) */
+
+    /* Of the order that experts were put in last, with the weights of then. */
+    int whole;               /* so many of them go to one rank each; sums are of these */
+    int32_t *order;          /* [experts] */
+    int32_t *sure;           /* [experts + 1] experts before a place that every token takes */
+    double *before, *behind; /* [experts + 1][drawn + 1] sums of those before a place; from it on */
+
+    /* Of the plan at hand, for mp_distinct_tokens. */
+    int32_t *rank;  /* [experts] where all routes go; -1: not to one rank */
+    int32_t *begin; /* [ranks + 1] where a rank's experts begin in the order */
+    double *share;  /* [groups and ranks][experts] of routes, of experts behind `whole` */
+
+    double *step, *lack, *sum; /* working memory: [experts] twice, [top_k + 1] */
 };
 /* MP_ENOMEM. */
 int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
                              struct mp_error *error);
 void mp_distinct_model_destroy(struct mp_distinct_model *model); /* accepts a zeroed one */
 
-/* For one rank's counts [experts], which are top_k times its tokens. */
-void mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count[]);
-/* The probability that a token has an expert in the group to which share[] of each expert's routes
- * go. */
-double mp_distinct_model_meets(const struct mp_distinct_model *model, const double share[]);
+/* For one rank's counts [experts], which are top_k times its tokens; false: they are those that it
+ * was fitted to last.  An expert that would be taken by more than all tokens is taken by all, and
+ * the others get the rest in proportion.
+ *
+ * From probabilities p, weights that are nearly right are p / (1 - p) * exp((m - p) / d), with
+ * d = sum(p (1 - p)) and m the mean of p weighted by its terms (Hajek, Annals of Mathematical
+ * Statistics 35, 1964).  A step multiplies every weight by the ratio of the odds p / (1 - p) wanted
+ * to those reached, which is Newton's with that approximation of the covariances, and is improved
+ * by what the last step did (Anderson, Journal of the ACM 12, 1965, of depth 1). */
+bool mp_distinct_model_fit(struct mp_distinct_model *model, const uint32_t count[]);
 
-/* The experts of one token of many, [top_k], drawn by the model; -1: it has fewer.  A token's are
- * the same for the same weights, and change little with them. */
+/* Puts experts in an order, of which meets() is asked: order [experts], the first `whole` of which
+ * go to one group each, those of a group side by side. */
+void mp_distinct_model_arrange(struct mp_distinct_model *model, const int32_t order[], int whole);
+/* The probability that a token has an expert in the group to which all routes of experts `begin`
+ * .. `end` - 1 of the order go, and share[i] of those of expert `whole` + i. */
+double mp_distinct_model_meets(const struct mp_distinct_model *model, int begin, int end,
+                               const double share[]);
+
+/* The experts of one token of many, [top_k], drawn by the model, the last first; -1: it has fewer.
+ * A token's are the same for the same weights, and change little with them. */
 void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
                             int32_t expert[]);
 

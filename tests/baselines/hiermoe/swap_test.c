@@ -19,12 +19,12 @@ static void swap(const int32_t from[EXPERTS], int a, int b, int32_t to[EXPERTS])
 }
 
 static void expect(int a, int b, const int32_t of_ranks[4], const int32_t of_nodes[2]) {
-    int32_t swapped[EXPERTS], count[4];
+    int32_t swapped[EXPERTS], count[4], memory[64];
     swap(rank, a, b, swapped);
-    mp_swap_count(&tokens, swapped, 4, count);
+    mp_swap_count(&tokens, swapped, 4, memory, count);
     assert_memory_equal(count, of_ranks, 4 * sizeof *count);
     swap(node, a, b, swapped);
-    mp_swap_count(&tokens, swapped, 2, count);
+    mp_swap_count(&tokens, swapped, 2, memory, count);
     assert_memory_equal(count, of_nodes, 2 * sizeof *count);
 }
 
@@ -37,13 +37,14 @@ static void tokens_count_once_in_a_group(void **state) {
 }
 
 static void changes_are_those_of_trying(const int32_t group[EXPERTS], int groups) {
-    int32_t has[4], change[EXPERTS][EXPERTS], before[4], after[4], swapped[EXPERTS];
-    mp_swap_count(&tokens, group, groups, before);
-    mp_swap_changes(&tokens, group, groups, has, &change[0][0]);
+    int32_t memory[64], change[EXPERTS][EXPERTS], before[4], after[4], swapped[EXPERTS];
+    assert_true(mp_swap_memory(EXPERTS, groups) <= sizeof memory / sizeof *memory);
+    mp_swap_count(&tokens, group, groups, memory, before);
+    mp_swap_changes(&tokens, group, groups, memory, &change[0][0]);
     for (int a = 0; a < EXPERTS; a++)
         for (int b = 0; b < EXPERTS; b++) {
             swap(group, a, b, swapped);
-            mp_swap_count(&tokens, swapped, groups, after);
+            mp_swap_count(&tokens, swapped, groups, memory, after);
             assert_int_equal(change[a][b], after[group[a]] - before[group[a]]);
         }
 }

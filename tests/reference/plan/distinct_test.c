@@ -21,16 +21,19 @@ static double duplicates(int experts, int top_k, int groups) {
     struct mp_distinct_model model;
     struct mp_error error = {0};
     uint32_t count[256];
-    double share[256], distinct = 0;
+    int32_t order[256];
+    double distinct = 0;
+    int each = experts / groups;
     assert_ok(mp_distinct_model_create(groups, experts, top_k, &model, &error), &error);
-    for (int e = 0; e < experts; e++)
+    for (int e = 0; e < experts; e++) {
         count[e] = (uint32_t)(top_k * 1000);
-    mp_distinct_model_fit(&model, count);
-    for (int g = 0; g < groups; g++) {
-        for (int e = 0; e < experts; e++)
-            share[e] = e / (experts / groups) == g;
-        distinct += mp_distinct_model_meets(&model, share);
+        order[e] = experts - 1 - e;
     }
+    assert_true(mp_distinct_model_fit(&model, count));
+    assert_false(mp_distinct_model_fit(&model, count));
+    mp_distinct_model_arrange(&model, order, experts);
+    for (int g = 0; g < groups; g++)
+        distinct += mp_distinct_model_meets(&model, g * each, (g + 1) * each, NULL);
     mp_distinct_model_destroy(&model);
     return 100 * (1 - distinct / top_k);
 }
@@ -64,9 +67,11 @@ static void enumerate(const double weight[SMALL], double probability[SMALL], dou
     *meets /= all;
 }
 
+/* The group of experts 0 and 1, of which all routes, or as many as shares say, go to it. */
 static void uneven_counts_are_those_of_their_design(void **state) {
     static const double weight[SMALL] = {9, 0.25, 1, 2, 0.5, 4};
     static const double group[SMALL] = {1, 1};
+    static const int32_t order[SMALL] = {5, 0, 1, 3, 2, 4}, parted[SMALL] = {0, 1, 2, 3, 4, 5};
     struct mp_distinct_model model;
     struct mp_error error = {0};
     double probability[SMALL], meets;
@@ -77,25 +82,60 @@ static void uneven_counts_are_those_of_their_design(void **state) {
         count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
     assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
-    assert_within(mp_distinct_model_meets(&model, group), meets, 1e-5);
+    mp_distinct_model_arrange(&model, order, SMALL);
+    assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), meets, 1e-7);
+    mp_distinct_model_arrange(&model, parted, 0);
+    assert_within(mp_distinct_model_meets(&model, 0, 0, group), meets, 1e-7);
+    mp_distinct_model_arrange(&model, parted, 1);
+    assert_within(mp_distinct_model_meets(&model, 0, 1, group + 1), meets, 1e-7);
     mp_distinct_model_destroy(&model);
+}
+
+/* Wherever probabilities come close to 1, they are reached: an expert alone is met as often as it
+ * has tokens. */
+static void weights_give_the_counts(void **state) {
+    enum { EXPERTS = 8, CASES = 5 };
+    static const struct {
+        int top_k;
+        uint32_t count[EXPERTS]; /* of 10000 tokens */
+    } test[CASES] = {
+        {3, {9990, 9000, 6000, 3000, 1000, 1000, 10, 0}},
+        {3, {9999, 9900, 5000, 3000, 1000, 1000, 100, 1}},
+        {2, {9000, 9000, 500, 500, 500, 300, 100, 100}},
+        {5, {9995, 9990, 9980, 9900, 9000, 900, 200, 35}},
+        {1, {7000, 2000, 400, 300, 200, 99, 1, 0}},
+    };
+    static const int32_t order[EXPERTS] = {7, 6, 5, 4, 3, 2, 1, 0};
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        assert_ok(mp_distinct_model_create(2, EXPERTS, test[i].top_k, &model, &error), &error);
+        mp_distinct_model_fit(&model, test[i].count);
+        mp_distinct_model_arrange(&model, order, EXPERTS);
+        for (int e = 0; e < EXPERTS; e++)
+            assert_within(mp_distinct_model_meets(&model, 7 - e, 8 - e, NULL),
+                          test[i].count[e] / 1e4, 1e-7);
+        mp_distinct_model_destroy(&model);
+    }
 }
 
 /* What every token takes, and what none takes, leaves the rest to draw from. */
 static void certain_choices_leave_fewer_to_draw(void **state) {
     static const uint32_t count[SMALL] = {100, 0, 50, 50, 50, 50};
-    static const double of_none[SMALL] = {0, 1}, half_of_all[SMALL] = {0.5},
-                        two[SMALL] = {0, 0, 1, 1};
-    static const double of_all[SMALL] = {1};
+    static const int32_t order[SMALL] = {1, 2, 3, 0, 4, 5}, parted[SMALL] = {1, 2, 3, 4, 5, 0};
+    static const double half_of_one = 0.5;
     struct mp_distinct_model model;
     struct mp_error error = {0};
     (void)state;
     assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
-    assert_within(mp_distinct_model_meets(&model, of_all), 1, 1e-9);
-    assert_within(mp_distinct_model_meets(&model, half_of_all), 0.5, 1e-9);
-    assert_within(mp_distinct_model_meets(&model, of_none), 0, 1e-9);
-    assert_within(mp_distinct_model_meets(&model, two), 5.0 / 6, 1e-9); /* not both of the others */
+    mp_distinct_model_arrange(&model, order, SMALL);
+    assert_within(mp_distinct_model_meets(&model, 3, 4, NULL), 1, 1e-9);
+    assert_within(mp_distinct_model_meets(&model, 0, 1, NULL), 0, 1e-9);
+    assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), 5.0 / 6, 1e-9); /* not both others */
+    mp_distinct_model_arrange(&model, parted, SMALL - 1);
+    assert_within(mp_distinct_model_meets(&model, 0, 0, &half_of_one), 0.5, 1e-9);
     mp_distinct_model_destroy(&model);
 }
 
@@ -127,6 +167,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(even_counts_give_the_printed_rates),
         cmocka_unit_test(uneven_counts_are_those_of_their_design),
+        cmocka_unit_test(weights_give_the_counts),
         cmocka_unit_test(certain_choices_leave_fewer_to_draw),
         cmocka_unit_test(drawn_tokens_have_the_counts),
     };
