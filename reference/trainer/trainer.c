@@ -42,6 +42,20 @@ static void *table(struct mp_trainer *trainer, size_t count, size_t size) {
     return memory;
 }
 
+/* Of a gate whose loss is not the same for all experts. */
+static void create_loss_factors(struct mp_trainer *trainer) {
+    const struct mp_gate_kind *gate = mp_gate_kinds[trainer->job.gate];
+    const struct mp_gate_sizes sizes = mp_job_gate_sizes(&trainer->job);
+    const struct mp_topology topology = mp_job_topology(&trainer->job, trainer->comm->ranks);
+    if (!gate->loss_factors)
+        return;
+    trainer->loss_factor =
+        table(trainer, (size_t)trainer->job.experts, sizeof *trainer->loss_factor);
+    if (trainer->loss_factor)
+        gate->loss_factors(&sizes, trainer->job.gate_options.bytes, &topology, trainer->comm->rank,
+                           trainer->loss_factor);
+}
+
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
@@ -55,15 +69,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->inside = table(trainer, experts, sizeof *trainer->inside);
     trainer->limited = table(trainer, experts, sizeof *trainer->limited);
     trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);
-    const struct mp_gate_kind *gate = mp_gate_kinds[trainer->job.gate];
-    if (gate->loss_factors)
-        trainer->loss_factor = table(trainer, experts, sizeof *trainer->loss_factor);
-    if (trainer->loss_factor) {
-        const struct mp_gate_sizes sizes = mp_job_gate_sizes(&trainer->job);
-        const struct mp_topology topology = mp_job_topology(&trainer->job, trainer->comm->ranks);
-        gate->loss_factors(&sizes, trainer->job.gate_options.bytes, &topology, trainer->comm->rank,
-                           trainer->loss_factor);
-    }
+    create_loss_factors(trainer);
     trainer->token = table(trainer, tokens, sizeof *trainer->token);
     trainer->target = table(trainer, tokens, sizeof *trainer->target);
     trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
