@@ -169,9 +169,10 @@ static inline void name_file(char path[64], const char *name) {
     snprintf(path, 64, "/tmp/moeperf-%s-%d-%d", name, process, files++);
 }
 
-/* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank. */
-static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,
-                                                const char *const settings[]) {
+/* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank.
+ * NULL, with the error, for a job that is refused. */
+static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct mp_text *text,
+                                             const char *const settings[], struct mp_error *error) {
     static const char *const common[] = {"layers=2",
                                          "width=32",
                                          "heads=2",
@@ -187,29 +188,36 @@ static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const stru
                                          "non-moe-seconds=1e-4"};
     struct mp_systems systems = {0};
     struct mp_job_file file;
-    struct mp_error error = {0};
     struct mp_trainer *trainer = NULL;
     char ranks[32], nodes[32], seeds[48];
+    *error = (struct mp_error){0};
     snprintf(ranks, sizeof ranks, "ranks=%d", comm->ranks);
     snprintf(nodes, sizeof nodes, "ranks-per-node=%d", comm->ranks > 2 ? comm->ranks / 2 : 1);
     snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
     const char *own[] = {ranks, nodes, seeds};
-    mp_systems_register_all(&systems, &error);
+    mp_systems_register_all(&systems, error);
     if (further_system)
-        mp_systems_register(&systems, further_system, &error);
-    mp_job_file_create(&file, &error);
-    for (size_t i = 0; i < sizeof common / sizeof *common && !error.code; i++)
-        mp_job_set(&file, common[i], &systems, &error);
-    for (size_t i = 0; i < sizeof own / sizeof *own && !error.code; i++)
-        mp_job_set(&file, own[i], &systems, &error);
-    for (int i = 0; settings[i] && !error.code; i++)
-        mp_job_set(&file, settings[i], &systems, &error);
-    if (!error.code)
-        mp_trainer_create(&file, comm, text, &trainer, &error);
-    must(error.code, &error);
+        mp_systems_register(&systems, further_system, error);
+    mp_job_file_create(&file, error);
+    for (size_t i = 0; i < sizeof common / sizeof *common && !error->code; i++)
+        mp_job_set(&file, common[i], &systems, error);
+    for (size_t i = 0; i < sizeof own / sizeof *own && !error->code; i++)
+        mp_job_set(&file, own[i], &systems, error);
+    for (int i = 0; settings[i] && !error->code; i++)
+        mp_job_set(&file, settings[i], &systems, error);
+    if (!error->code)
+        mp_trainer_create(&file, comm, text, &trainer, error);
     mp_job_file_destroy(&file);
-    if (noted || followed)
+    if (trainer && (noted || followed))
         replace_gate(trainer);
+    return trainer;
+}
+
+static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,
+                                                const char *const settings[]) {
+    struct mp_error error;
+    struct mp_trainer *trainer = try_trainer(comm, text, settings, &error);
+    must(error.code, &error);
     return trainer;
 }
 
