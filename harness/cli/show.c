@@ -343,15 +343,18 @@ static bool is_ready_made(char *names[], const char *name) {
     return false;
 }
 
-static bool is_generator(const json_t *object) {
-    return !strcmp(json_string_value(json_object_get(object, "kind")), "generator");
+static bool is_a(const char *kind, const json_t *object) {
+    return !strcmp(json_string_value(json_object_get(object, "kind")), kind);
 }
 
-/* What is built in has the name first; a generator or files of the same name come with it. */
+/* What is built in has the name first; a gate, a generator or files of the same name come with it.
+ */
 static int find_among(const struct mp_systems *systems, char **names[KINDS], const char *name,
                       json_t **object, struct mp_error *error) {
     *object = find_built_in(systems, name);
-    if (*object && !is_generator(*object) && mp_generator_find(name, NULL))
+    if (*object && !is_a("gate", *object) && mp_gate_find(name) >= 0)
+        json_object_set_new(*object, "gate", pack_gate(mp_gate_kinds[mp_gate_find(name)]));
+    if (*object && !is_a("generator", *object) && mp_generator_find(name, NULL))
         json_object_set_new(*object, "generator", pack_generator(name));
     if (!*object && (strchr(name, '/') || strstr(name, ".yaml"))) {
         *object = is_cluster(name) ? pack_cluster(name, error) : pack_suite(name, error);
@@ -396,18 +399,19 @@ static void print_text(const json_t *object) {
                  {"exchange", print_entry},      {"workload", print_entry},
                  {"generator", print_generator}, {"options", print_table},
                  {"grammar", print_grammar}};
-    const char *own = json_string_value(json_object_get(object, "kind"));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(own, kinds[i].kind))
+        if (is_a(kinds[i].kind, object))
             kinds[i].print(object);
-    const json_t *generator = json_object_get(object, "generator");
-    if (generator) {
-        puts("\ngenerator of the same name");
-        print_generator(generator);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const json_t *other = json_object_get(object, kinds[i].kind);
+        if (!json_is_object(other) || !json_object_get(other, "kind"))
+            continue;
+        printf("\n%s of the same name\n", kinds[i].kind);
+        kinds[i].print(other);
     }
     for (int kind = 0; kind < KINDS; kind++) {
         const json_t *file = json_object_get(object, ready_made[kind].kind);
-        if (!strcmp(own, ready_made[kind].kind))
+        if (is_a(ready_made[kind].kind, object))
             ready_made[kind].print(object);
         if (!file)
             continue;

@@ -21,7 +21,7 @@ const struct mp_exchange mp_exchange_deduplicated = {
         "that sums have another order than in a flat exchange. How many tokens go to each "
         "node and rank is exchanged first, weights and places of a token's routes travel "
         "with its rows. On one node tokens are deduplicated by rank alone.",
-    .use = "exchange: deduplicated, nodes: 4",
+    .use = "exchange: deduplicated, nodes: 4; or system: deepep or hiermoe",
     .rounds = 2,
     .stop = stop,
     .reorders = 1u << 1,
