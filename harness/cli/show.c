@@ -158,8 +158,8 @@ static void print_gate(const json_t *object) {
         puts("\nno options");
         return;
     }
-    puts("\noptions (in a job: gate-options: {key: value}; for a suite: --set "
-         "gate-options.key=value)");
+    puts("\noptions (in a job: gate-options: {key: value}; for a suite:\n"
+         "--set gate-options.key=value)");
     print_options(options);
 }
 

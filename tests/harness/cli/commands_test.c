@@ -149,7 +149,8 @@ static void lists_and_things_are_json_too(void **state) {
     assert_says("moeperf show megatron-lm", 0, "\ndescription: Megatron-LM");
     /* A system and rules for programs of the same name are both shown. */
     assert_says("moeperf show deepspeed", 0, "\nrules of the same name\n# /");
-    assert_says("moeperf show tamoe", 0, "\ngate of the same name\ntamoe: TA-MoE: a balancing loss");
+    assert_says("moeperf show tamoe", 0,
+                "\ngate of the same name\ntamoe: TA-MoE: a balancing loss");
     json_t *devices = json_of("moeperf list devices --json", 0);
     assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "name")),
                         "cpu");
