@@ -7,16 +7,20 @@
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/free_balance/free_balance.h"
+#include "baselines/harmoeny/harmoeny.h"
 #include "baselines/hetumoe/hetumoe.h"
 #include "baselines/hiermoe/hiermoe.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
+#include "baselines/lp/lp.h"
+#include "baselines/moetuner/moetuner.h"
 #include "baselines/moonep/moonep.h"
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
 #include "baselines/tamoe/tamoe.h"
 #include "baselines/tutel/tutel.h"
+#include "baselines/ultraep/ultraep.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
@@ -32,16 +36,20 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_frugal,
         &mp_system_fssdp,
         &mp_system_free_balance,
+        &mp_system_harmoeny,
         &mp_system_hetumoe,
         &mp_system_hiermoe,
         &mp_system_laer,
         &mp_system_llep,
+        &mp_system_lp,
+        &mp_system_moetuner,
         &mp_system_moonep,
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,
         &mp_system_tamoe,
         &mp_system_tutel,
+        &mp_system_ultraep,
     };
     /* clang-format on */
 

@@ -1,6 +1,7 @@
 #include "baselines/deepep/deepep.h"
 
 #include "baselines/ep/ep.h"
+#include "reference/plan/groups.h"
 
 static int create(const struct mp_setting *setting, const void *options, void **self,
                   struct mp_error *error) {
@@ -24,10 +25,6 @@ const struct mp_system mp_system_deepep = {
     .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),
     .create = create,
-    .destroy = mp_ep_destroy,
-    .initial_owners = mp_ep_initial_owners,
-    .initial_holders = mp_ep_initial_holders,
-    .optimizer = mp_ep_optimizer,
-    .copies_limit = mp_ep_copies_limit,
+    MP_EXPERT_GROUPS_HOOKS,
     .after_gate = mp_ep_after_gate,
 };

@@ -37,8 +37,8 @@ static const struct mp_option option_table[] = {
 };
 
 struct deepspeed {
+    struct mp_expert_groups groups; /* first, as its hooks want it */
     struct mp_deepspeed_options options;
-    struct mp_expert_groups groups;
     int64_t tokens;   /* of a rank */
     int64_t capacity; /* with drops */
     enum mp_route_order order;
@@ -162,21 +162,7 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
     return MP_OK;
 }
 
-static void deepspeed_destroy(void *self) {
-    free(self);
-}
-
 /* ---- where experts are ---- */
-
-static void deepspeed_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct deepspeed *self = opaque;
-    mp_expert_groups_owners(&self->groups, owner);
-}
-
-static void deepspeed_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct deepspeed *self = opaque;
-    mp_expert_groups_holders(&self->groups, home);
-}
 
 static enum mp_optimizer_split deepspeed_optimizer(const void *opaque) {
     const struct deepspeed *self = opaque;
@@ -272,9 +258,9 @@ const struct mp_system mp_system_deepspeed = {
     .options = option_table,
     .options_size = sizeof(struct mp_deepspeed_options),
     .create = deepspeed_create,
-    .destroy = deepspeed_destroy,
-    .initial_owners = deepspeed_initial_owners,
-    .initial_holders = deepspeed_initial_holders,
+    .destroy = mp_expert_groups_destroy,
+    .initial_owners = mp_expert_groups_owners,
+    .initial_holders = mp_expert_groups_holders,
     .optimizer = deepspeed_optimizer,
     .offload = deepspeed_offload,
     .copies_limit = deepspeed_copies_limit,

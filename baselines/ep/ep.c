@@ -30,27 +30,6 @@ static int ep_create(const struct mp_setting *setting, const void *parsed, void 
     return mp_ep_create("ep", setting, parsed, created, error);
 }
 
-void mp_ep_destroy(void *self) {
-    free(self);
-}
-
-void mp_ep_initial_owners(const void *self, int32_t owner[]) {
-    mp_expert_groups_owners(self, owner);
-}
-
-void mp_ep_initial_holders(const void *self, struct mp_placement home[]) {
-    mp_expert_groups_holders(self, home);
-}
-
-enum mp_optimizer_split mp_ep_optimizer(const void *self) {
-    return mp_expert_groups_optimizer(self);
-}
-
-int mp_ep_copies_limit(const void *self) {
-    (void)self;
-    return 0; /* replicas persist; no plan adds any */
-}
-
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                      struct mp_error *error) {
     const struct mp_expert_groups *groups = self;
@@ -72,10 +51,6 @@ const struct mp_system mp_system_ep = {
     .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),
     .create = ep_create,
-    .destroy = mp_ep_destroy,
-    .initial_owners = mp_ep_initial_owners,
-    .initial_holders = mp_ep_initial_holders,
-    .optimizer = mp_ep_optimizer,
-    .copies_limit = mp_ep_copies_limit,
+    MP_EXPERT_GROUPS_HOOKS,
     .after_gate = mp_ep_after_gate,
 };

@@ -15,15 +15,11 @@ struct mp_ep_options {
     int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */
 };
 
-/* For systems that plan as this one does; errors name `system`. */
+/* For systems that plan as this one does: MP_EXPERT_GROUPS_HOOKS and these.  Errors name `system`.
+ */
 extern const struct mp_option mp_ep_option_table[];
 int mp_ep_create(const char *system, const struct mp_setting *setting, const void *parsed,
                  void **created, struct mp_error *error);
-void mp_ep_destroy(void *self);
-void mp_ep_initial_owners(const void *self, int32_t owner[]);
-void mp_ep_initial_holders(const void *self, struct mp_placement home[]);
-enum mp_optimizer_split mp_ep_optimizer(const void *self);
-int mp_ep_copies_limit(const void *self);
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                      struct mp_error *error);
 

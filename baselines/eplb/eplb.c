@@ -27,6 +27,11 @@ static const struct mp_option option_table[] = {
      "iterations whose mean load is placed (left to the caller in the source)"},
     {"dispatch", MP_OPTION_CHOICE, FIELD(dispatch), "", "even", 0, 0, "even nearest",
      "a source's routes of an expert go to all physical copies evenly, or to the nearest ones"},
+    {"moves", MP_OPTION_CHOICE, FIELD(moves), "", "exposed", 0, 0, "exposed asynchronous",
+     "experts move after a step, as in SGLang, or in the background of the next one, as in vLLM"},
+    {"utilisation", MP_OPTION_DOUBLE, FIELD(utilisation), "", "1", 0, 1, NULL,
+     "mean over largest load of ranks, of the window's mean loads, above which nothing is placed "
+     "anew (SGLang's threshold); 1: always placed"},
     {0},
 };
 
@@ -36,8 +41,13 @@ struct eplb {
     struct mp_eplb placer;
     struct mp_recent recent; /* cells [layers][experts] */
     struct mp_layouts layouts;
-    int64_t *equal; /* [experts], the loads of the first placement; owned */
+    int64_t *equal;    /* [experts], the loads of the first placement; owned */
+    double *rank_load; /* [ranks], working memory; owned */
 };
+
+static bool asynchronous(const struct eplb *self) {
+    return self->options.moves == MP_EPLB_ASYNCHRONOUS;
+}
 
 /* Physical experts of a layer. */
 static int64_t count_replicas(const struct mp_setting *setting,
@@ -106,17 +116,14 @@ static void eplb_destroy(void *opaque) {
     mp_recent_destroy(&self->recent);
     mp_layouts_destroy(&self->layouts);
     free(self->equal);
+    free(self->rank_load);
     free(self);
 }
 
 /* The placer's result as a layer's slots. */
 static void place_layer(struct eplb *self, int layer, const int64_t load[]) {
-    struct mp_slots *slots = &self->layouts.slots[layer];
-
     mp_eplb_place(&self->placer, load);
-    memcpy(slots->expert, self->placer.expert,
-           (size_t)self->placer.replicas * sizeof *slots->expert);
-    mp_slots_index(slots, 0);
+    mp_layouts_change(&self->layouts, layer, self->placer.expert);
 }
 
 static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
@@ -132,14 +139,17 @@ static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
     if (!code)
         code =
             mp_layouts_create(layers, ranks, experts, replicas / ranks, 0, &self->layouts, error);
+    if (code)
+        return code;
     self->equal = malloc((size_t)experts * sizeof *self->equal);
-    if (!code && !self->equal)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", experts);
-    for (int expert = 0; expert < experts && !code; expert++)
+    self->rank_load = malloc((size_t)ranks * sizeof *self->rank_load);
+    if (!self->equal || !self->rank_load)
+        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", experts);
+    for (int expert = 0; expert < experts; expert++)
         self->equal[expert] = 1;
-    for (int layer = 0; layer < layers && !code; layer++)
+    for (int layer = 0; layer < layers; layer++)
         place_layer(self, layer, self->equal);
-    return code;
+    return asynchronous(self) ? mp_layouts_keep_earlier(&self->layouts, error) : MP_OK;
 }
 
 static int eplb_create(const struct mp_setting *setting, const void *options, void **created,
@@ -180,9 +190,10 @@ static enum mp_optimizer_split eplb_optimizer(const void *opaque) {
     return MP_OPTIMIZER_REPLICATED;
 }
 
+/* What arrives in the background is there beside what is in use. */
 static int eplb_homes_limit(const void *opaque) {
     const struct eplb *self = opaque;
-    return mp_layouts_limit(&self->layouts);
+    return mp_layouts_limit(&self->layouts) * (asynchronous(self) ? 2 : 1);
 }
 
 static int eplb_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -195,6 +206,30 @@ static int eplb_after_gate(void *opaque, const struct mp_load *load, struct mp_p
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_SOURCE, error);
 }
 
+/* Mean over largest load of ranks if each slot of an expert has as much of the window's load; the
+ * mean of layers.  1 without loads. */
+static double utilisation(const struct eplb *self) {
+    int layers = self->setting.layers, experts = self->setting.experts;
+    double sum = 0;
+
+    for (int layer = 0; layer < layers; layer++) {
+        const struct mp_slots *slots = &self->layouts.slots[layer];
+        const int64_t *load = self->recent.sum + (size_t)layer * (size_t)experts;
+        double all = 0, most = 0;
+        memset(self->rank_load, 0, (size_t)slots->ranks * sizeof *self->rank_load);
+        for (int expert = 0; expert < experts; expert++)
+            for (int32_t slot = slots->begin[expert]; slot < slots->begin[expert + 1]; slot++)
+                self->rank_load[slots->rank[slot]] +=
+                    (double)load[expert] / mp_slots_of(slots, expert);
+        for (int rank = 0; rank < slots->ranks; rank++) {
+            all += self->rank_load[rank];
+            most = self->rank_load[rank] > most ? self->rank_load[rank] : most;
+        }
+        sum += most > 0 ? all / slots->ranks / most : 1;
+    }
+    return sum / layers;
+}
+
 static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
                            const struct mp_placement home[], struct mp_rehome *change,
                            struct mp_error *error) {
@@ -205,11 +240,14 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
     mp_recent_push_totals(&self->recent, load, layers);
     if (self->options.interval == 0 || (iteration + 1) % self->options.interval != 0)
         return MP_OK;
+    if (self->options.utilisation < 1 && utilisation(self) > self->options.utilisation)
+        return MP_OK;
     for (int layer = 0; layer < layers && !code; layer++) {
         place_layer(self, layer, self->recent.sum + (size_t)layer * (size_t)self->setting.experts);
         code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
     }
     change->changed = true;
+    change->asynchronous = asynchronous(self);
     return code;
 }
 
@@ -247,9 +285,10 @@ const struct mp_system mp_system_eplb = {
         "inference; in training every copy is a tied replica with optimizer state of its own, "
         "gradients of all copies are summed, and new copies arrive with parameters and optimizer "
         "state. "
+        "As in serving, when wanted: no placement while ranks are used evenly enough (SGLang), and "
+        "moves in the background of the next iteration (vLLM). "
         "Not modelled: keeping a copy where it is to save its move, which the released code does "
-        "not "
-        "do either, and moving copies in the background.",
+        "not do either, and moving some layers per step (SGLang).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,

@@ -15,14 +15,21 @@
  *              3.4: every 10 minutes of serving).  Runs here are short: every 10 iterations, from
  *              the mean of the last 10 (options interval, window).
  *   replicas   Whatever the deployment has room for.  Here twice the experts, rounded up so that
- *              ranks divide it (option replicas).
+ *              ranks divide it (option replicas).  What SGLang and vLLM call redundant experts are
+ *              the replicas beyond one of each.
  *   groups     Those of a group-limited gate.  The gates here have none: 1 (option groups), so
  *              that `policy auto` is global on several nodes; on one both policies are the same.
  *   dispatch   Which copy a token goes to is left to the caller.  Each source spreads its routes
  *              of an expert evenly over the physical copies, a rank with two of them getting two
  *              shares, what is left over from copy (source mod copies) on; or it takes the
  *              nearest copies (option dispatch).
- *   first      Before the first loads: the layout of equal loads. */
+ *   first      Before the first loads: the layout of equal loads.
+ *
+ * As in serving: SGLang places every 1000 steps from the loads of these, at once, and not if ranks
+ * are used evenly enough (--eplb-min-rebalancing-utilization-threshold, 1: always); vLLM every 3000
+ * from the last 1000, in the background (eplb_config.use_async); both with no redundant experts by
+ * default.  Options utilisation and moves are theirs.  SGLang averages the utilisation of steps;
+ * here it is that of the mean load, which is all that a placement can even out. */
 #ifndef MOEPERF_BASELINES_EPLB_EPLB_H
 #define MOEPERF_BASELINES_EPLB_EPLB_H
 
@@ -36,15 +43,18 @@ extern const struct mp_system mp_system_eplb;
 
 enum mp_eplb_policy { MP_EPLB_AUTO, MP_EPLB_GLOBAL, MP_EPLB_HIERARCHICAL };
 enum mp_eplb_dispatch { MP_EPLB_EVEN, MP_EPLB_NEAREST };
+enum mp_eplb_moves { MP_EPLB_EXPOSED, MP_EPLB_ASYNCHRONOUS };
 
 /* Named in the option table of eplb.c. */
 struct mp_eplb_options {
-    int policy;   /* enum mp_eplb_policy */
-    int replicas; /* physical experts of a layer, all ranks together, or MP_AUTO */
-    int groups;   /* of experts, for the hierarchical policy */
-    int interval; /* iterations between placements; 0: never */
-    int window;   /* iterations averaged */
-    int dispatch; /* enum mp_eplb_dispatch */
+    int policy;         /* enum mp_eplb_policy */
+    int replicas;       /* physical experts of a layer, all ranks together, or MP_AUTO */
+    int groups;         /* of experts, for the hierarchical policy */
+    int interval;       /* iterations between placements; 0: never */
+    int window;         /* iterations averaged */
+    int dispatch;       /* enum mp_eplb_dispatch */
+    int moves;          /* enum mp_eplb_moves */
+    double utilisation; /* mean over largest load of ranks above which nothing is placed */
 };
 
 /* Gives `items` weights to `packs` (a divisor) packs of equally many items: heaviest item first,

@@ -150,6 +150,11 @@ static int check_schedule(const struct mp_setting *setting,
                           const struct mp_fastermoe_options *options, struct mp_error *error) {
     int ranks = setting->topology.ranks, size = options->group_size;
 
+    if (options->smart_schedule && setting->exchange_degree > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with smart-schedule sends rows in steps of its own, of which "
+                       "exchange-degree %d makes no more; one of the two has to go",
+                       setting->exchange_degree);
     if (options->smart_schedule && setting->exchange != MP_EXCHANGE_FLAT)
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with smart-schedule sends rows in steps of its own, not through "

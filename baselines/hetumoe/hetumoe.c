@@ -18,7 +18,7 @@ static const struct mp_option option_table[] = {
 };
 
 struct hetumoe {
-    struct mp_expert_groups groups;
+    struct mp_expert_groups groups; /* first, as its hooks want it */
     int64_t capacity;
     bool leads; /* rows go through leaders */
 };
@@ -68,30 +68,6 @@ static int hetumoe_create(const struct mp_setting *setting, const void *parsed, 
     return MP_OK;
 }
 
-static void hetumoe_destroy(void *self) {
-    free(self);
-}
-
-static void hetumoe_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct hetumoe *self = opaque;
-    mp_expert_groups_owners(&self->groups, owner);
-}
-
-static void hetumoe_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct hetumoe *self = opaque;
-    mp_expert_groups_holders(&self->groups, home);
-}
-
-static enum mp_optimizer_split hetumoe_optimizer(const void *opaque) {
-    const struct hetumoe *self = opaque;
-    return mp_expert_groups_optimizer(&self->groups);
-}
-
-static int hetumoe_copies_limit(const void *self) {
-    (void)self;
-    return 0; /* replicas persist; no plan adds any */
-}
-
 static int64_t hetumoe_padding_limit(const struct mp_setting *setting, const void *options) {
     return capacity_of(setting, options);
 }
@@ -123,21 +99,15 @@ const struct mp_system mp_system_hetumoe = {
               "hierarchical exchange: gathered at every node's first rank, transformed, exchanged "
               "among those, transformed back and scattered. Experts as tied replicas with more "
               "ranks than experts are our own. Its gates are the job's `gate`: switch, gshard, "
-              "ktop1, sam, hash. Not modelled: the speed of its kernels beside others'; the "
-              "released exchange's single precision, which is the job's precision here; slots that "
-              "collide in the released top-2 gate, which depends on how many choices of an expert "
-              "are first ones, and loads don't say that; the auction of its BASE gate and the "
-              "dense-to-sparse gate.",
+              "ktop1, sam, hash, base, dts. Not modelled: the speed of its kernels beside others'; "
+              "the released exchange's single precision, which is the job's precision here; slots "
+              "that collide in the released top-2 gate: a row would be of two tokens.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,
     .options_size = sizeof(struct mp_hetumoe_options),
     .create = hetumoe_create,
-    .destroy = hetumoe_destroy,
-    .initial_owners = hetumoe_initial_owners,
-    .initial_holders = hetumoe_initial_holders,
-    .optimizer = hetumoe_optimizer,
-    .copies_limit = hetumoe_copies_limit,
+    MP_EXPERT_GROUPS_HOOKS,
     .padding_limit = hetumoe_padding_limit,
     .before_gate = hetumoe_before_gate,
     .after_gate = hetumoe_after_gate,

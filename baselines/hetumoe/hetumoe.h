@@ -10,12 +10,17 @@
  *
  * Not as released: its top-2 gate lets second choices begin after all second choices of the expert,
  * not after its first ones.  With a firsts and b seconds they have slots b .. 2 b - 1, of which
- * those below a are taken: one row is written over the other, and both tokens read what the expert
- * made of it (firsts 0 0 1 and seconds 1 1 0 of three tokens: slot 1 of expert 0 is that
- * of tokens 1 and 2, slot 1 of expert 1 is empty).  How many rows that leaves depends on a and b,
- * and loads, which plans are made of, count choices whatever their rank.
+ * those below a are taken (V-GATE-5: firsts 0 0 1 and seconds 1 1 0 of three tokens have slots
+ * 0 1 0 and 2 3 1; slot 1 of expert 0 is that of tokens 1 and 2, slot 1 of expert 1 is empty; 1 2 2
+ * was meant for the seconds, which tests/reference/device/gate_rules_test.c has).  Rows of seconds
+ * are written last and stay; both tokens read what the expert made of them, and the row's gradient
+ * is the sum of theirs (layers/TopGate.py, LayoutTransform.cu).  Plans and exchanges would not
+ * differ, since padded rows travel whatever is in them.  The trainer's would: here a row is of one
+ * token (row_token of route_positions), combining's backward writes rows, where it would have to
+ * add them up, and what is dropped, by loads, would depend on a and b.
  *
- * The gates are gates of their own (reference/gate): switch, gshard, ktop1, sam, hash. */
+ * The gates are gates of their own (reference/gate): switch, gshard, ktop1, sam, hash, base
+ * (`weights: one` as released), dts. */
 #ifndef MOEPERF_BASELINES_HETUMOE_HETUMOE_H
 #define MOEPERF_BASELINES_HETUMOE_HETUMOE_H
 

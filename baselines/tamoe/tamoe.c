@@ -19,7 +19,7 @@ static const struct mp_option option_table[] = {
 };
 
 struct tamoe {
-    struct mp_expert_groups groups;
+    struct mp_expert_groups groups; /* first, as its hooks want it */
     struct mp_tamoe_options options;
     int64_t tokens;
     int top_k;
@@ -46,15 +46,6 @@ static int tamoe_create(const struct mp_setting *setting, const void *parsed, vo
                            .top_k = setting->top_k};
     *created = self;
     return MP_OK;
-}
-
-static void tamoe_destroy(void *self) {
-    free(self);
-}
-
-static void tamoe_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct tamoe *self = opaque;
-    mp_expert_groups_owners(&self->groups, owner);
 }
 
 static int tamoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
@@ -115,8 +106,8 @@ const struct mp_system mp_system_tamoe = {
     .options = option_table,
     .options_size = sizeof(struct mp_tamoe_options),
     .create = tamoe_create,
-    .destroy = tamoe_destroy,
-    .initial_owners = tamoe_initial_owners,
+    .destroy = mp_expert_groups_destroy,
+    .initial_owners = mp_expert_groups_owners,
     .before_gate = tamoe_before_gate,
     .after_gate = tamoe_after_gate,
 };

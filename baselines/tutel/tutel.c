@@ -17,25 +17,30 @@ static const struct mp_option option_table[] = {
      "that drops nothing; below 0: the same, at most what its opposite would give"},
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "auto", 0, 0, "auto flat two-level",
      "auto: by trials of both; flat: as the job says"},
+    {"degree", MP_OPTION_COUNT, FIELD(degree), "", "auto", -1, MP_MOST_DEGREE, NULL,
+     "chunks that rows are cut into; auto: by trials of 1, 2, 4 and 8; a job's exchange-degree "
+     "above 1 goes before it"},
     {"trials", MP_OPTION_INT, FIELD(trials), "iterations", "1", 1, 64, NULL,
-     "how long either exchange is tried for a capacity that is new, in steps of 128"},
+     "how long each way is tried for a capacity that is new, in steps of 128"},
     {"message-cost", MP_OPTION_DOUBLE, FIELD(message_cost), "s", "4e-6", 0, 1, NULL,
-     "of a message beside its bytes, by which exchanges are judged; predictions know their "
+     "of a message beside its bytes, by which ways are judged; predictions know their "
      "cluster's"},
     {0},
 };
 
-static const uint64_t MAGIC = UINT64_C(0x314c45545554504d); /* "MPTUTEL1" */
+static const uint64_t MAGIC = UINT64_C(0x324c45545554504d); /* "MPTUTEL2" */
 
 struct tutel {
+    struct mp_expert_groups groups; /* first, as its hooks want it */
     struct mp_tutel_options options;
     struct mp_setting setting;
-    struct mp_expert_groups groups;
-    bool chooses;   /* by trials; else: */
-    bool two_level; /* always */
+    /* What is open: flat, then two-level, each with all degrees. */
+    int kinds, degrees; /* 1: it is given */
+    bool two_level;     /* given */
+    int degree;         /* given; 0: as the job says */
     size_t keys;
-    uint8_t *tried; /* [keys] iterations of trials so far, at most 2 * trials */
-    bool *seen;     /* [keys] in the step at hand */
+    uint16_t *tried; /* [keys] iterations of trials so far, at most trials of each way */
+    bool *seen;      /* [keys] in the step at hand */
 };
 
 /* ---- capacity ---- */
@@ -90,6 +95,24 @@ double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, i
     return between > within ? between : within;
 }
 
+double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cost, int ranks,
+                            enum mp_exchange_kind kind, int degree, double bytes, double rows,
+                            int experts) {
+    double travel = mp_tutel_seconds(setting, message_cost, ranks, kind, bytes / degree), sum = 0;
+    double forward =
+        rows / degree * setting->seconds_per_route + experts * setting->seconds_per_expert;
+    for (int direction = 1; direction <= 2; direction++) {
+        double computed = 0, lane = degree * travel;
+        for (int chunk = 0; chunk < degree; chunk++) {
+            double here = (chunk + 1) * travel;
+            computed = (computed > here ? computed : here) + direction * forward;
+            lane = (lane > computed ? lane : computed) + travel;
+        }
+        sum += lane;
+    }
+    return sum;
+}
+
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
                                const struct mp_tutel_options *options, int r) {
     int ranks = setting->topology.ranks, experts = setting->experts;
@@ -119,6 +142,8 @@ static int check(const struct mp_setting *setting, const struct mp_tutel_options
         return mp_fail(error, MP_EINVAL,
                        "tutel's r above 1 would cut every expert over ranks (model parallelism), "
                        "and plans have whole experts: r is 0, 1 or auto");
+    if (options->degree != MP_AUTO && (options->degree < 1 || options->degree > MP_MOST_DEGREE))
+        return mp_fail(error, MP_EINVAL, "tutel's degree is 1 to %d, or auto", MP_MOST_DEGREE);
     int64_t capacity = setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options);
     if (capacity >= 1 && capacity <= INT32_MAX)
         return MP_OK;
@@ -162,9 +187,13 @@ static int tutel_create(const struct mp_setting *setting, const void *parsed, vo
     self->options.r = r;
     self->setting = *setting;
     self->groups = groups;
-    self->chooses = levels && options->exchange == MP_TUTEL_AUTO;
+    bool open = options->degree == MP_AUTO && setting->exchange_degree <= 1 && groups.group > 1;
+    self->kinds = levels && options->exchange == MP_TUTEL_AUTO ? 2 : 1;
     self->two_level = levels && options->exchange == MP_TUTEL_TWO_LEVEL;
-    if (self->chooses)
+    self->degrees = open ? MP_TUTEL_DEGREES : 1;
+    if (setting->exchange_degree <= 1)
+        self->degree = options->degree == MP_AUTO ? 1 : options->degree;
+    if (self->kinds * self->degrees > 1)
         self->keys = (size_t)(most_capacity(setting, options) / MP_TUTEL_KEY) + 1;
     self->tried = calloc(self->keys + 1, sizeof *self->tried);
     self->seen = calloc(self->keys + 1, sizeof *self->seen);
@@ -177,16 +206,6 @@ static int tutel_create(const struct mp_setting *setting, const void *parsed, vo
 }
 
 /* ---- where experts are ---- */
-
-static void tutel_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct tutel *self = opaque;
-    mp_expert_groups_owners(&self->groups, owner);
-}
-
-static void tutel_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct tutel *self = opaque;
-    mp_expert_groups_holders(&self->groups, home);
-}
 
 static enum mp_optimizer_split tutel_optimizer(const void *opaque) {
     const struct tutel *self = opaque;
@@ -210,24 +229,50 @@ static size_t key_of(const struct tutel *self, int64_t capacity) {
     return key < self->keys ? key : self->keys - 1;
 }
 
-/* Whether rows of such a capacity travel in two levels: flat is tried first. */
-static bool takes_two_levels(const struct tutel *self, int64_t capacity) {
+static int ways_of(const struct tutel *self) {
+    return self->kinds * self->degrees;
+}
+
+static bool in_two_levels(const struct tutel *self, int way) {
+    return self->two_level || way >= self->degrees;
+}
+
+static int degree_of(const struct tutel *self, int way) {
+    return self->degrees > 1 ? 1 << way % self->degrees : self->degree;
+}
+
+/* How rows of such a capacity travel: all ways are tried, one after the other, then the fastest is
+ * taken, of several the first. */
+static int choose_way(const struct tutel *self, int64_t capacity) {
+    const struct mp_expert_groups *groups = &self->groups;
+    const struct mp_setting *setting = &self->setting;
     size_t key = key_of(self, capacity);
-    if (self->tried[key] < 2 * self->options.trials)
-        return self->tried[key] >= self->options.trials;
-    double bytes =
-        ((double)key + 0.5) * MP_TUTEL_KEY * self->groups.each * (double)self->setting.route_bytes;
-    double flat = mp_tutel_seconds(&self->setting, self->options.message_cost, self->groups.group,
-                                   MP_EXCHANGE_FLAT, bytes);
-    return mp_tutel_seconds(&self->setting, self->options.message_cost, self->groups.group,
-                            MP_EXCHANGE_TWO_LEVEL, bytes) < flat;
+    int best = 0;
+    if (self->tried[key] < ways_of(self) * self->options.trials)
+        return self->tried[key] / self->options.trials;
+    double rows = ((double)key + 0.5) * MP_TUTEL_KEY * groups->each, least = 0;
+    for (int way = 0; way < ways_of(self); way++) {
+        int degree = degree_of(self, way);
+        double seconds = mp_tutel_way_seconds(
+            setting, self->options.message_cost, groups->group,
+            in_two_levels(self, way) ? MP_EXCHANGE_TWO_LEVEL : MP_EXCHANGE_FLAT,
+            degree > 0 ? degree : setting->exchange_degree, rows * (double)setting->route_bytes,
+            rows * groups->group, groups->each);
+        if (way == 0 || seconds < least) {
+            best = way;
+            least = seconds;
+        }
+    }
+    return best;
 }
 
 static int tutel_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     const struct tutel *self = opaque;
     (void)error;
-    if (self->chooses || self->two_level)
+    if (in_two_levels(self, ways_of(self) - 1))
         plan->exchange = MP_EXCHANGE_TWO_LEVEL;
+    if (self->degree > 0)
+        plan->degree = degree_of(self, ways_of(self) - 1);
     if (self->options.r == 0) {
         plan->gather_stage = MP_STAGE_BEFORE_GATE;
         plan->rematerialise = true;
@@ -241,8 +286,11 @@ static int tutel_after_gate(void *opaque, const struct mp_load *load, struct mp_
     int64_t capacity = capacity_for(self, load);
     plan->source_capacity = plan->padding = capacity;
     plan->route_order = MP_ROUTES_BY_CHOICE;
-    if (self->chooses && !takes_two_levels(self, capacity))
+    int way = ways_of(self) > 1 ? choose_way(self, capacity) : 0;
+    if (self->kinds > 1 && !in_two_levels(self, way))
         plan->exchange = MP_EXCHANGE_FLAT;
+    if (self->degree > 0)
+        plan->degree = degree_of(self, way);
     return mp_expert_groups_dispatch(&self->groups, load, capacity, plan, error);
 }
 
@@ -252,12 +300,12 @@ static int tutel_after_step(void *opaque, int64_t iteration, const struct mp_loa
                             struct mp_error *error) {
     struct tutel *self = opaque;
     (void)iteration, (void)home, (void)change, (void)error;
-    if (!self->chooses)
+    if (ways_of(self) == 1)
         return MP_OK;
     memset(self->seen, 0, self->keys * sizeof *self->seen);
     for (int layer = 0; layer < self->setting.layers; layer++) {
         size_t key = key_of(self, capacity_for(self, &load[layer]));
-        if (!self->seen[key] && self->tried[key] < 2 * self->options.trials)
+        if (!self->seen[key] && self->tried[key] < ways_of(self) * self->options.trials)
             self->tried[key]++;
         self->seen[key] = true;
     }
@@ -269,11 +317,13 @@ static int tutel_after_step(void *opaque, int64_t iteration, const struct mp_loa
 static size_t tutel_save(const void *opaque, void *buffer, size_t size) {
     const struct tutel *self = opaque;
     const uint64_t head[2] = {MAGIC, self->keys};
-    if (size >= sizeof head + self->keys) {
+    size_t bytes = self->keys * sizeof *self->tried;
+    if (size >= sizeof head + bytes) {
         memcpy(buffer, head, sizeof head);
-        memcpy((unsigned char *)buffer + sizeof head, self->tried, self->keys);
+        if (bytes > 0)
+            memcpy((unsigned char *)buffer + sizeof head, self->tried, bytes);
     }
-    return sizeof head + self->keys;
+    return sizeof head + bytes;
 }
 
 /* Other ranks have other tokens and so other keys: those of both are kept. */
@@ -281,28 +331,30 @@ static int tutel_load(void *opaque, const void *buffer, size_t size, struct mp_e
     struct tutel *self = opaque;
     uint64_t head[2] = {0};
     memcpy(head, buffer, size < sizeof head ? size : sizeof head);
-    if (size < sizeof head || head[0] != MAGIC || head[1] != size - sizeof head)
+    if (size < sizeof head || head[0] != MAGIC ||
+        head[1] != (size - sizeof head) / sizeof *self->tried || size % sizeof *self->tried)
         return mp_fail(error, MP_EFORMAT, "this is no state of the system tutel");
-    memset(self->tried, 0, self->keys);
-    memcpy(self->tried, (const unsigned char *)buffer + sizeof head,
-           head[1] < self->keys ? head[1] : self->keys);
+    size_t keys = head[1] < self->keys ? head[1] : self->keys;
+    memset(self->tried, 0, self->keys * sizeof *self->tried);
+    memcpy(self->tried, (const unsigned char *)buffer + sizeof head, keys * sizeof *self->tried);
     return MP_OK;
 }
 
 const struct mp_system mp_system_tutel = {
     .abi = MP_SYSTEM_ABI,
     .name = "tutel",
-    .title = "Tutel: dynamic capacity, exchange chosen by trials",
+    .title = "Tutel: dynamic capacity, exchange and degree chosen by trials",
     .source = "Tutel, arXiv 2206.03382; microsoft/tutel",
     .models = "Modelled: contiguous placement that never changes, capacity in the released code's "
               "arithmetic, fixed, or as small as drops nothing, or that up to a limit; slots for "
               "second choices after all first ones, weights as the gate gives them, rows copied "
-              "into a padded layout; flat or two-level exchange from a dictionary by capacity, "
+              "into a padded layout; flat or two-level exchange in 1, 2, 4 or 8 chunks, under "
+              "the experts' work, from a dictionary by capacity, "
               "filled by trials in the first iterations of a key, whose times are a model's, since "
               "planners see no clock; r = 1, experts on ranks and replicas over groups of them, "
               "and r = 0, parameters gathered and gradients scattered with no token travelling, "
               "or the one that a model of bytes and messages finds faster. "
-              "Not modelled: degrees of pipelining above 1; r above 1, which cuts experts over "
+              "Not modelled: r above 1, which cuts experts over "
               "ranks, and changing r in a run; priority of batches by probability and the cosine "
               "gate; that its flexible layout keeps products large: experts' products here always "
               "have all rows of an expert.",
@@ -312,8 +364,8 @@ const struct mp_system mp_system_tutel = {
     .options_size = sizeof(struct mp_tutel_options),
     .create = tutel_create,
     .destroy = tutel_destroy,
-    .initial_owners = tutel_initial_owners,
-    .initial_holders = tutel_initial_holders,
+    .initial_owners = mp_expert_groups_owners,
+    .initial_holders = mp_expert_groups_holders,
     .optimizer = tutel_optimizer,
     .copies_limit = tutel_copies_limit,
     .padding_limit = tutel_padding_limit,

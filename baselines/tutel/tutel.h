@@ -17,17 +17,22 @@
  * 128), of which every pair takes as many rows, used or not.  All first choices come before all
  * second ones; weights are the gate's.
  *
- * Exchange.  A dictionary by floor(capacity / 128) says whether rows travel flat or in two levels.
- * A key that is new is tried: `trials` iterations one way, as many the other.  After that the way
- * with less time is taken.  The source times its trials; planners see no clock, so that all ranks,
- * the trainer and the predictor agree, and a trial's time is a model's.  Of R ranks in nodes of G,
- * with chunks of b bytes from each to each, m seconds of a message, W and V bytes/s between and
- * inside nodes, as the run's setting has them:
+ * Exchange and degree.  A dictionary by floor(capacity / 128) says whether rows travel flat or in
+ * two levels, and in how many chunks: 1, 2, 4 or 8.  A key that is new is tried: `trials`
+ * iterations each of the eight ways, or of those that are left open.  After that the one with least
+ * time is taken.  The source times its trials; planners see no clock, so that all ranks, the
+ * trainer and the predictor agree, and a trial's time is a model's.  Of R ranks in nodes of G, with
+ * chunks of b bytes from each to each, m seconds of a message, W and V bytes/s between and inside
+ * nodes, as the run's setting has them:
  *
  *     flat        max((R - G) (m + b/W), (G - 1) (m + b/V))
  *     two-level   (G - 1) (m + (R/G) b/V) + (R/G - 1) (m + G b/W)
  *
- * The source tries degrees of pipelining, too; here rows and experts take turns (degree 1). */
+ * With degree n each chunk takes that of b/n; chunks set out one after the other, a rank's experts
+ * work on one when it is there and the one before is done, and results return one after the other
+ * behind all that set out (schedule.h).  An expert's work is the setting's time of routes and of
+ * reading it, once more for every chunk, and twice in backward.  The source rounds the capacity up
+ * to a multiple of the degree; here chunks may differ by a row. */
 #ifndef MOEPERF_BASELINES_TUTEL_TUTEL_H
 #define MOEPERF_BASELINES_TUTEL_TUTEL_H
 
@@ -36,13 +41,17 @@
 extern const struct mp_system mp_system_tutel;
 
 enum mp_tutel_exchange { MP_TUTEL_AUTO, MP_TUTEL_FLAT, MP_TUTEL_TWO_LEVEL };
-enum { MP_TUTEL_KEY = 128 /* routes of capacity that share an entry */ };
+enum {
+    MP_TUTEL_KEY = 128,  /* routes of capacity that share an entry */
+    MP_TUTEL_DEGREES = 4 /* 1, 2, 4, 8 */
+};
 
 /* Named in the option table of tutel.c. */
 struct mp_tutel_options {
     int r; /* 0, 1, MP_AUTO */
     double capacity_factor;
     int exchange;        /* enum mp_tutel_exchange */
+    int degree;          /* 1 .. MP_MOST_DEGREE, MP_AUTO */
     int trials;          /* iterations that each way is tried, per key */
     double message_cost; /* m, seconds, unless the setting knows it */
 };
@@ -50,6 +59,11 @@ struct mp_tutel_options {
 /* The model's seconds of an exchange of chunks of `bytes` from each to each of `ranks`. */
 double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, int ranks,
                         enum mp_exchange_kind kind, double bytes);
+/* Of a layer's experts, forward and backward, with such exchanges in `degree` chunks and `rows` to
+ * work on for `experts` on each rank. */
+double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cost, int ranks,
+                            enum mp_exchange_kind kind, int degree, double bytes, double rows,
+                            int experts);
 /* And of what a layer has travel in an iteration: with r = 1 four such exchanges, each the faster
  * way if that is open; with r = 0 parameters of all experts twice and their gradients once. */
 double mp_tutel_travel_seconds(const struct mp_setting *setting,

@@ -53,6 +53,8 @@ static const struct cli_capability capabilities[] = {
     {MP_SYSTEM_UNATTAINABLE, "a yardstick, no system",
      "For comparison. Tables call it unattainable. What it does at no cost takes time on every "
      "machine."},
+    {MP_SYSTEM_USES_TRANSITIONS, NULL,
+     "It looks at how tokens go from an expert of one layer to an expert of the next."},
 };
 enum { CAPABILITIES = sizeof capabilities / sizeof *capabilities };
 

@@ -29,7 +29,7 @@ extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_imp
     cli_calibrate, cli_doctor;
 extern const struct cli_command cli_compare, cli_reproduce;
 extern const struct cli_command cli_record;
-extern const struct cli_command cli_generate, cli_reshape, cli_predict;
+extern const struct cli_command cli_generate, cli_reshape, cli_predict, cli_place;
 
 /* cli_parse_arguments; for unknown flags of commands with --set also the settings of jobs and
  * suites. */

@@ -17,6 +17,7 @@
 #include "harness/suite/paths.h"
 #include "harness/workload/generate.h"
 #include "profiler/nvtx/emit.h"
+#include "reference/base/program.h"
 #include "results/report/vega.h"
 
 enum state { STATE_GOOD, STATE_NOTE, STATE_MISSING }; /* NOTE: worth knowing, nothing stops */
@@ -187,6 +188,16 @@ static void check_traces(struct finding *finding) {
          ZSTD_versionString());
 }
 
+static void check_programs(struct finding *finding) {
+    char text[64];
+    struct mp_error error = {0};
+    if (mp_program_solver(text, sizeof text, &error))
+        find(finding, STATE_NOTE, "install coinor-libcbc-dev (apt-get install coinor-libcbc-dev)",
+             "%.500s", error.text);
+    else
+        find(finding, STATE_GOOD, NULL, "integer programs are solved by %s", text);
+}
+
 static void check_suites(struct finding *finding) {
     char **names;
     struct mp_error error = {0};
@@ -230,21 +241,14 @@ static void check_disk(struct finding *finding) {
 static const struct {
     const char *name;
     void (*check)(struct finding *finding);
-} checks[] = {{"machine", check_processor},
-              {"compute", check_compute},
-              {"trainer", check_trainer},
-              {"mpirun", check_mpirun},
-              {"ranks", check_ranks},
-              {"database", check_database},
-              {"html report", check_html},
-              {"ranges", check_ranges},
-              {"traces", check_traces},
-              {"suites", check_suites},
-              {"default text", check_text},
-              {"gpu", check_cuda},
-              {"gpu ranks", check_nccl_transport},
-              {"gpu work", check_gpu_work},
-              {"nccl", check_nccl},
+} checks[] = {{"machine", check_processor}, {"compute", check_compute},
+              {"trainer", check_trainer},   {"mpirun", check_mpirun},
+              {"ranks", check_ranks},       {"database", check_database},
+              {"html report", check_html},  {"ranges", check_ranges},
+              {"traces", check_traces},     {"programs", check_programs},
+              {"suites", check_suites},     {"default text", check_text},
+              {"gpu", check_cuda},          {"gpu ranks", check_nccl_transport},
+              {"gpu work", check_gpu_work}, {"nccl", check_nccl},
               {"disk", check_disk}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 

@@ -28,8 +28,8 @@ static char *write_about(void) {
           "nothing.  What the format left open is in the trace's notes.\n\nkinds:\n",
           stream);
     for (const struct mp_format *format = mp_formats; format->name; format++)
-        fprintf(stream, "  %-12s %s\n", format->name, format->description);
-    fprintf(stream, "  %-12s %s", native.name, native.description);
+        fprintf(stream, "  %-15s %s\n", format->name, format->description);
+    fprintf(stream, "  %-15s %s", native.name, native.description);
     if (fclose(stream)) {
         free(text);
         return NULL;
@@ -44,7 +44,8 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
          "what FILE is; otherwise its name's ending says so"},
         {"-o", CLI_VALUE, &flags->output, "OUT", "trace to write, OUT.mptrace by custom"},
         {"--experts", CLI_VALUE, &flags->experts, "N",
-         "experts of a layer, for a kind that does not say: megatron"},
+         "experts of a layer, for a kind that does not say: megatron,\n"
+         "megatron-tokens, csv-tokens"},
         {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
          "ranks and layers may have different numbers of routes;\n"
          "without it that is an error"},

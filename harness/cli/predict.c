@@ -8,6 +8,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_exchanges.h"
+#include "harness/cli/predict_job.h"
 #include "harness/cli/system_words.h"
 #include "harness/cli/what_if.h"
 #include "harness/suite/estimate.h"
@@ -21,7 +22,7 @@
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
                                             "llep", "fssdp",     "frugal",   "free-balance"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
-enum { SEQUENCES = 4, SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
+enum { SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
 static const char SUITE[] = "predict"; /* what the database calls it */
 
@@ -147,51 +148,6 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
     for (int i = 0; i < flags->set.count; i++)
         settings->item[settings->count++] = flags->set.word[i];
     return MP_OK;
-}
-
-/* Sizes of Hecate's GPT-MoE-S (its set-up of the evaluation). */
-static void set_usual_sizes(struct mp_job *job) {
-    job->layers = 12;
-    job->width = 768;
-    job->heads = 12;
-    job->experts = 64;
-    job->expert_width = 1536;
-    job->sequence = 2048;
-    job->batch = 0; /* by the ranks, once they are known */
-}
-
-static int apply_settings(struct mp_predict_job *job, const struct mp_systems *systems,
-                          const struct settings *settings, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < settings->count && !code; i++)
-        if (strncmp(settings->item[i], "options.", 8) != 0) /* of each system */
-            code = mp_predict_job_set(job, settings->item[i], systems, error);
-    return code;
-}
-
-/* The job that all systems get: usual sizes, those of a trace, those that were set. */
-static int prepare_job(const struct mp_systems *systems, const struct settings *settings,
-                       struct mp_predict_job *job, struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
-    struct mp_cluster *cluster = NULL;
-    job->executor = MP_EXECUTOR_PREDICTED;
-    set_usual_sizes(&job->file.job);
-    int code = mp_path_clusters(folder, error);
-    if (!code)
-        code = mp_predict_job_set(job, "system=ep", systems, error);
-    if (!code)
-        code = apply_settings(job, systems, settings, error);
-    if (!code)
-        code = mp_predict_job_cluster(job, folder, &cluster, error);
-    if (!code)
-        code = mp_predict_job_adopt(job, cluster, error);
-    if (!code)
-        code = apply_settings(job, systems, settings, error);
-    int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
-    if (!code && job->file.job.batch == 0 && batch <= 1 << 24)
-        job->file.job.batch = (int)batch;
-    mp_cluster_destroy(cluster);
-    return code;
 }
 
 /* What a command line without a suite says. */
@@ -397,7 +353,7 @@ static int read_command_line(const struct mp_systems *systems, const struct pred
     const struct command_line line = {systems, settings, points->axes, &job};
     int code = mp_predict_job_create(&job, error);
     if (!code)
-        code = prepare_job(systems, settings, &job, error);
+        code = cli_prepare_job(systems, settings->item, settings->count, &job, error);
     if (!code)
         code = choose_points(&line, flags, points, error);
     select_options(systems, NULL, settings, &options);

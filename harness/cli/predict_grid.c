@@ -58,7 +58,7 @@ static void make_labels(struct grids *grids) {
             if (is_batch && ep) {
                 const struct mp_job *job = &ep->job->file.job;
                 snprintf(text + length, CLI_AXIS_TEXT - (size_t)length, " (%lld)",
-                         (long long)job->batch * job->sequence / job->ranks);
+                         (long long)mp_job_tokens(job) / job->ranks);
             }
         }
     }

@@ -27,9 +27,9 @@ static bool same_value(const struct mp_option *option, const void *a, const void
 /* Jobs with the same model, loads and cluster are compared: they differ in system and options. */
 static bool is_comparable(const struct cli_prediction *a, const struct cli_prediction *b) {
     static const char *const sizes[] = {
-        "ranks",          "layers", "width", "heads",       "experts",     "expert-width",
-        "sequence",       "gate",   "top-k", "renormalise", "batch",       "routing",
-        "shared-experts", "load",   "trace", "skew-share",  "skew-experts"};
+        "ranks", "layers",     "width",        "heads", "experts", "expert-width",   "sequence",
+        "gate",  "top-k",      "renormalise",  "batch", "routing", "shared-experts", "load",
+        "trace", "skew-share", "skew-experts", "mode",  "context"};
     bool same = true;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && same; i++)
         same = same_value(mp_options_find(mp_job_options, sizes[i]), &a->job->file.job,
@@ -127,11 +127,12 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
 
 /* ---- text ---- */
 
-enum { SYSTEM, MS, SPEEDUP, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
+enum { SYSTEM, MS, P99, SPEEDUP, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
 
 static const struct table_column columns[COLUMNS] = {
     [SYSTEM] = {"system", TABLE_LEFT},
     [MS] = {"median\nms/it", TABLE_RIGHT},
+    [P99] = {"p99\nms/it", TABLE_RIGHT},
     [SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
     [EXPOSED] = {"exposed\ncomm. %", TABLE_RIGHT},
     [IMBALANCE] = {"max/mean\nroutes", TABLE_RIGHT},
@@ -153,7 +154,10 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
         snprintf(refusal, sizeof refusal, "refused: %s", item->refusal);
         return table_remark(table, refusal, error);
     }
-    table_set_number(table, MS, ms, ms >= 1000 ? 0 : ms >= 100 ? 1 : 2);
+    int decimals = ms >= 1000 ? 0 : ms >= 100 ? 1 : 2;
+    table_set_number(table, MS, ms, decimals);
+    if (mp_job_serves(&item->job->file.job))
+        table_set_number(table, P99, 1e3 * summary->seconds_p99, decimals);
     table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
     table_set_number(table, EXPOSED,
                      100 * share(summary->mean.exposed_seconds, summary->mean.seconds), 1);
@@ -245,6 +249,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     int code = shown ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the table");
     bool has_dropped = false;
     table_init(&table, columns, COLUMNS);
+    table.drops_empty = true;
     for (int i = first; i < predictions->count && !code; i++) {
         if (done[i] || !is_comparable(&predictions->item[first], &predictions->item[i]))
             continue;
@@ -349,12 +354,13 @@ static json_t *pack_mean(const struct mp_prediction *mean) {
 
 static json_t *pack_memory(const struct mp_prediction_summary *summary) {
     const struct mp_memory *memory = &summary->memory;
-    return json_pack("{s:i s:b s:f s:f s:f s:f s:f s:f s:f s:f s:f}", "rank", summary->memory_rank,
-                     "out_of_memory", summary->out_of_memory, "total_bytes", memory->total,
-                     "limit_bytes", memory->limit, "dense_bytes", memory->dense,
+    return json_pack("{s:i s:b s:f s:f s:f s:f s:f s:f s:f s:f s:f s:f}", "rank",
+                     summary->memory_rank, "out_of_memory", summary->out_of_memory, "total_bytes",
+                     memory->total, "limit_bytes", memory->limit, "dense_bytes", memory->dense,
                      "expert_parameter_bytes", memory->parameters, "copy_bytes", memory->copies,
                      "gradient_bytes", memory->gradients, "optimizer_bytes", memory->optimizer,
-                     "activation_bytes", memory->activations, "buffer_bytes", memory->buffers);
+                     "activation_bytes", memory->activations, "cache_bytes", memory->cache,
+                     "buffer_bytes", memory->buffers);
 }
 
 static json_t *pack_options(const struct mp_option table[], const void *options) {
@@ -368,11 +374,12 @@ static json_t *pack_options(const struct mp_option table[], const void *options)
 
 static json_t *pack_model(const struct mp_job *job) {
     char gate[MP_GATE_WORDS];
-    return json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:s}", "ranks", job->ranks, "layers",
-                     job->layers, "width", job->width, "heads", job->heads, "experts", job->experts,
-                     "expert_width", job->expert_width, "shared_experts", job->shared_experts,
-                     "sequence", job->sequence, "batch", job->batch, "gate",
-                     mp_job_gate(job, gate));
+    return json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:s s:s s:i}", "ranks", job->ranks,
+                     "layers", job->layers, "width", job->width, "heads", job->heads, "experts",
+                     job->experts, "expert_width", job->expert_width, "shared_experts",
+                     job->shared_experts, "sequence", mp_job_step_tokens(job), "batch", job->batch,
+                     "gate", mp_job_gate(job, gate), "mode", mp_job_mode(job), "context",
+                     job->context);
 }
 
 static json_t *pack_item(const struct cli_predictions *predictions,
@@ -399,6 +406,7 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "iterations", json_integer(summary->iterations));
     json_object_set_new(object, "ms_per_iteration", json_number(1e3 * summary->seconds_median));
     json_object_set_new(object, "ms_mean", json_number(1e3 * summary->seconds_mean));
+    json_object_set_new(object, "ms_p99", json_number(1e3 * summary->seconds_p99));
     json_object_set_new(object, "tokens_per_s", json_number(summary->tokens_per_second));
     json_object_set_new(object, "speedup_vs_ep", json_number(speedup_of(predictions, item)));
     json_object_set_new(object, "exposed_fraction",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/show_tokens.h"
 #include "harness/cli/trace_file.h"
 #include "results/report/page.h"
 #include "results/report/table.h"
@@ -18,7 +19,8 @@ struct shown {
     const char *path;
     const struct mp_trace_info *info;
     const struct mp_trace_statistics *statistics;
-    struct mp_trace_summary all, *layer; /* [layers] */
+    const struct mp_token_statistics *tokens; /* NULL: the trace has none */
+    struct mp_trace_summary all, *layer;      /* [layers] */
 };
 
 bool cli_is_trace(const char *name) {
@@ -111,7 +113,7 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
         json_array_append_new(layers, pack_layer(&shown->layer[l], l));
     return cli_print_json(
         json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, "
-                  "s:I, s:o, s:o}",
+                  "s:I, s:o, s:o, s:o*}",
                   "kind", "trace", "path", shown->path, "source", info->source, "notes",
                   info->notes, "ragged", info->ragged, "shape", "ranks", shape->ranks, "experts",
                   shape->experts, "layers", shape->layers, "micro_batches", shape->micro_batches,
@@ -119,7 +121,8 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
                   "first_iteration", (json_int_t)shown->all.first, "last_iteration",
                   (json_int_t)shown->all.last, "blocks", (json_int_t)shown->all.blocks,
                   "blocks_without_routes", (json_int_t)shown->all.empty, "all",
-                  pack_layer(&shown->all, -1), "by_layer", layers),
+                  pack_layer(&shown->all, -1), "by_layer", layers, "tokens_by_layer",
+                  shown->tokens ? cli_pack_tokens(shown->tokens, shape->layers) : NULL),
         error);
 }
 
@@ -402,20 +405,27 @@ static int show(struct shown *shown, bool json, const char *html, struct mp_erro
     if (json)
         return print_json(shown, error);
     cli_print_trace(stdout, shown->info, &shown->all);
-    return print_layers(shown, error);
+    code = print_layers(shown, error);
+    return code || !shown->tokens
+               ? code
+               : cli_print_tokens(shown->tokens, shown->info->shape.layers, error);
 }
 
 int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error) {
     struct mp_trace_stream *stream;
     struct mp_trace_statistics *statistics;
+    struct mp_token_statistics *tokens = NULL;
     int code = mp_trace_open(path, &stream, error);
     if (code)
         return code;
     code = cli_measure_trace(stream, &statistics, error);
-    struct shown shown = {path, mp_trace_stream_info(stream), statistics, {0}, NULL};
+    if (!code && !html)
+        code = cli_measure_tokens(path, &tokens, error);
+    struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL};
     if (!code)
         code = show(&shown, json, html, error);
     free(shown.layer);
+    mp_token_statistics_destroy(tokens);
     mp_trace_statistics_destroy(statistics);
     mp_trace_stream_destroy(stream);
     return code;

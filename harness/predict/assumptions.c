@@ -19,6 +19,15 @@ static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_i
     snprintf(line, sizeof line, "loads: %.2000s%s%.2000s", info->source ? info->source : "",
              info->notes && *info->notes ? "; " : "", info->notes ? info->notes : "");
     teller->each(teller->context, line);
+    if (info->of_run) {
+        snprintf(line, sizeof line,
+                 "loads: sums of a whole run, which say nothing of a step: proportions are the "
+                 "run's, a step's tokens the job's (%d x %d, unless set)",
+                 job->file.job.batch, mp_job_step_tokens(&job->file.job));
+        teller->each(teller->context, line);
+        if (predict_loads_model(&job->file.job, line, sizeof line))
+            teller->each(teller->context, line);
+    }
     if (info->shape.top_k == 0) {
         snprintf(line, sizeof line,
                  "loads: they don't say how many experts a token takes; %d, as the job's gate",
@@ -52,7 +61,7 @@ static bool find_rounds(const struct mp_predict_job *job, char *name, size_t siz
 
 /* What such an exchange is for. */
 static void tell_exchange(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                          const struct teller *teller) {
+                          bool has_tokens, const struct teller *teller) {
     char line[LINE_SIZE], name[128];
     const struct mp_exchange *exchange =
         mp_exchange_of(mp_system_exchange(job->file.system, job->file.job.exchange));
@@ -68,12 +77,26 @@ static void tell_exchange(const struct mp_predict_job *job, const struct mp_clus
                  name, cluster->level[level].name, cluster->level[level].name);
         teller->each(teller->context, line);
     }
-    if (!exchange->deduplicates)
+    if (!exchange->deduplicates || has_tokens)
         return;
     snprintf(line, sizeof line,
              "exchange %s: loads don't say which experts tokens take together: each token's are "
              "drawn with its rank's counts as probabilities (conditional Poisson sampling)",
              exchange->name);
+    teller->each(teller->context, line);
+}
+
+/* A system that looks at transitions, of loads that don't have them. */
+static void tell_transitions(const struct mp_predict_job *job, bool has_tokens,
+                             const struct teller *teller) {
+    const struct mp_system *system = job->file.system;
+    char line[LINE_SIZE];
+    if (!(system->capabilities & MP_SYSTEM_USES_TRANSITIONS) || has_tokens)
+        return;
+    snprintf(line, sizeof line,
+             "%s: loads don't say which experts tokens take one after the other: those of "
+             "neighbouring layers are taken for independent",
+             system->name);
     teller->each(teller->context, line);
 }
 
@@ -162,8 +185,10 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     tell_loads(job, mp_trace_stream_info(stream), &teller);
     tell_gate(job, &teller);
     tell_pull(job, &teller);
+    bool has_tokens = mp_trace_stream_info(stream)->routes;
     mp_trace_stream_destroy(stream);
-    tell_exchange(job, cluster, &teller);
+    tell_exchange(job, cluster, has_tokens, &teller);
+    tell_transitions(job, has_tokens, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
     code = tell_options(job, &teller, error);

@@ -185,7 +185,7 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
     }
     broadcast_all(predictor, bytes);
     predictor->prediction->bytes[stage] += sum;
-    if (plan->rematerialise)
+    if (plan->rematerialise && !plan->forward_only)
         predictor->prediction->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
     if (sum > 0 && !plan->free_transfers)
         measure(predictor, false, carriage);
@@ -264,6 +264,8 @@ static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *car
 void mp_predictor_carry_gradients(struct mp_predictor *predictor,
                                   struct mp_predicted_layer *layer) {
     const struct mp_plan *plan = predictor->planner.plan;
+    if (plan->forward_only)
+        return;
     carry_prefetch(predictor, layer);
     carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
     carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);

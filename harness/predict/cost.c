@@ -53,25 +53,40 @@ static double score_products(const struct mp_costs *costs, double launches, doub
     return launches * cluster->launch.value + (compute > memory ? compute : memory);
 }
 
+/* Tokens whose keys a query meets at most. */
+static double reach(const struct mp_costs *costs) {
+    return costs->context + costs->sequence;
+}
+
+/* Serving: keys and values of every sequence come out of its cache, those of its new tokens go
+ * there. */
+static double cache_bytes(const struct mp_costs *costs) {
+    double sequences = costs->tokens / costs->sequence;
+    return costs->serves
+               ? 2 * costs->keys * costs->element * (sequences * reach(costs) + costs->tokens)
+               : 0;
+}
+
 /* Flash attention (Dao et al., NeurIPS 2022): one kernel that skips what the causal mask hides and
  * keeps the scores to itself; backward has five products where forward has two, since it works out
  * the scores once more. */
 static double flash(const struct mp_costs *costs, int direction) {
-    double half = costs->tokens * costs->sequence * costs->width; /* one product's operations */
+    /* One product's operations: with half of the square, and all that is cached. */
+    double half = costs->tokens * (costs->sequence + 2 * costs->context) * costs->width;
     double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
     if (direction == MP_FORWARD)
-        return score_products(costs, 1, 2 * half, rows);
+        return score_products(costs, 1, 2 * half, rows + cache_bytes(costs));
     return score_products(costs, 1, 5 * half, 2 * rows);
 }
 
 /* Scores in memory, as in Megatron-LM before flash attention: batched products know no mask and
  * work on the whole square; the softmax reads and writes it. */
 static double full(const struct mp_costs *costs, int direction) {
-    double whole = 2 * costs->tokens * costs->sequence * costs->width; /* of one product */
-    double square = costs->tokens * costs->sequence * costs->heads * costs->element;
+    double whole = 2 * costs->tokens * reach(costs) * costs->width; /* of one product */
+    double square = costs->tokens * reach(costs) * costs->heads * costs->element;
     double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
     if (direction == MP_FORWARD)
-        return score_products(costs, 2, 2 * whole, 2 * square + rows) +
+        return score_products(costs, 2, 2 * whole, 2 * square + rows + cache_bytes(costs)) +
                elementwise(costs, 2 * square);
     return score_products(costs, 4, 4 * whole, 4 * square + 2 * rows) +
            elementwise(costs, 3 * square);
@@ -116,11 +131,15 @@ static double embed(const struct mp_costs *costs) {
                : 0;
 }
 
-/* Layer norm, logits, softmax and loss in place (read, and the gradient written), and back. */
+/* Layer norm, logits, softmax and loss in place (read, and the gradient written), and back.
+ * Serving: of each sequence's last token, and not back. */
 static double head(const struct mp_costs *costs) {
-    double n = costs->tokens, d = costs->width, v = costs->vocabulary;
+    double n = costs->answers, d = costs->width, v = costs->vocabulary;
     if (!(v > 0))
         return 0;
+    if (costs->serves)
+        return elementwise(costs, 2 * n * d * costs->element) + product(costs, n, d, v) +
+               elementwise(costs, 2 * n * v * INDEX_BYTES);
     return layer_norm(costs, MP_FORWARD) + product(costs, n, d, v) +
            elementwise(costs, 2 * n * v * INDEX_BYTES) + product_backward(costs, n, d, v) +
            layer_norm(costs, MP_BACKWARD);
@@ -213,6 +232,14 @@ struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *opt
                                      options->gradient_bytes, options->optimizer_bytes};
 }
 
+/* Serving has neither gradients nor an optimizer. */
+static void take_options(const struct mp_job *job, const struct mp_predict_options *options,
+                         struct mp_costs *costs) {
+    costs->options = *options;
+    if (mp_job_serves(job))
+        costs->options.gradient_bytes = costs->options.optimizer_bytes = 0;
+}
+
 static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     const struct mp_predict_options *options = &costs->options;
     int64_t parts = (int64_t)mp_cluster_ranks(costs->cluster) * options->micro_batches;
@@ -227,9 +254,15 @@ static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     costs->expert_width = job->expert_width;
     costs->shared_width = (double)job->shared_experts * job->expert_width;
     costs->top_k = mp_job_top_k(job);
-    costs->sequence = job->sequence;
+    struct mp_gate_rule rule; /* a job whose gate refuses it has been refused */
+    costs->gate_kept =
+        !mp_job_gate_rule(job, &rule, NULL) && mp_gate_keeps(&rule) ? INDEX_BYTES : 0;
+    costs->sequence = mp_job_step_tokens(job);
+    costs->serves = mp_job_serves(job);
+    costs->context = job->context;
     costs->vocabulary = (double)options->vocabulary;
-    costs->tokens = (double)(job->batch / parts * job->sequence);
+    costs->tokens = (double)(job->batch / parts * mp_job_step_tokens(job));
+    costs->answers = costs->serves ? (double)(job->batch / parts) : costs->tokens;
     costs->keys = (double)key_heads * job->width / job->heads;
 }
 
@@ -317,7 +350,7 @@ int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
     if (!new)
         return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
     new->cluster = cluster;
-    new->options = *options;
+    take_options(job, options, new);
     fill_sizes(job, new);
     fill_seconds(new);
     fill_setting(job, new);
@@ -333,7 +366,7 @@ int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_clust
     if (!new)
         return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
     new->cluster = cluster;
-    new->options = *options;
+    take_options(job, options, new);
     new->fitted = fitted;
     fill_sizes(job, new);
     new->sizes.row *= fitted->copies;
@@ -398,7 +431,7 @@ double mp_costs_block_parameters(const struct mp_costs *costs) {
 
 /* Tables of tokens, which is the head's too, and of positions; the last layer norm. */
 double mp_costs_table_parameters(const struct mp_costs *costs) {
-    return costs->vocabulary > 0 ? (costs->vocabulary + costs->sequence + 2) * costs->width : 0;
+    return costs->vocabulary > 0 ? (costs->vocabulary + reach(costs) + 2) * costs->width : 0;
 }
 
 double mp_costs_expert_bytes(const struct mp_costs *costs) {

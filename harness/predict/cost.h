@@ -85,7 +85,7 @@ double mp_costs_gate(const struct mp_costs *costs, int direction);
 /* The shared expert with its residual; 0 where there is none. */
 double mp_costs_shared(const struct mp_costs *costs, int direction);
 double mp_costs_embed(const struct mp_costs *costs, int direction);
-double mp_costs_head(const struct mp_costs *costs); /* forward and backward */
+double mp_costs_head(const struct mp_costs *costs); /* forward and, in training, backward */
 /* Rows put in order of experts and back: `rows` of them read and written. */
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
 /* The same by products with one-hot matrices (plan.one_hot) of `rows` rows and N cells in each.
@@ -154,12 +154,15 @@ struct mp_memory_use {
     bool one_hot;                /* sent rows are those of one-hot matrices, too (plan.one_hot) */
 };
 struct mp_memory {
-    double dense;        /* non-expert parameters, gradients and optimizer state */
+    double dense;        /* non-expert parameters, gradients and optimizer state: in serving, and so
+                            below, parameters alone */
     double parameters;   /* of experts kept */
     double copies;       /* parameters of copies */
     double gradients;    /* of experts and copies */
     double optimizer;    /* of experts */
-    double activations;  /* kept for backward: blocks', experts' and the head's */
+    double activations;  /* kept for backward: blocks', experts' and the head's; serving: of one
+                            block at a time */
+    double cache;        /* of keys and values, in serving */
     double buffers;      /* of an exchange: rows sent and received, and in transit twice over */
     double total, limit; /* limit: the device's memory without the reserve */
 };

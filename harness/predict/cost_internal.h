@@ -14,14 +14,18 @@ struct mp_costs {
     double element;                                            /* b: bytes of an element */
     double layers, width, heads, experts, expert_width, top_k; /* L D H E F K */
     double shared_width;                                       /* U */
-    double sequence, vocabulary;                               /* S V */
-    double tokens;                                             /* N, of a micro-batch */
-    double keys;                                               /* D of keys and of values */
-    double attention[2], gate[2], shared[2], embed[2], head;   /* seconds by direction */
-    double *expert[2];                                         /* [known] by rows; 0: not yet */
-    int64_t known;                                             /* 0 or a power of two */
-    const struct mp_fitted *fitted;                            /* borrowed; NULL: by formula */
-    int iteration;                                             /* of the run that it is fitted to */
+    double gate_kept; /* bytes of a token that its gate keeps for backward (mp_gate_keeps) */
+    double sequence, vocabulary; /* S V */
+    bool serves;
+    double context; /* cached tokens of a sequence; 0 in training */
+    double answers; /* rows of logits: N; serving: sequences of a micro-batch */
+    double tokens;  /* N, of a micro-batch */
+    double keys;    /* D of keys and of values */
+    double attention[2], gate[2], shared[2], embed[2], head; /* seconds by direction */
+    double *expert[2];                                       /* [known] by rows; 0: not yet */
+    int64_t known;                                           /* 0 or a power of two */
+    const struct mp_fitted *fitted;                          /* borrowed; NULL: by formula */
+    int iteration;                                           /* of the run that it is fitted to */
 };
 
 #endif

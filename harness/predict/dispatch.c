@@ -124,27 +124,45 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     predictor->sink.facts(predictor->sink.context, predictor->called, layer, plan, &facts);
 }
 
-/* Bytes across ranks' borders where rows are passed on, of all trips their mean; and the most that
- * a rank has in transit: all that it puts in order. */
+/* What a rank has in transit at once: in every step the most that it puts in order. */
+static void count_transit(const struct mp_steps *steps, int ranks, double copied[],
+                          double step_most[], double transit[]) {
+    memset(transit, 0, (size_t)ranks * sizeof *transit);
+    for (int step = 0; step < steps->steps; step++) {
+        memset(step_most, 0, (size_t)ranks * sizeof *step_most);
+        for (int i = 0; i < steps->trips * steps->rounds; i++) {
+            int trip = i / steps->rounds, round = i % steps->rounds;
+            mp_traffic_copies(steps->traffic[(trip * steps->steps + step) * steps->rounds + round],
+                              copied);
+            for (int r = 0; r < ranks; r++)
+                step_most[r] = copied[r] > step_most[r] ? copied[r] : step_most[r];
+        }
+        for (int r = 0; r < ranks; r++)
+            transit[r] += step_most[r];
+    }
+}
+
+/* Bytes across ranks' borders where rows are passed on, of all trips their mean. */
 static void count_hops(const struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     double *sent = predictor->bytes, *received = predictor->seconds;
     memset(layer->sent, 0, (size_t)predictor->ranks * sizeof *layer->sent);
     memset(layer->received, 0, (size_t)predictor->ranks * sizeof *layer->received);
-    memset(layer->transit, 0, (size_t)predictor->ranks * sizeof *layer->transit);
     const struct mp_steps *steps = layer->steps;
     int each = steps->steps * steps->rounds, trips = steps->trips;
     for (int t = 0; t < trips * each; t++) {
-        /* Rows alone travel twice. */
-        double share = trips == 1 ? 1 : t / each == MP_TRIP_ALONE ? 0.5 : 0.25;
+        /* Rows alone travel twice; and nothing back from backward where there is none. */
+        bool serves = predictor->schedule.forward_only, alone = t / each == MP_TRIP_ALONE;
+        double share = trips == 1                           ? 1
+                       : serves && t / each == MP_TRIP_BACK ? 0
+                       : serves || alone                    ? 0.5
+                                                            : 0.25;
         mp_traffic_totals(steps->traffic[t], sent, received);
         for (int r = 0; r < predictor->ranks; r++) {
             layer->sent[r] += share * sent[r];
             layer->received[r] += share * received[r];
         }
-        mp_traffic_copies(steps->traffic[t], sent);
-        for (int r = 0; r < predictor->ranks; r++)
-            layer->transit[r] = sent[r] > layer->transit[r] ? sent[r] : layer->transit[r];
     }
+    count_transit(steps, predictor->ranks, sent, received, layer->transit);
 }
 
 /* What the rows of a layer come to, rank by rank. */
@@ -168,7 +186,7 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
         count_hops(predictor, layer);
     for (size_t r = 0; r < ranks; r++)
         crossing += layer->sent[r];
-    predictor->prediction->exchanged_bytes += 4 * crossing;
+    predictor->prediction->exchanged_bytes += (predictor->schedule.forward_only ? 2 : 4) * crossing;
     layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
 }
 

@@ -50,7 +50,12 @@ struct mp_predictor {
 
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
     const struct mp_load *given, *all_loads, *load, *learnt;
-    struct mp_load *sum;     /* [layers] over micro-batches, if there are several */
+    struct mp_load *sum; /* [layers] over micro-batches, if there are several */
+    /* For systems that look at transitions: `learnt` with them [layers], what they are, and working
+     * memory [2][experts]; else NULL. */
+    struct mp_load *told;
+    uint32_t *transitions;
+    int64_t *totals;
     struct mp_load *limited; /* [micro_batches][layers] copies, of plans that limit the gate: as it
                                 leaves them, layer by layer; NULL: loads stand */
     bool *inside;            /* [experts] working memory of that */
@@ -90,6 +95,7 @@ struct mp_predictor {
     double *holds; /* [ranks] experts of a layer that the rank holds */
 
     double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
+    double transitions_seconds;
     double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
     double *layer_moe;                       /* [layers] of moe, means over ranks */
     bool passes;                             /* the present span has more than starts in it */
@@ -114,6 +120,14 @@ const struct mp_load *mp_predictor_copy_loads(struct mp_predictor *predictor,
 /* Keeps the limit of the plan, if it has one, in the layer's loads, by mp_replay_limit.  MP_EPLAN
  * for a node with fewer than 2 experts. */
 int mp_predictor_limit_gate(struct mp_predictor *predictor, int layer, struct mp_error *error);
+
+/* ---- transitions.c ---- */
+/* Does nothing where the system doesn't look at transitions.  MP_ELIMIT, MP_ENOMEM. */
+int mp_predictor_create_transitions(struct mp_predictor *predictor, struct mp_error *error);
+void mp_predictor_destroy_transitions(struct mp_predictor *predictor);
+/* What the system learns from: the iteration's loads, with transitions where it looks at them,
+ * which all ranks have summed by then. */
+const struct mp_load *mp_predictor_tell_transitions(struct mp_predictor *predictor);
 
 /* ---- dispatch.c: a plan's rows ---- */
 /* Plans the layer. */

@@ -494,8 +494,8 @@ static int learn(void *self, const struct mp_rehome **change, struct mp_error *e
     struct mp_predictor *predictor = self;
     predictor->passes = true;
     *change = &predictor->planner.change;
-    return mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt,
-                                 error);
+    return mp_planner_after_step(&predictor->planner, predictor->iteration,
+                                 mp_predictor_tell_transitions(predictor), error);
 }
 
 const struct mp_executor mp_predictor_executor = {begin, end, plan, work, start, wait, learn};

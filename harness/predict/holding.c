@@ -53,7 +53,7 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
     bool sliced = mp_optimizer_sliced(predictor->planner.optimizer);
     bool stays = sliced && predictor->planner.gather_stage == MP_STAGE_AFTER_STEP;
-    bool frees = predictor->layer[0].rematerialise;
+    bool frees = predictor->layer[0].rematerialise || predictor->schedule.forward_only;
     double all = 0, two = 0, above = 0, several = 0, ahead = 0;
     int window = predictor->schedule.ahead + 1;
     struct mp_memory_use use = {0};

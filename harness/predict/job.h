@@ -33,6 +33,7 @@ struct mp_predict_job {
 struct mp_prediction_summary {
     int64_t iterations;
     double seconds_median, seconds_mean, tokens_per_second;
+    double seconds_p99;        /* the smallest that at least 99 % of iterations do not exceed */
     struct mp_prediction mean; /* field by field; counts and bytes are sums */
     struct mp_memory memory;   /* of the fullest rank */
     int memory_rank;
@@ -61,9 +62,10 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
                            struct mp_cluster **cluster, struct mp_error *error);
 
 /* Takes what the job leaves open from loads that are in a file: layers, experts, gate and top-k (by
- * experts per token, if they say), micro-batches; and unless they are to be fitted, sequence and
- * batch for as many tokens, where ranks and micro-batches divide them.  Does nothing for
- * generators.  Errors: those of reading the first block. */
+ * experts per token, if they say), micro-batches; of a known model whose loads say no more than
+ * layers and experts, its published sizes; and unless they are to be fitted, or are of a whole run,
+ * sequence and batch for as many tokens, where ranks and micro-batches divide them.  Does nothing
+ * for generators.  Errors: those of reading the first block. */
 int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 
@@ -78,8 +80,10 @@ int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct 
 
 /* Loads of the job as a stream of its shape: opens the trace or starts the generator, and fits it.
  * `cluster` gives the ranks.  With fit, a trace that has one micro-batch per iteration stays so:
- * its loads stand for each of the job's.  MP_EINVAL where a trace's shape is not the job's and fit
- * is off: both shapes and the flag are named; the errors of trace.h, generate.h and reshape.h. */
+ * its loads stand for each of the job's.  Loads of one source (all ranks together), or of a whole
+ * run, are split among the ranks and scaled to the job's tokens without it.  MP_EINVAL where a
+ * trace's shape is not the job's and fit is off: both shapes and the flag are named; the errors of
+ * trace.h, generate.h and reshape.h. */
 int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_trace_stream **stream, struct mp_error *error);
 

@@ -20,7 +20,7 @@ struct mp_trace_wanted predict_loads_wanted(const struct mp_predict_job *job,
                   .layers = sizes->layers,
                   .micro_batches = micro_batches,
                   .top_k = mp_job_top_k(sizes)},
-        .tokens = (int64_t)sizes->batch * sizes->sequence / ranks / micro_batches,
+        .tokens = mp_job_tokens(sizes) / ranks / micro_batches,
         .iterations = sizes->iterations,
     };
 }
@@ -118,6 +118,12 @@ static bool differs_in_choices(const struct mp_trace_shape *given,
     return given->top_k > 0 && given->top_k != wanted->top_k;
 }
 
+/* Loads of all sources together, which any number of ranks can have made, each as much as the
+ * others; and of a whole run, of which a step is as large as the job's. */
+static bool says_no_sources(const struct mp_trace_info *info) {
+    return info->of_run || info->shape.ranks == 1;
+}
+
 static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
                       const struct mp_trace_shape *wanted, struct mp_error *error) {
     char has[160], needs[160], way[96] = ", or have the loads fitted (--fit, in a suite fit: yes)";
@@ -161,11 +167,14 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
     if (!*loads)
         return open_replay(sizes, &wanted, stream, error);
     int code = open_named(loads, &wanted, stream, error);
-    const struct mp_trace_shape *given = code ? NULL : &mp_trace_stream_info(*stream)->shape;
-    if (!code && (job->fit ? differs_in_choices(given, &wanted.shape)
-                           : !mp_trace_shape_fits(given, &wanted.shape)))
-        code = fail_unfit(loads, given, &wanted.shape, error);
-    if (!code && job->fit)
+    const struct mp_trace_info *info = code ? NULL : mp_trace_stream_info(*stream);
+    struct mp_trace_shape known = wanted.shape; /* what the loads can't leave open */
+    if (!code && says_no_sources(info))
+        known.ranks = 1;
+    if (!code && (job->fit ? differs_in_choices(&info->shape, &wanted.shape)
+                           : !mp_trace_shape_fits(&info->shape, &known)))
+        code = fail_unfit(loads, &info->shape, &wanted.shape, error);
+    if (!code && (job->fit || says_no_sources(info)))
         code = fit(&wanted, stream, error);
     if (code) {
         mp_trace_stream_destroy(*stream);
@@ -174,19 +183,84 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
     return code;
 }
 
+int predict_loads_check(const struct mp_trace_wanted *job, bool fewer,
+                        const struct mp_trace_block *block, struct mp_error *error) {
+    const struct mp_trace_shape *shape = &job->shape;
+    int64_t wanted = job->tokens * shape->top_k * shape->ranks;
+    int64_t total = mp_load_total(&block->load), difference = llabs(total - wanted);
+    if (difference * 100 <= wanted)
+        return MP_OK;
+    if (fewer && total < wanted && total * shape->top_k >= wanted)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "loads: iteration %lld has %lld routes in a layer and micro-batch, and the "
+                   "prediction's batch makes %lld (%d ranks with %lld tokens to %d experts each): "
+                   "set batch and sequence to the loads', or have the loads fitted (--fit, in a "
+                   "suite fit: yes)",
+                   (long long)block->iteration, (long long)total, (long long)wanted, shape->ranks,
+                   (long long)job->tokens, shape->top_k);
+}
+
 /* ---- a job for given loads ---- */
 
 /* As many tokens as the loads have routes for, in sequences as long as they are if that is
  * possible. */
 static void adopt_tokens(struct mp_job *job, int64_t tokens, int64_t parts) {
     enum { SEQUENCE_MOST = 65536 };
-    if (tokens % job->sequence == 0 && tokens / job->sequence % parts == 0 &&
-        tokens / job->sequence <= INT32_MAX) {
-        job->batch = (int)(tokens / job->sequence);
-    } else if (tokens % parts == 0 && tokens / parts <= SEQUENCE_MOST && parts <= INT32_MAX) {
+    int64_t step = mp_job_step_tokens(job), sequences = tokens / step;
+    if (tokens % step == 0 && sequences % parts == 0 && sequences <= INT32_MAX) {
+        job->batch = (int)sequences;
+    } else if (job->mode != MP_MODE_DECODE && tokens % parts == 0 &&
+               tokens / parts <= SEQUENCE_MOST && parts <= INT32_MAX) {
         job->sequence = (int)(tokens / parts);
         job->batch = (int)parts;
     }
+}
+
+/* Models whose files say no more of themselves than how many layers and experts they have: what a
+ * prediction needs beside that, from the model's published configuration. */
+static const struct known_model {
+    const char *name, *source;
+    int layers, experts; /* with experts; of a layer */
+    int top_k, width, heads, expert_width, shared_experts;
+} known_models[] = {
+    {"DeepSeek-V3", "deepseek-ai/DeepSeek-V3, config.json", 58, 256, 8, 7168, 128, 2048, 1},
+};
+
+static const struct known_model *find_model(const struct mp_trace_shape *shape) {
+    for (size_t i = 0; i < sizeof known_models / sizeof *known_models; i++)
+        if (shape->top_k == 0 && shape->layers == known_models[i].layers &&
+            shape->experts == known_models[i].experts)
+            return &known_models[i];
+    return NULL;
+}
+
+const char *predict_loads_model(const struct mp_job *job, char *text, size_t size) {
+    const struct mp_trace_shape shape = {.layers = job->layers, .experts = job->experts};
+    const struct known_model *model = find_model(&shape);
+    if (!model || job->width != model->width || job->expert_width != model->expert_width)
+        return NULL;
+    snprintf(text, size,
+             "loads: %d layers of %d experts without more words are taken for %s's (%s): %d "
+             "experts per token, width %d, %d heads, gated experts of width %d, %d shared, unless "
+             "set; its attention is predicted as if it were a plain one",
+             model->layers, model->experts, model->name, model->source, model->top_k, model->width,
+             model->heads, model->expert_width, model->shared_experts);
+    return text;
+}
+
+static int adopt_model(struct mp_predict_job *job, const struct known_model *model,
+                       struct mp_error *error) {
+    struct mp_job *sizes = &job->file.job;
+    const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_of_choices(model->top_k)];
+    int code = mp_job_set_gate(sizes, gate->name, job->loads, error);
+    sizes->top_k = model->top_k;
+    sizes->width = model->width;
+    sizes->heads = model->heads;
+    sizes->expert_width = model->expert_width;
+    sizes->shared_experts = model->shared_experts;
+    job->options.expert_matrices = 3;
+    return code;
 }
 
 int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -201,6 +275,8 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     if (code)
         return code;
     const struct mp_trace_shape shape = mp_trace_stream_info(stream)->shape;
+    const struct known_model *model = find_model(&shape);
+    bool of_run = mp_trace_stream_info(stream)->of_run;
     code = mp_trace_next(stream, &block, error);
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
@@ -209,8 +285,10 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
         code = mp_job_set_gate(sizes, gate->name, job->loads, error);
         sizes->top_k = shape.top_k;
     }
+    if (!code && model)
+        code = adopt_model(job, model, error);
     job->options.micro_batches = shape.micro_batches;
-    if (!code && block && !job->fit)
+    if (!code && block && !job->fit && !of_run)
         adopt_tokens(sizes, mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches,
                      (int64_t)wanted.shape.ranks * shape.micro_batches);
     mp_trace_stream_destroy(stream);

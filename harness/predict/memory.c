@@ -18,7 +18,7 @@ static double attention_bytes(const struct mp_costs *costs) {
     double rows = 2 * d * b + 2 * d * b + (d + 2 * costs->keys) * b + d;
     if (costs->options.attention == MP_ATTENTION_FLASH)
         return rows + 4 * costs->heads;
-    return rows + costs->heads * costs->sequence * (2 * b + 1);
+    return rows + costs->heads * (costs->context + costs->sequence) * (2 * b + 1);
 }
 
 /* Of `width` elements in an expert: hidden before and after the activation (with three matrices
@@ -28,13 +28,13 @@ static double hidden_bytes(const struct mp_costs *costs, double width) {
 }
 
 /* The rest of a block at the token's own rank, bytes per token: what the gate and the shared expert
- * read, its probabilities, per route choice, weight and position; the mask of dropout behind the
- * experts; what is hidden in the shared one.
+ * read, its probabilities, the number that some gates keep, per route choice, weight and position;
+ * the mask of dropout behind the experts; what is hidden in the shared one.
  * Beside it are the rows that experts return, whose weights' gradients need them. */
 static double gate_bytes(const struct mp_costs *costs) {
     double d = costs->width, b = costs->element;
-    return d * b + costs->experts * INDEX_BYTES + costs->top_k * 3 * INDEX_BYTES + d +
-           hidden_bytes(costs, costs->shared_width);
+    return d * b + costs->experts * INDEX_BYTES + costs->gate_kept +
+           costs->top_k * 3 * INDEX_BYTES + d + hidden_bytes(costs, costs->shared_width);
 }
 
 /* At the expert's rank, bytes per route: its input, what is hidden, where the row came from. */
@@ -65,10 +65,21 @@ static double head_bytes(const struct mp_costs *costs) {
 static double activation_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
     double token = attention_bytes(costs) + gate_bytes(costs), kept = head_bytes(costs);
     double row = sent_bytes(costs, use), route = route_bytes(costs);
+    if (costs->serves) /* one block's, and then the head's */
+        return costs->tokens * token + costs->answers * kept + use->sent_one_layer * row +
+               use->rows_one_layer * route;
     if (costs->options.recompute == MP_RECOMPUTE_FULL) /* inputs of blocks, and one block's all */
         return costs->tokens * (costs->layers * costs->width * costs->element + token + kept) +
                use->sent_one_layer * row + use->rows_one_layer * route;
     return costs->tokens * (costs->layers * token + kept) + use->sent * row + use->rows * route;
+}
+
+/* Keys and values of all tokens that this rank's sequences have after a step. */
+static double cache_bytes(const struct mp_costs *costs) {
+    double sequences = costs->options.micro_batches * costs->tokens / costs->sequence;
+    double tokens = costs->context + costs->sequence;
+    return costs->serves ? costs->layers * sequences * tokens * 2 * costs->keys * costs->element
+                         : 0;
 }
 
 void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,
@@ -83,11 +94,12 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
         .gradients = use->gradients * mp_costs_expert_gradient_bytes(costs),
         .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
         .activations = activation_bytes(costs, use),
+        .cache = cache_bytes(costs),
         .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs) +
                    use->sent_one_layer * one_hot_bytes(costs, use, INDEX_BYTES + 1) +
                    2 * use->transit,
         .limit = costs->cluster->memory.value * (1 - costs->options.reserve),
     };
     memory->total = memory->dense + memory->parameters + memory->copies + memory->gradients +
-                    memory->optimizer + memory->activations + memory->buffers;
+                    memory->optimizer + memory->activations + memory->cache + memory->buffers;
 }

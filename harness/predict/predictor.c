@@ -110,6 +110,7 @@ static int create_schedule(struct mp_predictor *predictor, const struct mp_predi
                            struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     int code = mp_predictor_create_executor(predictor, error);
+    predictor->schedule.forward_only = mp_job_serves(&predictor->job);
     predictor->schedule.learns = planner->system->after_step;
     predictor->schedule.micro_batches = predictor->options.micro_batches;
     predictor->schedule.gathers_homes =
@@ -156,7 +157,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (code)
         return code;
     code = create_planner(predictor, config, error);
-    if (!code && predictor->planner.offload)
+    if (!code && predictor->planner.offload && !mp_job_serves(&predictor->job))
         code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
         code = create_tables(predictor, error);
@@ -164,6 +165,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_layers(predictor, error);
     if (!code)
         code = create_distinct(predictor, error);
+    if (!code)
+        code = mp_predictor_create_transitions(predictor, error);
     const struct mp_plan *first = predictor->planner.plan;
     if (!code && (first->outgoing_limit >= 0 || first->pull > 0) && !config->is_gated)
         code = mp_predictor_create_limit(predictor, error);
@@ -228,6 +231,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->late_fetch);
     mp_carriage_destroy(&predictor->ahead);
     mp_predictor_destroy_limit(predictor);
+    mp_predictor_destroy_transitions(predictor);
     mp_distinct_model_destroy(&predictor->distinct_model);
     free(predictor->distinct);
     mp_predictor_destroy_executor(predictor);
@@ -340,6 +344,13 @@ static void record_loads(const struct mp_predictor *predictor, const struct mp_l
         }
 }
 
+static void record_found(const struct mp_predictor *predictor) {
+    const struct mp_predict_sink *sink = &predictor->sink;
+    const void *found = sink->found ? mp_planner_found(&predictor->planner) : NULL;
+    if (found)
+        sink->found(sink->context, predictor->called, predictor->planner.system->facts, found);
+}
+
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error) {
     int micro_batches = predictor->options.micro_batches;
@@ -359,6 +370,7 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
         mp_timeline_end(&predictor->timeline, micro_batches * mp_costs_tokens(predictor->costs));
     sum_up(predictor, prediction);
     record_loads(predictor, predictor->learnt);
+    record_found(predictor);
     predictor->iteration++;
     predictor->called++;
     return MP_OK;

@@ -9,8 +9,9 @@
  *
  * The rules, beside those of network.h, timeline.h (streams) and carriage.c (broadcasts in pieces):
  * - Loads are gathered from all ranks after every gate, so ranks start their dispatch together.
- * - Four exchanges of a layer's rows in an iteration, also where blocks' forward is computed again
- *   (mp_predict_options.recompute), as LAER-MoE's cost model counts them (systems.md 2.7).
+ * - Four exchanges of a layer's rows in an iteration of training, also where blocks' forward is
+ *   computed again (mp_predict_options.recompute), as LAER-MoE's cost model counts them (systems.md
+ *   2.7); two in one of serving.
  * - Of several micro-batches, copies that are not re-materialised travel in the first and their
  *   gradients in the last one, as do replicas' and non-expert gradients; copies fetched after the
  *   gate, and what is re-materialised, travel in each (systems.md 1.11).
@@ -43,6 +44,9 @@ struct mp_predict_sink {
                  const uint32_t routes[], const uint32_t dropped[]);
     void (*facts)(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
                   const struct mp_plan_facts *facts);
+    /* What the system found out after the step (system.h), where it did: borrowed. */
+    void (*found)(void *context, int64_t iteration, const struct mp_named_number facts[],
+                  const void *values);
 };
 
 struct mp_predictor;
@@ -86,11 +90,11 @@ struct mp_prediction {
     int64_t routes, dropped;
     int64_t copies;          /* extra holders, all layers of the last micro-batch */
     double bytes[MP_STAGES]; /* of the plans' transfers, all micro-batches, all ranks */
-    double exchanged_bytes;  /* rows that cross a rank's border, all four exchanges */
-    double port_seconds;     /* lower bound: of the rank whose gates are busiest with its own
-                                exchanges and background transfers, how long they are */
-    double serial_seconds;   /* upper bound: all operations of both streams laid end to end, each
-                                as long as at its slowest rank */
+    double exchanged_bytes; /* rows that cross a rank's border, all four exchanges; serving: both */
+    double port_seconds;    /* lower bound: of the rank whose gates are busiest with its own
+                               exchanges and background transfers, how long they are */
+    double serial_seconds;  /* upper bound: all operations of both streams laid end to end, each
+                               as long as at its slowest rank */
     /* moe_seconds of each layer, [layers]; until the next one is predicted. */
     const double *layer_seconds;
 };

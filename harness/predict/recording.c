@@ -66,6 +66,12 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
     recording->has_facts[layer] = true;
 }
 
+static void take_found(void *context, int64_t iteration, const struct mp_named_number facts[],
+                       const void *values) {
+    struct mp_predict_recording *recording = context;
+    mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], iteration, -1, facts, values);
+}
+
 /* ---- texts that say what the run rests on ---- */
 
 struct assumptions {
@@ -107,8 +113,7 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
     mp_costs_setting(costs, &setting);
     mp_costs_destroy(costs);
     mp_record_named(thread, -1, -1, mp_setting_figures, &setting);
-    mp_record_number(thread, -1, -1, "tokens-per-iteration",
-                     (double)sizes->batch * sizes->sequence);
+    mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)mp_job_tokens(sizes));
     return MP_OK;
 }
 
@@ -116,6 +121,8 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
                       struct mp_record_thread *thread, struct mp_error *error) {
     char text[TEXT_SIZE];
     struct assumptions assumptions = {.thread = thread};
+    if (mp_job_serves(&job->file.job))
+        mp_record_text(thread, "mode", mp_job_mode(&job->file.job));
     mp_record_text(thread, "cluster", job->cluster);
     mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
@@ -191,7 +198,7 @@ int mp_predict_recording_create(const char *folder, const struct mp_predict_job 
     struct mp_predict_recording *made = allocate(ranks, &job->file.job);
     if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory to record %d ranks", ranks);
-    made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts};
+    made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts, take_found};
     for (int r = 0; r < ranks && !code; r++)
         code = open_rank(folder, cluster, r, &made->rank[r], error);
     if (!code)
@@ -273,6 +280,7 @@ static const struct mp_named_number memory_names[] = {
     {"memory-gradient-bytes", OF_MEMORY(gradients), MP_NUMBER_DOUBLE},
     {"memory-optimizer-bytes", OF_MEMORY(optimizer), MP_NUMBER_DOUBLE},
     {"memory-activation-bytes", OF_MEMORY(activations), MP_NUMBER_DOUBLE},
+    {"memory-cache-bytes", OF_MEMORY(cache), MP_NUMBER_DOUBLE},
     {"memory-buffer-bytes", OF_MEMORY(buffers), MP_NUMBER_DOUBLE},
     {0},
 };

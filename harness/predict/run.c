@@ -4,6 +4,7 @@
 
 #include "harness/predict/loads.h"
 #include "reference/base/median.h"
+#include "reference/plan/routes.h"
 
 /* Fields of struct mp_prediction that are put together as means; the others are sums. */
 #define MEAN(member) offsetof(struct mp_prediction, member)
@@ -67,24 +68,10 @@ static int open_reader(const struct mp_predict_job *job, const struct mp_cluster
     return code;
 }
 
-/* Routes are those of the job's tokens, or near: sources may be rounded, or differ (w4), and a gate
- * may leave choices, though not a token's first. */
-static int check_routes(const struct reader *reader, const struct mp_trace_block *block,
-                        struct mp_error *error) {
-    const struct mp_trace_shape *shape = &reader->wanted.shape;
-    int64_t wanted = reader->wanted.tokens * shape->top_k * shape->ranks;
-    int64_t total = mp_load_total(&block->load), difference = llabs(total - wanted);
-    if (difference * 100 <= wanted)
-        return MP_OK;
-    if (reader->fewer && total < wanted && total * shape->top_k >= wanted)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "loads: iteration %lld has %lld routes in a layer and micro-batch, and the "
-                   "prediction's batch makes %lld (%d ranks with %lld tokens to %d experts each): "
-                   "set batch and sequence to the loads', or have the loads fitted (--fit, in a "
-                   "suite fit: yes)",
-                   (long long)block->iteration, (long long)total, (long long)wanted, shape->ranks,
-                   (long long)reader->wanted.tokens, shape->top_k);
+static int take_block(struct reader *reader, int number, const struct mp_load *load,
+                      struct mp_error *error) {
+    mp_load_copy(&reader->load[number], load);
+    return mp_load_copy_routes(&reader->load[number], load, error);
 }
 
 /* `number` becomes what the loads call the iteration. */
@@ -92,23 +79,27 @@ static int read_iteration(struct reader *reader, int64_t *number, bool *end,
                           struct mp_error *error) {
     const struct mp_trace_block *block;
     int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
+    int code = MP_OK;
     for (int i = 0; i < read; i++) {
-        int code = mp_trace_next(reader->stream, &block, error);
+        code = mp_trace_next(reader->stream, &block, error);
         *end = !code && !block; /* between iterations only: streams have whole ones */
         if (code || *end)
             return code;
-        if (block->layer == 0 && (code = check_routes(reader, block, error)))
+        if (block->layer == 0 &&
+            (code = predict_loads_check(&reader->wanted, reader->fewer, block, error)))
             return code;
         *number = block->iteration;
-        mp_load_copy(&reader->load[i], &block->load);
+        code = take_block(reader, i, &block->load, error);
+        if (code)
+            return code;
     }
     if (*number > INT32_MAX)
         return mp_fail(error, MP_ELIMIT,
                        "loads: iteration %lld: what is recorded has numbers up to %d",
                        (long long)*number, INT32_MAX);
-    for (int i = read; i < reader->blocks; i++)
-        mp_load_copy(&reader->load[i], &reader->load[i - layers]);
-    return MP_OK;
+    for (int i = read; i < reader->blocks && !code; i++)
+        code = take_block(reader, i, &reader->load[i - layers], error);
+    return code;
 }
 
 /* ---- summary ---- */
@@ -150,8 +141,9 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
     for (int i = 0; i < MEANS; i++)
         *field(&summary->mean, means[i]) /= (double)times->count;
     summary->seconds_mean = summary->mean.seconds;
-    summary->seconds_median = mp_median_of(times->seconds, times->count);
-    double tokens = (double)job->file.job.batch * job->file.job.sequence;
+    summary->seconds_median = mp_median_of(times->seconds, times->count); /* sorts them */
+    summary->seconds_p99 = times->seconds[(99 * times->count + 99) / 100 - 1];
+    double tokens = (double)mp_job_tokens(&job->file.job);
     summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
     mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);
     summary->out_of_memory = summary->memory.total > summary->memory.limit;

@@ -90,7 +90,7 @@ struct pass {
     struct mp_costs *costs;
     int group_size;
     int64_t places;         /* of plan.holder */
-    int round;              /* whose rows are counted now */
+    int round, chunk;       /* whose rows are counted now */
     const double *distinct; /* [ranks][counts] of tokens; NULL: rows are of routes */
 };
 
@@ -115,10 +115,12 @@ static int find_rounds(const struct mp_plan *plan, const struct mp_steps_memory 
 }
 
 /* Rows of a source by destination, its own included but for those of a late copy, and added up by
- * place and the source's group; those of one round or (round NULL) all. */
+ * place and the source's group, or chunk; those of one round or (round NULL) all, of one chunk if
+ * they are cut. */
 static inline __attribute__((always_inline)) int spread(const struct pass *pass, int source,
                                                         uint32_t row[], int32_t receiver[],
-                                                        bool has_late, const int32_t *round) {
+                                                        bool has_late, const int32_t *round,
+                                                        bool cut) {
     const struct mp_plan *plan = pass->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *part = plan->part + begin[0];
@@ -126,12 +128,17 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
     const int32_t *holder = plan->holder;
     const bool *late = pass->memory->late;
     int64_t *counted_late = pass->memory->rows + pass->steps->steps * pass->places;
-    int64_t *counted = pass->memory->rows + source / pass->group_size * pass->places;
+    int64_t *counted =
+        pass->memory->rows + (cut ? pass->chunk : source / pass->group_size) * pass->places;
     int64_t own = 0, sent = 0;
     uint32_t padding = (uint32_t)plan->padding;
     int receivers = 0;
     for (; part < end; part++) {
         uint32_t rows = padding > 0 ? padding : part->count;
+        if (cut)
+            rows = (uint32_t)mp_exchange_chunk(rows, plan->degree, pass->chunk);
+        if (cut && rows == 0)
+            continue;
         int64_t at = part->first, past = at + part->run;
         do {
             int rank = holder[at];
@@ -156,21 +163,27 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
 }
 
 static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
-    return spread(context, source, row, receiver, false, NULL);
+    return spread(context, source, row, receiver, false, NULL, false);
 }
 
 static int spread_with_late(void *context, int source, uint32_t row[], int32_t receiver[]) {
-    return spread(context, source, row, receiver, true, NULL);
+    return spread(context, source, row, receiver, true, NULL, false);
+}
+
+static int spread_chunk(void *context, int source, uint32_t row[], int32_t receiver[]) {
+    return spread(context, source, row, receiver, false, NULL, true);
 }
 
 static int spread_round(void *context, int source, uint32_t row[], int32_t receiver[]) {
     const struct pass *pass = context;
-    return spread(pass, source, row, receiver, pass->late, pass->memory->round);
+    return spread(pass, source, row, receiver, pass->late, pass->memory->round,
+                  pass->plan->degree > 1);
 }
 
-/* Of so many steps, the one in which rows of one group go to another. */
-static inline int step_of(int steps, int from, int to) {
-    return to - from + (to < from ? steps : 0);
+/* The step in which rows of one group go to another, if they are not cut. */
+static inline int step_of(const struct pass *pass, int from, int rank) {
+    int to = rank / pass->group_size;
+    return to - from + (to < from ? pass->steps->steps : 0);
 }
 
 /* The bytes of a block on its way, round by round; what has to be put in order before one is copied
@@ -218,7 +231,7 @@ static void fill_tokens(const struct pass *pass, double row_bytes, double route_
     }
 }
 
-/* The traffic of a round, or of several if blocks have several, in all steps. */
+/* The traffic of a round, or of several if blocks have several, in all steps; or in a chunk's. */
 static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_bytes) {
     const int steps = pass->steps->steps, rounds = pass->steps->rounds, hops = pass->steps->hops;
     struct mp_traffic **traffic = pass->steps->traffic + pass->round;
@@ -227,7 +240,8 @@ static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_b
         mp_traffic_fill(*traffic, rows_of, pass, row_bytes);
         return;
     }
-    for (int step = 0; step < steps; step++)
+    const bool cut = pass->plan->degree > 1;
+    for (int step = cut ? pass->chunk : 0; step <= (cut ? pass->chunk : steps - 1); step++)
         for (int hop = 0; hop < hops; hop++)
             mp_traffic_clear(traffic[step * rounds + hop]);
     for (int source = 0; source < pass->plan->topology.ranks; source++) {
@@ -235,7 +249,7 @@ static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_b
         int group = source / pass->group_size;
         for (int i = 0; i < receivers; i++) {
             int rank = pass->memory->receiver[i];
-            int step = step_of(steps, group, rank / pass->group_size);
+            int step = cut ? pass->chunk : step_of(pass, group, rank);
             if (hops == 1)
                 mp_traffic_add(traffic[step * rounds], source, rank, row[rank] * row_bytes);
             else if (!pass->distinct)
@@ -250,9 +264,12 @@ static void fill_traffic(struct pass *pass, double row_bytes) {
     mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
     if (steps->rounds > steps->hops)
         rows_of = spread_round;
+    else if (pass->plan->degree > 1)
+        rows_of = spread_chunk;
     memset(steps->sent, 0, 2 * (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
-    for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
-        fill_round(pass, rows_of, row_bytes);
+    for (pass->chunk = 0; pass->chunk < pass->plan->degree; pass->chunk++)
+        for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
+            fill_round(pass, rows_of, row_bytes);
     if (pass->distinct)
         fill_tokens(pass, row_bytes, sizeof(float) * mp_costs_top_k(pass->costs));
 }
@@ -291,11 +308,11 @@ static void count_work(const struct pass *pass) {
     memset(steps->expert[MP_FORWARD], 0, cells * sizeof(double));
     memset(steps->expert[MP_BACKWARD], 0, cells * sizeof(double));
     memset(steps->rows, 0, cells * sizeof *steps->rows);
-    for (int group = 0; group < steps->steps; group++)
+    const bool cut = pass->plan->degree > 1;
+    for (int row = 0; row < steps->steps; row++)
         for (int64_t at = 0; at < pass->places; at++, counted++)
             if (*counted > 0)
-                add_work(pass, step_of(steps->steps, group, holder[at] / pass->group_size),
-                         holder[at], *counted);
+                add_work(pass, cut ? row : step_of(pass, row, holder[at]), holder[at], *counted);
     for (int64_t at = 0; pass->late && at < pass->places; at++)
         if (counted[at] > 0)
             add_work(pass, steps->steps, holder[at], counted[at]);
@@ -318,9 +335,15 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     size_t ranks = (size_t)plan->topology.ranks;
     int64_t places = plan->holder_begin[plan->experts];
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
-    struct pass pass = {
-        plan,  exchange,           late,   steps, memory,
-        costs, (int)ranks / count, places, 0,     exchange->deduplicates ? distinct : NULL};
+    struct pass pass = {.plan = plan,
+                        .exchange = exchange,
+                        .late = late,
+                        .steps = steps,
+                        .memory = memory,
+                        .costs = costs,
+                        .group_size = (int)ranks / (count / plan->degree),
+                        .places = places,
+                        .distinct = exchange->deduplicates ? distinct : NULL};
     int trips = exchange->deduplicates ? MP_TRIPS : 1;
     int hops = exchange->rounds + __builtin_popcount(exchange->reorders);
     if (by_expert && hops > 1)

@@ -1,5 +1,5 @@
 /* Steps: the rows of a layer's exchange, step by step, from one pass over a plan.  A flat exchange
- * is one step.
+ * is one step, or one for each chunk that the plan's degree cuts rows into.
  *
  * The rows of a step travel in one go, or in rounds.  A rank begins a round when its part of the
  * one before is over, so that ranks that are hot in different rounds hold all others up one after
@@ -42,9 +42,9 @@ struct mp_steps {
 
 /* Working memory, zeroed before first use; one serves any number of steps. */
 struct mp_steps_memory {
-    int64_t *rows; /* [groups + 1][places of plan.holder], of sources in each group of ranks; behind
-                      them own rows of late copies */
-    bool *late;    /* [places] */
+    int64_t *rows;  /* [steps + 1][places of plan.holder], of sources in each group of ranks, or in
+                       each chunk; behind them own rows of late copies */
+    bool *late;     /* [places] */
     int32_t *round; /* [places] in which its rows travel, if there are several */
     int64_t rows_limit, places_limit;
     uint32_t *row;     /* [ranks] rows of a source by destination; zero between sources */

@@ -13,7 +13,7 @@ static struct mp_loads_shape shape_of(const struct mp_job *job) {
         .experts = job->experts,
         .layers = job->layers,
         .top_k = mp_job_top_k(job),
-        .tokens = (int64_t)(job->batch / job->ranks) * job->sequence,
+        .tokens = (int64_t)(job->batch / job->ranks) * mp_job_step_tokens(job),
         .fewer = mp_job_takes_fewer(job),
     };
 }

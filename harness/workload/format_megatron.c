@@ -44,9 +44,11 @@ struct megatron {
     int largest;        /* index so far */
     char stage[NAME];
 
-    struct place *place; /* [layers], ascending */
-    int *calls;          /* [ranks][layers] in this step: the micro-batch that comes next */
-    uint32_t *count;     /* [micro-batch][layer][rank][expert] of this step */
+    struct place *place;        /* [layers], ascending */
+    int *calls;                 /* [ranks][layers] in this step: the micro-batch that comes next */
+    struct mp_token_cell *cell; /* [micro-batch][layer][rank]; NULL: tokens are not kept */
+    bool keeps_tokens;
+    uint32_t *count; /* [micro-batch][layer][rank][expert] of this step */
     struct mp_trace_shape shape;
     int64_t step, previous; /* previous: -1 before the first */
     int blocks, next;
@@ -64,6 +66,7 @@ static void megatron_destroy(void *self) {
     free(megatron->place);
     free(megatron->calls);
     free(megatron->count);
+    mp_token_cells_destroy(megatron->cell, (int64_t)megatron->blocks * megatron->shape.ranks);
     free(megatron);
 }
 
@@ -277,7 +280,11 @@ static int place_line(struct megatron *megatron, const struct source *source,
     for (int64_t i = 0; i < (int64_t)source->tokens * source->top_k; i++)
         row[source->index[i]]++;
     ++*calls;
-    return MP_OK;
+    if (!megatron->cell)
+        return MP_OK;
+    struct mp_token_cell *cell = &megatron->cell[block * shape->ranks + source->rank];
+    return mp_token_cell_add(cell, source->top_k, source->tokens, source->index,
+                             mp_input_path(source->input), error);
 }
 
 static int check_whole(const struct megatron *megatron, struct mp_error *error) {
@@ -340,6 +347,8 @@ static int megatron_next(void *self, struct mp_trace_block *block, bool *end,
         memset(megatron->count, 0, (size_t)(loads * megatron->blocks) * sizeof *megatron->count);
         memset(megatron->calls, 0,
                (size_t)shape->ranks * (size_t)shape->layers * sizeof *megatron->calls);
+        for (int64_t i = 0; megatron->cell && i < (int64_t)megatron->blocks * shape->ranks; i++)
+            megatron->cell[i].tokens = 0;
         int code = walk_step(megatron, place_line, error);
         if (code || (code = check_whole(megatron, error)))
             return code;
@@ -348,9 +357,14 @@ static int megatron_next(void *self, struct mp_trace_block *block, bool *end,
     block->iteration = megatron->step;
     block->micro_batch = megatron->next / shape->layers;
     block->layer = megatron->next % shape->layers;
-    memcpy(block->load.count, megatron->count + megatron->next * loads,
+    const int64_t at = megatron->next++;
+    if (megatron->cell) {
+        memset(block->load.count, 0, (size_t)loads * sizeof *megatron->count);
+        return mp_token_cells_give(megatron->cell + at * shape->ranks, shape->top_k, &block->load,
+                                   error);
+    }
+    memcpy(block->load.count, megatron->count + at * loads,
            (size_t)loads * sizeof *megatron->count);
-    megatron->next++;
     return MP_OK;
 }
 
@@ -418,7 +432,10 @@ static int survey(struct megatron *megatron, struct mp_error *error) {
     megatron->calls = calloc((size_t)places, sizeof *megatron->calls);
     megatron->count = calloc((size_t)places * (size_t)shape->micro_batches,
                              (size_t)shape->experts * sizeof *megatron->count);
-    if (!megatron->calls || !megatron->count)
+    if (megatron->keeps_tokens)
+        megatron->cell =
+            calloc((size_t)places * (size_t)shape->micro_batches, sizeof *megatron->cell);
+    if (!megatron->calls || !megatron->count || (megatron->keeps_tokens && !megatron->cell))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for the loads of a step", megatron->path);
     return rewind_all(megatron, error);
 }
@@ -475,16 +492,17 @@ static int describe(const struct megatron *megatron, struct mp_trace_info *info,
     return mp_format_describe(megatron->path, "megatron", notes, info, error);
 }
 
-int mp_format_open_megatron(const char *path, int experts, struct mp_trace_stream **stream,
-                            struct mp_error *error) {
+int mp_format_open_megatron(const char *path, int experts, bool keeps_tokens,
+                            struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {megatron_next, megatron_destroy};
     struct megatron *megatron = calloc(1, sizeof *megatron);
-    struct mp_trace_info info = {0};
+    struct mp_trace_info info = {.routes = keeps_tokens};
     struct stat status;
     if (!megatron)
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
     megatron->path = path;
     megatron->experts = experts;
+    megatron->keeps_tokens = keeps_tokens;
     const bool folder = !stat(path, &status) && S_ISDIR(status.st_mode);
     int code = folder ? add_folder(megatron, path, error) : add_source(megatron, path, error);
     if (!code)

@@ -11,8 +11,17 @@ enum mp_csv_layout { MP_CSV_BY_HEADER, MP_CSV_LONG, MP_CSV_WIDE };
 int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_trace_stream **stream,
                        struct mp_error *error);
 
+/* CSV with a header: columns layer, token and k0, k1, ..., a token's experts in the order of its
+ * choices, empty where one is not taken; iteration and rank (0 without them).  The rows of an
+ * iteration stand together, those of a layer and rank number tokens from 0 on, and token 5 is the
+ * same one in all layers.  `experts` is how many there are; 0 is refused (MP_EINVAL).  The trace
+ * has the experts of tokens.  Memory is that of an iteration. */
+int mp_format_open_tokens(const char *path, int experts, struct mp_trace_stream **stream,
+                          struct mp_error *error);
+
 /* {"logical_count": [layer][expert]}: SGLang's recorder and EPLB's weights.  A layer of zeros is
- * dense; it is left out and the others are numbered from 0. */
+ * dense; it is left out and the others are numbered from 0.  Counts are of the recorder's whole
+ * run. */
 int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
                           struct mp_error *error);
 
@@ -41,10 +50,26 @@ int mp_format_open_ptini(const char *path, struct mp_trace_stream **stream, stru
  *   top_indices    a list of every token's experts, or all of them in one list
  *
  * Lines do not say how many experts there are: `experts` does; 0 is refused (MP_EINVAL) with the
- * largest index of the first step.  A line has at most 4 MiB; memory is that of a step's loads and
- * a line of every file. */
-int mp_format_open_megatron(const char *path, int experts, struct mp_trace_stream **stream,
-                            struct mp_error *error);
+ * largest index of the first step.  With keeps_tokens the trace has the experts of tokens, which
+ * are the same ones in all lines of a step, rank and micro-batch then, each with different experts;
+ * otherwise nothing is asked of them.  A line has at most 4 MiB; memory is that of a step's loads
+ * and a line of every file. */
+int mp_format_open_megatron(const char *path, int experts, bool keeps_tokens,
+                            struct mp_trace_stream **stream, struct mp_error *error);
+
+/* Tokens of a source in a block, as a reader collects them. */
+struct mp_token_cell {
+    int32_t *expert; /* [room][top_k], owned */
+    int32_t tokens, room;
+};
+/* More of them, [tokens][top_k].  MP_ENOMEM naming `path`. */
+int mp_token_cell_add(struct mp_token_cell *cell, int top_k, int tokens, const int32_t expert[],
+                      const char *path, struct mp_error *error);
+void mp_token_cells_destroy(struct mp_token_cell cell[], int64_t count); /* accepts NULL */
+/* What the cells of a load's ranks hold becomes its routes and, if it is zero, its counts.
+ * MP_EINVAL, MP_ENOMEM. */
+int mp_token_cells_give(const struct mp_token_cell cell[], int top_k, struct mp_load *load,
+                        struct mp_error *error);
 
 /* Checks that every number of the shape is 1 .. 65536 and its loads are at most 2^28 numbers: an
  * iteration is held in memory.  MP_ELIMIT. */

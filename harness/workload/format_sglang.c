@@ -25,7 +25,8 @@ static int read_layer(const char *path, const json_t *rows, size_t layer, int ex
     return code;
 }
 
-static int read_loads(const char *path, const json_t *object, struct mp_held *held,
+/* *dense: as the info has it. */
+static int read_loads(const char *path, const json_t *object, struct mp_held *held, int *dense,
                       struct mp_error *error) {
     const json_t *rows = json_object_get(object, "logical_count");
     if (!rows && json_object_get(object, "snapshots"))
@@ -49,11 +50,17 @@ static int read_loads(const char *path, const json_t *object, struct mp_held *he
     if (!held->iteration || !held->count)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
     held->shape.layers = 0;
+    *dense = 0;
     for (size_t layer = 0; layer < layers && !code; layer++) {
         int64_t routes;
         code = read_layer(path, rows, layer, (int)experts,
                           held->count + (size_t)held->shape.layers * experts, &routes, error);
-        held->shape.layers += routes > 0;
+        if (routes > 0)
+            held->shape.layers++;
+        else if (*dense == (int)layer)
+            ++*dense; /* all layers so far */
+        else
+            *dense = -1;
     }
     if (!code && held->shape.layers == 0)
         code = mp_fail(error, MP_EFORMAT, "%s: logical_count is zero in every layer", path);
@@ -66,19 +73,22 @@ int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
     int code = mp_json_read(path, &object, error);
     if (code)
         return code;
+    int dense_layers = 0;
     struct mp_trace_info info = {0};
     struct mp_held *held = calloc(1, sizeof *held);
-    code = held ? read_loads(path, object, held, error)
+    code = held ? read_loads(path, object, held, &dense_layers, error)
                 : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
     if (!code) {
         int dense = (int)json_array_size(json_object_get(object, "logical_count"));
         dense -= held->shape.layers;
-        char notes[160];
+        char notes[200];
         snprintf(
             notes, sizeof notes,
-            "sum over all iterations and sources; %d layers without routes left out, the others "
+            "sum over all iterations and sources; %d layers without routes left out%s, the others "
             "numbered from 0",
-            dense);
+            dense, dense_layers > 0 ? " (the first ones: dense)" : "");
+        info.of_run = true;
+        info.dense_layers = dense_layers;
         code = mp_format_describe(path, "sglang", notes, &info, error);
     }
     json_decref(object);

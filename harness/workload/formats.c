@@ -12,11 +12,13 @@ const struct mp_format mp_formats[] = {
     {"csv", "CSV, long or wide: the header tells"},
     {"csv-long", "CSV: iteration[,micro_batch],layer,rank,expert,count"},
     {"csv-wide", "CSV: iteration[,micro_batch],layer,rank,e0,e1,..."},
+    {"csv-tokens", "CSV of tokens: [iteration,][rank,]layer,token,k0,k1,...: their experts"},
     {"sglang", "JSON {\"logical_count\": [layer][expert]}, SGLang's recorder and EPLB"},
     {"vllm-eplb", "JSON dump of vLLM's EPLB, latest load of every snapshot"},
     {"npy", "NumPy array, uint32, int32 or int64: last axes of [iteration][layer][rank][expert]"},
     {"ptini", "UCC pattern file: an ALLTOALLV matrix per iteration, destination ranks as experts"},
     {"megatron", "JSON lines of Megatron-LM's router tracer, a file or the folder of all ranks'"},
+    {"megatron-tokens", "the same, and the experts of every token are kept"},
     {NULL, NULL}};
 
 /* Edits (insert, remove, replace a letter) that make `from` into `to`. */
@@ -59,11 +61,15 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
         return mp_fail(error, MP_EINVAL, "%s: %d experts; 1 to %d are right", path, experts,
                        AXIS_LIMIT);
     if (!strcmp(kind, "megatron"))
-        return mp_format_open_megatron(path, experts, stream, error);
+        return mp_format_open_megatron(path, experts, false, stream, error);
+    if (!strcmp(kind, "megatron-tokens"))
+        return mp_format_open_megatron(path, experts, true, stream, error);
+    if (!strcmp(kind, "csv-tokens"))
+        return mp_format_open_tokens(path, experts, stream, error);
     if (experts)
         return mp_fail(error, MP_EINVAL,
                        "%s: a %.64s file says itself how many experts there are; --experts is for "
-                       "megatron",
+                       "megatron, megatron-tokens and csv-tokens",
                        path, kind);
     if (!strcmp(kind, "csv"))
         return mp_format_open_csv(path, MP_CSV_BY_HEADER, stream, error);

@@ -24,7 +24,8 @@ int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **
 
 /* What a file of some formats does not say of itself. */
 struct mp_format_options {
-    int experts; /* megatron: of every layer; needed there, 0 elsewhere */
+    int experts; /* megatron, megatron-tokens, csv-tokens: of every layer; needed there, 0 elsewhere
+                  */
 };
 /* The same with options (NULL: none).  MP_EINVAL also for one that is missing, or not for `kind`.
  */

@@ -57,11 +57,8 @@ int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
     if (kind)
         return generate(kind, text, wanted, stream, error);
     const char *format = mp_format_guess(text);
-    if (format)
-        return mp_fail(error, MP_EFORMAT,
-                       "%s: is not a trace; moeperf import %s --as %s -o FILE makes one of it",
-                       text, text, format);
-    return mp_trace_open(text, stream, error);
+    return format ? mp_format_open(format, text, stream, error)
+                  : mp_trace_open(text, stream, error);
 }
 
 bool mp_trace_names_generator(const char *text) {

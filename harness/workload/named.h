@@ -12,8 +12,9 @@ struct mp_trace_wanted {
 };
 
 /* "zipf exponent=1 seed=3" starts the generator zipf for `wanted`, each of whose numbers it may be
- * given otherwise; what does not begin with a generator's name is a trace file's path.  The shape
- * is not checked.  Errors: those of mp_trace_open and of generate.h; MP_EINVAL for a word without
+ * given otherwise; what does not begin with a generator's name is a file's path: a trace's, or of
+ * a format that its name's ending suggests (formats.h).  The shape is not checked.  Errors: those
+ * of mp_trace_open, formats.h and generate.h; MP_EINVAL for a word without
  * '='. */
 int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
                         struct mp_trace_stream **stream, struct mp_error *error);

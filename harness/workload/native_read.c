@@ -21,6 +21,10 @@ struct reader {
     size_t raw_size, packed_size; /* room that they have */
     size_t at, blocks;            /* of the frame in raw: next block, all */
     int64_t blocks_before;        /* of frames that were read before it */
+    size_t file_size;
+    bool has_routes;
+    unsigned char *routes; /* of the same frame's tokens */
+    size_t routes_size, routes_at, routes_left;
 };
 
 static void destroy(void *self) {
@@ -32,6 +36,7 @@ static void destroy(void *self) {
     ZSTD_freeDCtx(reader->context);
     free(reader->raw);
     free(reader->packed);
+    free(reader->routes);
     free(reader->path);
     free(reader);
 }
@@ -63,36 +68,11 @@ static int make_room(unsigned char **buffer, size_t *size, size_t wanted) {
     return MP_OK;
 }
 
-/* Reads and unpacks what belongs to a frame's head. */
-static int read_body(struct reader *reader, const uint32_t head[], struct mp_error *error) {
-    size_t raw = head[2], packed = head[3], got;
-    bool too_large = raw > NATIVE_FRAME_LIMIT && raw > reader->block_bytes;
-    if (head[1] == 0 || raw / reader->block_bytes != head[1] || raw % reader->block_bytes ||
-        too_large || packed > ZSTD_compressBound(raw))
-        return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
-    if (make_room(&reader->raw, &reader->raw_size, raw) ||
-        make_room(&reader->packed, &reader->packed_size, packed))
-        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", raw,
-                       reader->path);
-    int code = get_bytes(reader, reader->packed, packed, &got, error);
-    if (code)
-        return code;
-    if (got < packed)
-        return fail_frame(reader, "the file is cut inside a frame", error);
-    if (crc32_z(0, reader->packed, packed) != head[4])
-        return fail_frame(reader, "a damaged frame (its checksum differs)", error);
-    if (ZSTD_decompressDCtx(reader->context, reader->raw, raw, reader->packed, packed) != raw)
-        return fail_frame(reader, "a damaged frame (it can't be unpacked)", error);
-    reader->blocks = head[1];
-    return MP_OK;
-}
-
-static int read_frame(struct reader *reader, bool *end, struct mp_error *error) {
+/* Reads a frame's head. */
+static int read_head(struct reader *reader, uint32_t magic, uint32_t head[],
+                     struct mp_error *error) {
     unsigned char bytes[NATIVE_FRAME_HEAD];
-    uint32_t head[NATIVE_FRAME_WORDS];
     size_t got;
-    reader->blocks_before += (int64_t)reader->blocks;
-    reader->blocks = reader->at = 0;
     int code = get_bytes(reader, bytes, sizeof bytes, &got, error);
     if (code)
         return code;
@@ -102,14 +82,93 @@ static int read_frame(struct reader *reader, bool *end, struct mp_error *error) 
                           error);
     for (int i = 0; i < NATIVE_FRAME_WORDS; i++)
         head[i] = native_get32(bytes + (size_t)i * 4);
-    if (head[0] != NATIVE_FRAME_MAGIC)
+    if (head[0] != magic)
         return fail_frame(reader, "a damaged frame (it does not begin like one)", error);
-    if (head[1] || head[2] || head[3] || head[4])
-        return read_body(reader, head, error);
+    return MP_OK;
+}
+
+/* Reads and unpacks what belongs to a frame's head, whose sizes can be. */
+static int read_body(struct reader *reader, const uint32_t head[], unsigned char **bytes,
+                     size_t *size, struct mp_error *error) {
+    size_t raw = head[2], packed = head[3], got;
+    if (packed > ZSTD_compressBound(raw))
+        return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
+    if (packed > reader->file_size)
+        return fail_frame(reader, "the file is cut inside a frame", error);
+    if (make_room(&reader->packed, &reader->packed_size, packed))
+        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", packed,
+                       reader->path);
+    int code = get_bytes(reader, reader->packed, packed, &got, error);
+    if (code)
+        return code;
+    if (got < packed)
+        return fail_frame(reader, "the file is cut inside a frame", error);
+    if (crc32_z(0, reader->packed, packed) != head[4])
+        return fail_frame(reader, "a damaged frame (its checksum differs)", error);
+    if (make_room(bytes, size, raw))
+        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", raw,
+                       reader->path);
+    if (ZSTD_decompressDCtx(reader->context, *bytes, raw, reader->packed, packed) != raw)
+        return fail_frame(reader, "a damaged frame (it can't be unpacked)", error);
+    return MP_OK;
+}
+
+static int read_counts(struct reader *reader, const uint32_t head[], struct mp_error *error) {
+    size_t raw = head[2];
+    bool too_large = raw > NATIVE_FRAME_LIMIT && raw > reader->block_bytes;
+    if (head[1] == 0 || raw / reader->block_bytes != head[1] || raw % reader->block_bytes ||
+        too_large)
+        return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
+    return read_body(reader, head, &reader->raw, &reader->raw_size, error);
+}
+
+/* The experts of the tokens of as many blocks. */
+static int read_routes(struct reader *reader, uint32_t blocks, struct mp_error *error) {
+    uint32_t head[NATIVE_FRAME_WORDS] = {0};
+    int code = read_head(reader, NATIVE_ROUTES_MAGIC, head, error);
+    if (code)
+        return code;
+    if (head[1] != blocks ||
+        head[2] > (uint32_t)(blocks == 1 ? NATIVE_ROUTES_LIMIT : NATIVE_FRAME_LIMIT))
+        return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
+    reader->routes_left = head[2];
+    reader->routes_at = 0;
+    return read_body(reader, head, &reader->routes, &reader->routes_size, error);
+}
+
+static int read_frame(struct reader *reader, bool *end, struct mp_error *error) {
+    uint32_t head[NATIVE_FRAME_WORDS] = {0};
+    reader->blocks_before += (int64_t)reader->blocks;
+    reader->blocks = reader->at = 0;
+    int code = read_head(reader, NATIVE_FRAME_MAGIC, head, error);
+    if (code)
+        return code;
+    if (head[1] || head[2] || head[3] || head[4]) {
+        code = read_counts(reader, head, error);
+        if (!code && reader->has_routes)
+            code = read_routes(reader, head[1], error);
+        reader->blocks = code ? 0 : head[1];
+        return code;
+    }
     if (fgetc(reader->file) != EOF)
         return fail_frame(reader, "more bytes than the trace has", error);
     *end = true;
     return MP_OK;
+}
+
+/* The experts of the next block's tokens; the last block takes all that are left. */
+static int take_routes(struct reader *reader, struct mp_load *load, struct mp_error *error) {
+    size_t used;
+    int code = native_get_routes(reader->routes + reader->routes_at, reader->routes_left, load,
+                                 &used, error);
+    reader->routes_at += used;
+    reader->routes_left -= used;
+    if (!code && (used == 0 || (reader->at == reader->blocks && reader->routes_left > 0)))
+        code = mp_fail(error, MP_EFORMAT,
+                       "%s: block %lld: experts of tokens that can't be: fewer or more bytes than "
+                       "they take",
+                       reader->path, (long long)(reader->blocks_before + (int64_t)reader->at - 1));
+    return code;
 }
 
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
@@ -127,7 +186,7 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
     at += NATIVE_BLOCK_HEAD;
     for (long cell = 0; cell < cells; cell++)
         block->load.count[cell] = native_get32(at + cell * 4);
-    return MP_OK;
+    return reader->has_routes ? take_routes(reader, &block->load, error) : MP_OK;
 }
 
 static int read_number(const struct reader *reader, json_t *object, const char *name, int *number,
@@ -163,9 +222,12 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
                  {"micro_batches", &info->shape.micro_batches},
                  {"top_k", &info->shape.top_k}};
     int version = 0, code = read_number(reader, object, "version", &version, error);
-    if (!code && version != NATIVE_VERSION)
-        code = mp_fail(error, MP_EVERSION, "%s has format version %d, this build reads version %d",
-                       reader->path, version, NATIVE_VERSION);
+    info->routes = json_is_true(json_object_get(object, "routes"));
+    if (!code && version != (info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION))
+        code = mp_fail(error, MP_EVERSION,
+                       "%s has format version %d, this build reads version %d, and %d with "
+                       "the experts of tokens",
+                       reader->path, version, NATIVE_VERSION, NATIVE_VERSION_WITH_ROUTES);
     for (size_t i = 0; i < sizeof field / sizeof *field && !code; i++)
         code = read_number(reader, shape, field[i].name, field[i].number, error);
     if (!code && trace_shape_check(&info->shape, error)) {
@@ -173,6 +235,9 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
         mp_error_prefix(error, "%s", reader->path);
     }
     info->ragged = json_is_true(json_object_get(object, "ragged"));
+    info->of_run = json_is_true(json_object_get(object, "of_run"));
+    json_int_t dense = json_integer_value(json_object_get(object, "dense_layers"));
+    info->dense_layers = dense >= -1 && dense <= INT_MAX ? (int)dense : -1;
     if (!code)
         code = read_text(reader, object, "source", &info->source, error);
     return code ? code : read_text(reader, object, "notes", &info->notes, error);
@@ -221,8 +286,12 @@ static int open_file(struct reader *reader, const char *path, struct mp_trace_in
                        strerror(errno));
     if (!fstat(fileno(reader->file), &status) && S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EFORMAT, "%s is a folder, no trace", path);
+    reader->file_size = SIZE_MAX; /* of what has none, as a pipe */
+    if (S_ISREG(status.st_mode))
+        reader->file_size = (size_t)status.st_size;
     int code = read_header(reader, info, error);
     reader->shape = info->shape;
+    reader->has_routes = info->routes;
     reader->block_bytes = native_block_bytes(&reader->shape);
     return code;
 }

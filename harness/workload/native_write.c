@@ -10,6 +10,12 @@
 
 enum { LEVEL = 3 }; /* of zstd: its default */
 
+/* Bytes that grow. */
+struct mp_buffer {
+    unsigned char *bytes; /* owned */
+    size_t size, room;
+};
+
 struct mp_trace_writer {
     struct mp_trace_shape shape;
     struct trace_order order;
@@ -17,8 +23,10 @@ struct mp_trace_writer {
     struct mp_whole_file file;
     ZSTD_CCtx *context;
     unsigned char *raw, *packed; /* of one frame; packed has room for its head */
-    size_t block_bytes, frame_blocks, packed_size;
+    size_t block_bytes, frame_blocks;
     size_t blocks; /* gathered in raw */
+    bool has_routes;
+    struct mp_buffer routes, packed_routes; /* of the same blocks; the second with its head */
     int failed;
 };
 
@@ -49,12 +57,16 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
                       struct mp_error *error) {
     const struct mp_trace_shape *shape = &info->shape;
     unsigned char word[4];
-    json_t *object =
-        json_pack("{s:i, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}", "version", NATIVE_VERSION,
-                  "shape", "ranks", shape->ranks, "experts", shape->experts, "layers",
-                  shape->layers, "micro_batches", shape->micro_batches, "top_k", shape->top_k,
-                  "source", pack_text(info->source), "notes", pack_text(info->notes));
-    if (object && info->ragged && json_object_set_new(object, "ragged", json_true())) {
+    json_t *object = json_pack(
+        "{s:i, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}", "version",
+        info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION, "shape", "ranks", shape->ranks,
+        "experts", shape->experts, "layers", shape->layers, "micro_batches", shape->micro_batches,
+        "top_k", shape->top_k, "source", pack_text(info->source), "notes", pack_text(info->notes));
+    if ((object && info->ragged && json_object_set_new(object, "ragged", json_true())) ||
+        (object && info->routes && json_object_set_new(object, "routes", json_true())) ||
+        (object && info->of_run && json_object_set_new(object, "of_run", json_true())) ||
+        (object && info->dense_layers &&
+         json_object_set_new(object, "dense_layers", json_integer(info->dense_layers)))) {
         json_decref(object);
         object = NULL;
     }
@@ -81,29 +93,62 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
     return code;
 }
 
-/* Writes what was gathered as a frame; the frame without blocks ends a file. */
-static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
-    size_t raw = writer->blocks * writer->block_bytes, packed = 0;
-    unsigned char *body = writer->packed + NATIVE_FRAME_HEAD;
+/* Writes a frame of `blocks` blocks; body has room for its head and what `raw` bytes are packed to
+ * at most. */
+static int put_packed(struct mp_trace_writer *writer, uint32_t magic, size_t blocks,
+                      const unsigned char *bytes, size_t raw, unsigned char *body,
+                      struct mp_error *error) {
+    size_t packed = 0;
     if (raw > 0)
-        packed =
-            ZSTD_compressCCtx(writer->context, body, writer->packed_size, writer->raw, raw, LEVEL);
+        packed = ZSTD_compressCCtx(writer->context, body + NATIVE_FRAME_HEAD,
+                                   ZSTD_compressBound(raw), bytes, raw, LEVEL);
     if (ZSTD_isError(packed))
         return mp_fail(error, MP_ENOMEM, "can't compress a frame of %s: %s", writer->path,
                        ZSTD_getErrorName(packed));
-    const uint32_t head[NATIVE_FRAME_WORDS] = {NATIVE_FRAME_MAGIC, (uint32_t)writer->blocks,
-                                               (uint32_t)raw, (uint32_t)packed,
-                                               (uint32_t)crc32_z(0, body, packed)};
+    const uint32_t head[NATIVE_FRAME_WORDS] = {
+        magic, (uint32_t)blocks, (uint32_t)raw, (uint32_t)packed,
+        (uint32_t)crc32_z(0, body + NATIVE_FRAME_HEAD, packed)};
     for (int i = 0; i < NATIVE_FRAME_WORDS; i++)
-        native_put32(writer->packed + (size_t)i * 4, head[i]);
+        native_put32(body + (size_t)i * 4, head[i]);
+    return put_bytes(writer, body, NATIVE_FRAME_HEAD + packed, error);
+}
+
+/* Makes room for so many bytes in all, keeping those that are there. */
+static int make_room(struct mp_trace_writer *writer, struct mp_buffer *buffer, size_t wanted,
+                     struct mp_error *error) {
+    if (wanted <= buffer->room)
+        return MP_OK;
+    unsigned char *larger = realloc(buffer->bytes, wanted + wanted / 2);
+    if (!larger)
+        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", writer->path);
+    *buffer = (struct mp_buffer){larger, buffer->size, wanted + wanted / 2};
+    return MP_OK;
+}
+
+/* Writes what was gathered as a frame, and tokens' experts behind it; the frame without blocks ends
+ * a file. */
+static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
+    struct mp_buffer *routes = &writer->routes, *packed = &writer->packed_routes;
+    size_t blocks = writer->blocks;
+    int code = put_packed(writer, NATIVE_FRAME_MAGIC, blocks, writer->raw,
+                          blocks * writer->block_bytes, writer->packed, error);
     writer->blocks = 0;
-    return put_bytes(writer, writer->packed, NATIVE_FRAME_HEAD + packed, error);
+    if (code || !writer->has_routes || blocks == 0)
+        return code;
+    code = make_room(writer, packed, NATIVE_FRAME_HEAD + ZSTD_compressBound(routes->size), error);
+    if (!code)
+        code = put_packed(writer, NATIVE_ROUTES_MAGIC, blocks, routes->bytes, routes->size,
+                          packed->bytes, error);
+    routes->size = 0;
+    return code;
 }
 
 static void destroy(struct mp_trace_writer *writer) {
     ZSTD_freeCCtx(writer->context);
     free(writer->raw);
     free(writer->packed);
+    free(writer->routes.bytes);
+    free(writer->packed_routes.bytes);
     free(writer->path);
     free(writer);
 }
@@ -114,9 +159,8 @@ static int allocate(struct mp_trace_writer *writer, const char *path) {
     if (writer->frame_blocks == 0)
         writer->frame_blocks = 1;
     size_t raw = writer->frame_blocks * writer->block_bytes;
-    writer->packed_size = ZSTD_compressBound(raw);
     writer->raw = malloc(raw);
-    writer->packed = malloc(NATIVE_FRAME_HEAD + writer->packed_size);
+    writer->packed = malloc(NATIVE_FRAME_HEAD + ZSTD_compressBound(raw));
     writer->context = ZSTD_createCCtx();
     writer->path = strdup(path);
     return writer->raw && writer->packed && writer->context && writer->path;
@@ -138,6 +182,7 @@ int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
     if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
     made->shape = info->shape;
+    made->has_routes = info->routes;
     if (allocate(made, path))
         code = open_file(made, info, error);
     else
@@ -161,6 +206,31 @@ static void encode_block(unsigned char *at, const struct mp_trace_block *block) 
         native_put32(at + cell * 4, block->load.count[cell]);
 }
 
+/* Gathers the experts of a block's tokens. */
+static int take_routes(struct mp_trace_writer *writer, const struct mp_load *load,
+                       struct mp_error *error) {
+    struct mp_buffer *buffer = &writer->routes;
+    if (!load->routes)
+        return mp_fail(error, MP_EINVAL, "block %lld has no experts of tokens, which %s is to have",
+                       (long long)writer->order.blocks - 1, writer->path);
+    size_t bytes = native_routes_bytes(load);
+    if (bytes > NATIVE_ROUTES_LIMIT)
+        return mp_fail(error, MP_EINVAL,
+                       "block %lld: its tokens' experts take %zu bytes, more than %d",
+                       (long long)writer->order.blocks - 1, bytes, NATIVE_ROUTES_LIMIT);
+    /* One block may be large; several are not together. */
+    int code = buffer->size > 0 && buffer->size + bytes > NATIVE_FRAME_LIMIT
+                   ? put_frame(writer, error)
+                   : MP_OK;
+    if (!code)
+        code = make_room(writer, buffer, buffer->size + bytes, error);
+    if (code)
+        return code;
+    native_put_routes(buffer->bytes + buffer->size, load);
+    buffer->size += bytes;
+    return MP_OK;
+}
+
 static int write_block(struct mp_trace_writer *writer, const struct mp_trace_block *block,
                        struct mp_error *error) {
     const struct mp_load *load = &block->load;
@@ -171,10 +241,14 @@ static int write_block(struct mp_trace_writer *writer, const struct mp_trace_blo
                        (long long)writer->order.blocks, load->ranks, load->experts, writer->path,
                        writer->shape.ranks, writer->shape.experts);
     int code = trace_order_take(&writer->order, &writer->shape, block, MP_EINVAL, error);
+    if (!code && writer->has_routes)
+        code = take_routes(writer, load, error);
     if (code)
         return code;
     encode_block(writer->raw + writer->blocks++ * writer->block_bytes, block);
-    return writer->blocks == writer->frame_blocks ? put_frame(writer, error) : MP_OK;
+    bool full =
+        writer->blocks == writer->frame_blocks || writer->routes.size >= NATIVE_ROUTES_BYTES;
+    return full ? put_frame(writer, error) : MP_OK;
 }
 
 int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *block,

@@ -8,6 +8,7 @@
 
 #include "harness/workload/order.h"
 #include "harness/workload/reshape_load.h"
+#include "reference/plan/routes.h"
 
 struct reshaped {
     struct mp_trace_stream *source;
@@ -15,6 +16,7 @@ struct reshaped {
     double tilt;
     int64_t tokens; /* 0: not scaled */
     bool distinct;  /* check it */
+    bool routes;    /* tokens stay what they were: their experts are kept */
     struct mp_scale scale;
 
     /* A load on its way; a step that does nothing has no load of its own. */
@@ -49,11 +51,27 @@ static int source_layer(const struct reshaped *reshaped, int layer) {
     return (int)((int64_t)layer * reshaped->from.layers / reshaped->to.layers);
 }
 
+/* Neighbouring ranks' tokens together. */
+static int fold_routes(const struct mp_load *from, struct mp_load *to, struct mp_error *error) {
+    int each = from->ranks / to->ranks;
+    mp_load_drop_routes(to);
+    struct mp_load merged = {.ranks = from->ranks, .experts = from->experts};
+    int code = mp_load_copy_routes(&merged, from, error);
+    if (code)
+        return code;
+    to->routes = merged.routes;
+    for (int rank = 0; rank <= to->ranks; rank++)
+        to->routes->begin[rank] = to->routes->begin[rank * each];
+    return MP_OK;
+}
+
 static int reshape_load(struct reshaped *reshaped, const struct mp_load *load,
                         struct mp_error *error) {
     int code = MP_OK;
     if (reshaped->by_ranks.count) {
         code = mp_load_reshape_ranks(load, &reshaped->by_ranks, error);
+        if (!code && reshaped->routes)
+            code = fold_routes(load, &reshaped->by_ranks, error);
         load = &reshaped->by_ranks;
     }
     if (!code && reshaped->by_experts.count) {
@@ -138,6 +156,8 @@ static int reshaped_next(void *self, struct mp_trace_block *block, bool *end,
     block->iteration = reshaped->iteration;
     block->micro_batch = reshaped->micro_batch;
     block->layer = reshaped->next;
+    if (reshaped->routes)
+        code = mp_load_copy_routes(&block->load, reshaped->made, error);
     if (reshaped->tokens > 0)
         code = mp_load_scale(&block->load, reshaped->tokens, reshaped->to.top_k, &reshaped->scale,
                              error);
@@ -219,6 +239,9 @@ static int find_shape(struct reshaped *reshaped, const struct mp_reshape *wanted
     reshaped->distinct = wanted->top_k > 0;
     reshaped->merges = reshaped->to.micro_batches < have->micro_batches;
     reshaped->layer = -1;
+    reshaped->routes = mp_trace_stream_info(reshaped->source)->routes && !reshaped->merges &&
+                       reshaped->tokens == 0 && reshaped->to.ranks <= have->ranks &&
+                       reshaped->to.experts == have->experts && reshaped->to.layers <= have->layers;
     code = check_divides("ranks", have->ranks, reshaped->to.ranks, error);
     if (!code)
         code = check_divides("experts", have->experts, reshaped->to.experts, error);
@@ -260,6 +283,8 @@ static char *write_notes(const struct reshaped *reshaped, const struct mp_reshap
                 (long long)reshaped->tokens, to->top_k);
     if (wanted->top_k > 0 && from->top_k == 0)
         fprintf(text, "%stop %d as it was given", ftell(text) ? "; " : "", to->top_k);
+    if (mp_trace_stream_info(reshaped->source)->routes && !reshaped->routes)
+        fprintf(text, "%sexperts of tokens left out", ftell(text) ? "; " : "");
     if (fclose(text)) {
         free(notes);
         return NULL;
@@ -271,7 +296,10 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
                     struct mp_trace_info *info, struct mp_error *error) {
     const struct mp_trace_info *have = mp_trace_stream_info(reshaped->source);
     info->shape = reshaped->to;
+    info->routes = reshaped->routes;
     info->ragged = have->ragged || reshaped->to.ranks > reshaped->from.ranks; /* by a route */
+    info->of_run = have->of_run;
+    info->dense_layers = reshaped->to.layers == reshaped->from.layers ? have->dense_layers : 0;
     info->source = strdup(have->source ? have->source : "");
     info->notes = write_notes(reshaped, wanted, have->notes ? have->notes : "");
     if (info->source && info->notes)

@@ -22,7 +22,10 @@
  * rest by the same rule, in proportion to their counts (all alike if they have none): an expert has
  * at most one route of a token.
  *
- * Folding undoes splitting, of ranks and of experts. */
+ * Folding undoes splitting, of ranks and of experts.
+ *
+ * Experts of tokens are kept where ranks are folded or layers left out; whatever else is done, they
+ * are not, and the notes say so. */
 #ifndef MOEPERF_HARNESS_WORKLOAD_RESHAPE_H
 #define MOEPERF_HARNESS_WORKLOAD_RESHAPE_H
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reference/gate/gate.h"
+#include "reference/plan/routes.h"
 
 struct run_trace {
     struct mp_store *store;
@@ -14,6 +15,8 @@ struct run_trace {
     struct mp_trace_shape shape;
     sqlite3_stmt *iterations; /* that are whole */
     sqlite3_stmt *routes;     /* of a rank, iteration and layer */
+    sqlite3_stmt *choices;    /* likewise, of its tokens; NULL: they were not recorded */
+    int32_t *tokens;          /* [ranks] of the layer at hand */
     int64_t iteration;
     int layer; /* that comes next in it; shape.layers: none */
 };
@@ -22,6 +25,8 @@ static void destroy(void *self) {
     struct run_trace *run = self;
     sqlite3_finalize(run->iterations);
     sqlite3_finalize(run->routes);
+    sqlite3_finalize(run->choices);
+    free(run->tokens);
     free(run->database);
     free(run);
 }
@@ -94,6 +99,61 @@ static int read_row(const struct run_trace *run, int rank, uint32_t row[], struc
     return code;
 }
 
+static int bind_choices(struct run_trace *run, int rank, struct mp_error *error) {
+    const int64_t key[] = {run->run_id, rank, run->iteration, run->layer};
+    sqlite3_reset(run->choices);
+    for (int i = 0; i < 4; i++)
+        if (sqlite3_bind_int64(run->choices, i + 1, key[i]) != SQLITE_OK)
+            return fail_query(run, error);
+    return MP_OK;
+}
+
+/* Takes what there is of a rank's choices in the layer into `expert`, or with NULL counts them. */
+static int read_choices(struct run_trace *run, int rank, int32_t expert[], int64_t *choices,
+                        struct mp_error *error) {
+    int code = bind_choices(run, rank, error);
+    *choices = 0;
+    while (!code && (code = step(run, run->choices, error)) == 1) {
+        const unsigned char *at = sqlite3_column_blob(run->choices, 3);
+        int width = sqlite3_column_int(run->choices, 2);
+        int bytes = sqlite3_column_bytes(run->choices, 3);
+        bool possible = (width == 2 || width == 4) && bytes % width == 0 &&
+                        sqlite3_column_int64(run->choices, 0) == *choices &&
+                        sqlite3_column_int(run->choices, 1) == run->shape.top_k;
+        code = possible ? MP_OK
+                        : fail_row(run, rank, "a part of its tokens' experts is missing or damaged",
+                                   error);
+        for (int i = 0; !code && expert && i < bytes / width; i++, at += width) {
+            int16_t narrow;
+            memcpy(width == 2 ? (void *)&narrow : (void *)&expert[*choices + i], at, (size_t)width);
+            if (width == 2)
+                expert[*choices + i] = narrow;
+        }
+        *choices += possible ? bytes / width : 0;
+    }
+    if (!code && (*choices % run->shape.top_k || *choices > INT32_MAX))
+        code = fail_row(run, rank, "its tokens' experts are cut off", error);
+    return code;
+}
+
+/* The experts of a layer's tokens. */
+static int read_tokens(struct run_trace *run, struct mp_load *load, struct mp_error *error) {
+    int64_t choices;
+    int code = MP_OK;
+    for (int rank = 0; rank < run->shape.ranks && !code; rank++) {
+        code = read_choices(run, rank, NULL, &choices, error);
+        run->tokens[rank] = (int32_t)(choices / run->shape.top_k);
+    }
+    if (!code)
+        code = mp_load_give_routes(load, run->shape.top_k, run->tokens, error);
+    for (int rank = 0; rank < run->shape.ranks && !code; rank++)
+        code = read_choices(run, rank,
+                            load->routes->expert +
+                                (size_t)load->routes->begin[rank] * (size_t)run->shape.top_k,
+                            &choices, error);
+    return code;
+}
+
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct run_trace *run = self;
     if (run->layer == run->shape.layers) {
@@ -112,8 +172,9 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
         if (code)
             return code;
     }
+    int code = run->choices ? read_tokens(run, &block->load, error) : MP_OK;
     run->layer++;
-    return MP_OK;
+    return code;
 }
 
 /* ---- opening ---- */
@@ -221,6 +282,31 @@ static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
     return info->notes ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %s", run->database);
 }
 
+/* Whether the run has experts of tokens, which databases of before have no table for. */
+static int find_choices(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
+    const char *const asked[] = {
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'choice' AND ?1 = ?1",
+        "SELECT 1 FROM choice WHERE run_id = ?1 AND iteration >= 0 LIMIT 1"};
+    int code = 1;
+    for (int i = 0; i < 2 && code == 1; i++) {
+        sqlite3_stmt *row = NULL;
+        code = prepare(run, asked[i], &run->run_id, 1, &row, error);
+        if (!code)
+            code = step(run, row, error);
+        sqlite3_finalize(row);
+    }
+    if (code != 1 || info->shape.top_k == 0)
+        return code < 0 ? code : MP_OK;
+    info->routes = true;
+    run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
+    if (!run->tokens)
+        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", info->shape.ranks);
+    return prepare(run,
+                   "SELECT first, top_k, width, experts FROM choice WHERE run_id = ?1 AND "
+                   "rank = ?2 AND iteration = ?3 AND layer = ?4 ORDER BY first",
+                   NULL, 0, &run->choices, error);
+}
+
 static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     int code = run->run_id ? MP_OK : find_only_run(run, error);
     if (!code)
@@ -229,6 +315,8 @@ static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp
         code = find_shape(run, info, error);
     if (!code)
         code = count_left_out(run, info, error);
+    if (!code)
+        code = find_choices(run, info, error);
     run->shape = info->shape;
     run->layer = run->shape.layers;
     const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};

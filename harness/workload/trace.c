@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/workload/order.h"
+#include "reference/plan/routes.h"
 
 struct mp_trace_stream {
     const struct mp_trace_stream_operations *operations;
@@ -13,6 +15,7 @@ struct mp_trace_stream {
     struct mp_trace_block block;
     struct trace_order order;
     uint64_t routes; /* of a rank, in this micro-batch */
+    int32_t *begin;  /* [ranks + 1] where a rank's tokens begin in it; NULL: they are not known */
     bool ended;
     int failed; /* code of the failure that stopped it */
 };
@@ -31,9 +34,14 @@ int mp_trace_stream_create(const struct mp_trace_stream_operations *operations, 
     struct mp_trace_stream *made = code ? NULL : calloc(1, sizeof *made);
     if (!code && !made)
         code = mp_fail(error, MP_ENOMEM, "no memory for a trace");
+    if (!code && info->routes) {
+        made->begin = calloc((size_t)info->shape.ranks + 1, sizeof *made->begin);
+        code = made->begin ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a trace");
+    }
     if (!code)
         code = mp_load_create(info->shape.ranks, info->shape.experts, &made->block.load, error);
     if (code) {
+        free(made ? made->begin : NULL);
         free(made);
         operations->destroy(self);
         mp_trace_info_destroy(info);
@@ -53,6 +61,7 @@ void mp_trace_stream_destroy(struct mp_trace_stream *stream) {
     stream->operations->destroy(stream->self);
     mp_trace_info_destroy(&stream->info);
     mp_load_destroy(&stream->block.load);
+    free(stream->begin);
     free(stream);
 }
 
@@ -86,6 +95,36 @@ static int check_sums(struct mp_trace_stream *stream, struct mp_error *error) {
     return MP_OK;
 }
 
+/* Names the block that was read last. */
+static int fail_block(const struct mp_trace_stream *stream, const char *what,
+                      struct mp_error *error) {
+    const struct mp_trace_block *block = &stream->block;
+    return mp_fail(error, MP_EFORMAT, "block %lld (iteration %lld, micro-batch %d, layer %d): %s",
+                   (long long)stream->order.blocks - 1, (long long)block->iteration,
+                   block->micro_batch, block->layer, what);
+}
+
+/* Tokens' experts make the counts, and tokens are those of the micro-batch's first layer. */
+static int check_tokens(struct mp_trace_stream *stream, struct mp_error *error) {
+    const struct mp_load *load = &stream->block.load;
+    const struct mp_routes *routes = load->routes;
+    size_t bytes = ((size_t)load->ranks + 1) * sizeof *stream->begin;
+    struct mp_error own = {0};
+    if (!routes)
+        return fail_block(stream, "has no experts of tokens, as the trace says it has", error);
+    if (routes->top_k != stream->info.shape.top_k)
+        return fail_block(stream, "tokens have another number of experts than the trace says",
+                          error);
+    if (stream->block.layer == 0)
+        memcpy(stream->begin, routes->begin, bytes);
+    if (memcmp(stream->begin, routes->begin, bytes) != 0)
+        return fail_block(stream, "ranks have other numbers of tokens than in layer 0", error);
+    int code = mp_load_check_routes(load, &own);
+    return code == MP_EFORMAT ? fail_block(stream, own.text, error)
+           : code             ? mp_fail(error, code, "%s", own.text)
+                              : MP_OK;
+}
+
 /* Fetches a block into the stream, checked. */
 static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     const struct mp_trace_shape *shape = &stream->info.shape;
@@ -95,7 +134,9 @@ static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     if (stream->ended)
         return trace_order_end(&stream->order, shape, MP_EFORMAT, error);
     code = trace_order_take(&stream->order, shape, &stream->block, MP_EFORMAT, error);
-    return code || stream->info.ragged ? code : check_sums(stream, error);
+    if (!code && !stream->info.ragged)
+        code = check_sums(stream, error);
+    return code || !stream->info.routes ? code : check_tokens(stream, error);
 }
 
 int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,

@@ -37,6 +37,13 @@ struct mp_trace_info {
                    */
     char *notes;  /* what was done to them since (folded, split, ...), "" if nothing; owned */
     bool ragged;  /* ranks and layers of a micro-batch may have different numbers of routes */
+    bool routes;  /* every block's load has the experts of its tokens (reference/plan/routes.h) */
+    /* An iteration is a whole run's sum: its loads are proportions and say nothing of a step's
+     * tokens, nor of how loads change. */
+    bool of_run;
+    /* Layers without experts that the source has in front of layer 0, which a file for its model
+     * has to number along; -1: it has some in other places; 0: none, or it does not say. */
+    int dense_layers;
 };
 void mp_trace_info_destroy(struct mp_trace_info *info); /* accepts a zeroed one */
 
@@ -65,8 +72,9 @@ const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *s
 
 /* The next block, valid until the next call; NULL in *block at the end.  Checks what every source
  * must keep: order, no missing layer or micro-batch, the same number of routes from every rank and
- * in every layer of a micro-batch unless the trace is ragged.  Errors: the source's own, and
- * MP_EFORMAT naming block, rank and numbers. */
+ * in every layer of a micro-batch unless the trace is ragged; and where it has the experts of
+ * tokens, that they make the counts, and are of the same tokens in all layers.  Errors: the
+ * source's own, and MP_EFORMAT naming block, rank and numbers. */
 int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,
                   struct mp_error *error);
 /* Makes it a ragged one: sources may have different numbers of tokens, and layers drop some.  A
@@ -76,11 +84,18 @@ void mp_trace_allow_ragged(struct mp_trace_stream *stream);
 /* ---- the native format (.mptrace) ----
  *
  * Little-endian.  "MPTRACE1"; u32 bytes of a JSON object with shape, source, notes, format version
- * and, where it is, that it is ragged, the object, u32 CRC-32 of it; then frames until the end of
- * the file.  A frame: u32 "FRAM", u32 blocks, u32 raw bytes, u32 packed bytes, u32 CRC-32 of the
- * packed bytes, the packed bytes (zstd) of its blocks.  A raw block: i64 iteration, i32
- * micro-batch, i32 layer, then u32 [ranks][experts]; a frame has at most 16 MiB of them, or one
- * larger one.  The last frame has no block and zeros behind its magic: a file without it was cut.
+ * and, where they are, that it is ragged, of a run, and its dense layers, the object, u32 CRC-32 of
+ * it; then frames until the end of the file.  A frame: u32 "FRAM", u32 blocks, u32 raw bytes, u32
+ * packed bytes, u32 CRC-32 of the packed bytes, the packed bytes (zstd) of its blocks.  A raw
+ * block: i64 iteration, i32 micro-batch, i32 layer, then u32 [ranks][experts]; a frame has at most
+ * 16 MiB of them, or one larger one.  The last frame has no block and zeros behind its magic: a
+ * file without it was cut.
+ *
+ * With the experts of tokens the object says "routes" and format version 2, and behind every frame
+ * follows another, "ROUT", with those of its blocks: u32 experts per token, u32 [ranks] tokens,
+ * then [tokens][experts per token] choices, i16 where experts are at most 32767, otherwise i32; -1
+ * less its expert where a choice is not taken.  A trace without them has the bytes it always had.
+ *
  * A frame is whole or it is not there: a file that was cut, or damaged from some place on, gives
  * all frames before it and then says how many blocks were read. */
 

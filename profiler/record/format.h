@@ -30,6 +30,8 @@
  *   SCHEMA   0 u64 id                     8 u32 domain       12 u32 type        16 u64 bytes
  *           24 u32 entries               28 u32 pack         32 string name, then for each entry
  *                                           u64 flags, u64 type, u64 count, u64 offset, string name
+ *   CHOICES  0 i64 iteration              8 i64 first        16 i32 layer       20 u32 top_k
+ *           24 u32 count                 28 u32 width        32 i16 or i32 [count], as width says
  *   ACTIVITY    struct mp_activity, COLLECTIVE struct mp_collective, TIMER struct mp_timer: as they
  *           stand in activity.h
  *
@@ -39,6 +41,8 @@
  * NAME, RANGE and SCHEMA came later (profiler/nvtx): version 1 has them, and its older readers,
  * which skip types that they do not know, read all else of such a file.  A NAME stands before what
  * refers to its id; id 0 is no name, and as a domain the default one.
+ *
+ * CHOICES came later, too.
  *
  * In every version the first record keeps this head, and the magic and the version keep their
  * places, so that a build can name the version of a file that it cannot read.  A payload may be
@@ -95,6 +99,12 @@ struct spool_load_payload {
     uint32_t zero;
 };
 
+struct spool_choices_payload {
+    int64_t iteration, first;
+    int32_t layer;
+    uint32_t top_k, count, width;
+};
+
 struct spool_number_payload {
     int64_t iteration;
     double value;
@@ -142,6 +152,7 @@ _Static_assert(sizeof(struct spool_stream_payload) == 8, "STREAM");
 _Static_assert(offsetof(struct mp_span, iteration) == 56, "SPAN iteration");
 _Static_assert(offsetof(struct mp_span, phase) == 62, "SPAN phase");
 _Static_assert(sizeof(struct spool_load_payload) == 24, "LOAD");
+_Static_assert(sizeof(struct spool_choices_payload) == 32, "CHOICES");
 _Static_assert(sizeof(struct spool_number_payload) == 24, "NUMBER");
 _Static_assert(sizeof(struct spool_clock_payload) == 24, "CLOCK");
 _Static_assert(sizeof(struct spool_end_payload) == 8, "END");

@@ -372,6 +372,28 @@ void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int laye
     publish(thread, record_size(payload));
 }
 
+void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
+                       int top_k, int64_t choices, const int32_t expert[]) {
+    enum { MOST = 1 << 16 }; /* of a record */
+    size_t width = experts <= INT16_MAX ? sizeof(int16_t) : sizeof(int32_t);
+    for (int64_t first = 0; thread && first < choices; first += MOST) {
+        size_t count = (size_t)(choices - first < MOST ? choices - first : MOST);
+        const struct spool_choices_payload fixed = {.iteration = iteration,
+                                                    .first = first,
+                                                    .layer = layer,
+                                                    .top_k = (uint32_t)top_k,
+                                                    .count = (uint32_t)count,
+                                                    .width = (uint32_t)width};
+        size_t payload = sizeof fixed + count * width;
+        uint8_t *at = begin(thread, MP_SPOOL_CHOICES, payload);
+        memcpy(at, &fixed, sizeof fixed);
+        at += sizeof fixed;
+        for (size_t i = 0; i < count; i++, at += width) /* little-endian hosts: the lower bytes */
+            memcpy(at, &expert[(size_t)first + i], width);
+        publish(thread, record_size(payload));
+    }
+}
+
 void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int layer,
                       const char *name, double value) {
     if (!thread)

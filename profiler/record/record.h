@@ -123,6 +123,12 @@ void mp_record_scratch_destroy(struct mp_record_thread *thread); /* accepts NULL
 void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
                     const uint32_t routes[], const uint32_t dropped[]);
 
+/* The experts that this rank's tokens chose in a layer of `experts`: [choices], top_k a token one
+ * after the other, -1 less its expert where a choice is not taken; copied.  Recorded before the
+ * layer's load, so that what has the one has the other, however it ended. */
+void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
+                       int top_k, int64_t choices, const int32_t expert[]);
+
 /* One number about (iteration, layer) by name, e.g. "copies", "fetch-bytes", "loss".  layer -1:
  * the whole iteration.  iteration -1: the run.  Names up to 47 bytes. */
 void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int layer,

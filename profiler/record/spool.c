@@ -221,6 +221,21 @@ static bool decode_load(struct payload *payload, struct mp_spool_record *record)
            (!fixed.has_dropped || take_counts(payload, fixed.experts, &record->as.load.dropped));
 }
 
+static bool decode_choices(struct payload *payload, struct mp_spool_record *record) {
+    struct spool_choices_payload fixed;
+    if (!take(payload, &fixed, sizeof fixed) || (fixed.width != 2 && fixed.width != 4) ||
+        fixed.top_k < 1 || fixed.top_k > INT32_MAX || payload->left / fixed.width < fixed.count)
+        return false;
+    record->as.choices.iteration = fixed.iteration;
+    record->as.choices.layer = fixed.layer;
+    record->as.choices.first = fixed.first;
+    record->as.choices.top_k = (int)fixed.top_k;
+    record->as.choices.count = (int)fixed.count;
+    record->as.choices.width = (int)fixed.width;
+    record->as.choices.expert = payload->at;
+    return true;
+}
+
 static bool decode_number(struct payload *payload, struct mp_spool_record *record) {
     struct spool_number_payload fixed;
     if (!take(payload, &fixed, sizeof fixed))
@@ -349,7 +364,7 @@ static const decoder decoders[] = {
     [MP_SPOOL_END] = decode_end,           [MP_SPOOL_NAME] = decode_name,
     [MP_SPOOL_RANGE] = decode_range,       [MP_SPOOL_SCHEMA] = decode_schema,
     [MP_SPOOL_ACTIVITY] = decode_activity, [MP_SPOOL_COLLECTIVE] = decode_collective,
-    [MP_SPOOL_TIMER] = decode_timer,
+    [MP_SPOOL_TIMER] = decode_timer,       [MP_SPOOL_CHOICES] = decode_choices,
 };
 
 /* Counts the rest of the file. */

@@ -32,6 +32,7 @@ enum mp_spool_type {
     MP_SPOOL_NAME,          /* of a string, a domain, a category, a thread */
     MP_SPOOL_RANGE,         /* of an annotated program (profiler/nvtx), as it was */
     MP_SPOOL_SCHEMA,        /* what the bytes of a range's payload are */
+    MP_SPOOL_CHOICES,       /* experts of tokens */
     MP_SPOOL_ACTIVITY = 16, /* of a GPU, or of the host on its behalf (profiler/cupti) */
     MP_SPOOL_COLLECTIVE,    /* of NCCL (profiler/nccl) */
     MP_SPOOL_TIMER          /* the GPU's timer beside the span clock */
@@ -102,6 +103,13 @@ struct mp_spool_record {
             const uint32_t *routes;  /* [experts] */
             const uint32_t *dropped; /* [experts] or NULL */
         } load;
+        struct {
+            int64_t iteration;
+            int layer, top_k;
+            int64_t first;         /* of a rank's choices in this layer, [tokens][top_k] */
+            int count, width;      /* how many follow, of how many bytes: 2 or 4 */
+            const uint8_t *expert; /* -1 less its expert where a choice is not taken */
+        } choices;
         struct {
             int64_t iteration;
             int layer;

@@ -69,8 +69,26 @@ enum mp_route_sort {
 enum mp_gate_scores {
     MP_SCORES_SOFTMAX, /* softmax, of all experts or of each prototype's */
     MP_SCORES_SIGMOID, /* sigmoids, divided by their sum over all experts */
+    MP_SCORES_APART,   /* sigmoids, each expert's for itself; weights are not divided, no losses */
     MP_SCORES_FORCED   /* 1 for the forced choice, 0 for all others: no gradient, top 1 */
 };
+/* Who chooses where `together` tokens decide as one, from all their scores. */
+enum mp_gate_matching {
+    MP_MATCH_NONE, /* every token for itself */
+    /* Tokens bid for experts, each of which has as many as the others (Bertsekas and Castanon,
+     * Computational Optimization and Applications 1, 1992: the auction with similar objects).  An
+     * expert's price is the lowest bid among its tokens, 0 while there is room.  The first token
+     * without an expert bids for that of the largest logit less price: by so much more than the
+     * price as that exceeds the second best, and a step; where there is no room, the lowest bid
+     * goes and its token is the next.  So the sum of logits is less than the largest possible by at
+     * most a step per token.  After MP_AUCTION_BIDS bids per token experts without room are out. */
+    MP_MATCH_AUCTION,
+    /* An expert takes the `capacity` tokens of largest probability, ties to the earlier; of the
+     * experts that take it a token has the top_k of largest probability.  The other choices of the
+     * token are not taken, and of any experts. */
+    MP_MATCH_EXPERTS
+};
+enum { MP_AUCTION_BIDS = 100 };
 /* What a gate's balancing loss counts over: the batch of all ranks, or each rank's part or each
  * sequence for itself, and then the mean. */
 enum mp_gate_level { MP_BALANCE_BATCH, MP_BALANCE_SEQUENCE, MP_BALANCE_RANK };
@@ -100,6 +118,12 @@ struct mp_gate_rule {
      * `least_weight`: those of a smaller probability are not taken; 0: all are. */
     bool random_second;
     float least_weight;
+    /* Neighbouring tokens that decide together (0 where each does for itself), and their experts'
+     * capacity.  An auction's step is `accuracy` times the difference between the largest and the
+     * smallest of their logits, at least 1e-4 (HetuMoE and fairseq: 1/50). */
+    enum mp_gate_matching matching;
+    int together, capacity;
+    float accuracy;
     /* Above 0: scores are of (logit + Gumbel noise) / temperature (softmax without prototypes;
      * Jang et al., ICLR 2017).  Over the first `anneal` iterations, whoever gives kernels the rule
      * leads it from `hot` to `cold`. */
@@ -121,12 +145,13 @@ struct mp_gate_rule {
 };
 /* Whether a token may have fewer experts than choices. */
 static inline bool mp_gate_takes_fewer(const struct mp_gate_rule *rule) {
-    return rule->random_second || rule->least_weight > 0;
+    return rule->random_second || rule->least_weight > 0 || rule->matching == MP_MATCH_EXPERTS;
 }
 /* Whether a gate chooses otherwise than by its largest scores. */
 static inline bool mp_gate_has_own_choices(const struct mp_gate_rule *rule) {
     return rule->scores == MP_SCORES_FORCED || rule->prototypes > 0 || rule->groups > 0 ||
-           rule->bias_rate > 0 || rule->temperature > 0 || mp_gate_takes_fewer(rule);
+           rule->bias_rate > 0 || rule->temperature > 0 || rule->matching ||
+           mp_gate_takes_fewer(rule);
 }
 /* Whether a gate keeps a number per token from forward to backward: the logarithm of the sum of
  * exponentials, the alignment loss, or the sum of sigmoids. */
@@ -218,6 +243,12 @@ struct mp_device_operations {
      *   logsumexp [B][H][S]: kept for backward, which recomputes the probabilities. */
     void (*attention_forward)(struct mp_device *, mp_stream, const struct mp_attention_shape *shape,
                               const void *qkv, void *out, float *logsumexp);
+    /* The same behind `context` tokens of every sequence whose keys and values are cached, and
+     * nothing is kept for backward.  Those of these tokens get into the cache behind them:
+     *   cache [B][H][2][places][head_width]: a head's keys, then its values.
+     * NULL where a back end has none; its limits need a sequence of context + S tokens. */
+    void (*attention_cached)(struct mp_device *, mp_stream, const struct mp_attention_shape *shape,
+                             int context, int places, const void *qkv, void *cache, void *out);
     /* dqkv is overwritten. */
     void (*attention_backward)(struct mp_device *, mp_stream,
                                const struct mp_attention_shape *shape, const void *qkv,
@@ -245,7 +276,8 @@ struct mp_device_operations {
      *   logits, probability [N][E]; choice [N][K] int32; weight [N][K];
      *   bias [E] is added to sigmoids where they choose, NULL: none;
      *   kept [N] as mp_gate_keeps has it, otherwise NULL.
-     * E up to 1024, K up to MP_CHOICES_LIMIT. */
+     * With a matching the tokens are whole groups of rule->together.  E up to 1024, K up to
+     * MP_CHOICES_LIMIT. */
     void (*gate_forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                          const struct mp_gate_rule *rule, const float *logits, const float *bias,
                          const int32_t *forced, float *probability, float *kept, int32_t *choice,

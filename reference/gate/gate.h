@@ -15,6 +15,7 @@
 struct mp_gate_sizes {
     int experts, top_k;
     int64_t tokens; /* of all ranks, per iteration */
+    int sequence;   /* tokens of one */
 };
 
 /* Whether a token's weights are divided by their sum. */
@@ -36,8 +37,8 @@ struct mp_gate_kind {
      * choices are counted, and 1.  MP_EINVAL with the option, the constraint and the numbers. */
     int (*complete)(const struct mp_gate_sizes *sizes, const void *options,
                     struct mp_gate_rule *rule, struct mp_error *error);
-    /* Required of MP_SCORES_FORCED, and of no other: the expert of every token (a byte of text) in
-     * a layer, choice [tokens]. */
+    /* Required of MP_SCORES_FORCED without a matching, and of no other: the expert of every token
+     * (a byte of text) in a layer, choice [tokens]. */
     void (*choose)(const struct mp_gate_sizes *sizes, const void *options, int layer, int tokens,
                    const int32_t *token, int32_t *choice);
     /* Optional.  What a rank's balancing loss counts each expert by, factor [experts]: 1 without

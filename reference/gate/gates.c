@@ -14,7 +14,9 @@
     GATE(sam)                                                                                      \
     GATE(sigmoid)                                                                                  \
     GATE(tamoe)                                                                                    \
-    GATE(dts)
+    GATE(dts)                                                                                      \
+    GATE(base)                                                                                     \
+    GATE(expertchoice)
 
 #define DECLARE(name) extern const struct mp_gate_kind mp_gate_##name;
 GATES(DECLARE, DECLARE)

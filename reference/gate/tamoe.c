@@ -49,7 +49,8 @@ static int complete(const struct mp_gate_sizes *sizes, const void *given, struct
 }
 
 /* The released loss is a mean over E experts times E_loc^2, which is the sum times E / ranks^2;
- * ours is the sum times E.  An expert is where plain expert parallelism has it. */
+ * ours is the sum times E.  An expert is where plain expert parallelism has it, since the loss is
+ * made once for the run: systems that move experts, or copy them, are not followed. */
 static void loss_factors(const struct mp_gate_sizes *sizes, const void *given,
                          const struct mp_topology *topology, int rank, double factor[]) {
     const struct options *tamoe = given;
@@ -74,7 +75,10 @@ const struct mp_gate_kind mp_gate_tamoe = {
         "the softmax of the ranks' costs, so that a far expert is dearer than its cost says, and "
         "the loss is 1 / ranks where all cost the same; with loss: paper it is 1 over the target "
         "share, which is in proportion to 1 / cost, normalised to a mean of 1. One rank has the "
-        "loss of GShard. Nothing is dropped. Not modelled: costs of more than two levels.",
+        "loss of GShard. Where an expert is, the loss takes from plain expert parallelism: rank e "
+        "times ranks over experts, whatever the system has made of homes and copies, so that it "
+        "means most under tamoe, ep and others that move nothing. Nothing is dropped. Not "
+        "modelled: costs of more than two levels.",
     .least = 2,
     .most = 2,
     .usual = 2,

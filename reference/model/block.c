@@ -42,7 +42,8 @@ static void *host_room(struct allocation *allocation, int64_t count) {
     return memory;
 }
 
-static void allocate_state(struct allocation *a, struct mp_block_state *state) {
+/* What all blocks share where nothing waits for backward. */
+static void allocate_activations(struct allocation *a, struct mp_block_state *state) {
     struct mp_model *model = a->model;
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
     state->mean1 = room(a, n);
@@ -50,7 +51,8 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     state->normed1 = elements(a, n * d);
     state->qkv = elements(a, n * 3 * d);
     state->attended = elements(a, n * d);
-    state->logsumexp = room(a, n * model->shape.heads);
+    if (!model->shape.serves)
+        state->logsumexp = room(a, n * model->shape.heads);
     state->middle = elements(a, n * d);
     state->mean2 = room(a, n);
     state->rstd2 = room(a, n);
@@ -66,23 +68,74 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
         state->shared_hidden = elements(a, n * model->shape.shared_width);
 }
 
+static void allocate_state(struct allocation *a, int layer) {
+    struct mp_model *model = a->model;
+    struct mp_block_state *state = &model->state[layer];
+    int64_t d = model->shape.width, end = model->shape.layers;
+    bool serves = model->shape.serves;
+    if (serves && layer > 0)
+        *state = model->state[0];
+    else
+        state->x = elements(a, model->tokens * d);
+    if (layer < end && (!serves || layer == 0))
+        allocate_activations(a, state);
+    if (layer == end || !serves)
+        return;
+    int64_t places = (int64_t)model->attention.batch * mp_model_positions(&model->shape);
+    state->cache = elements(a, places * 2 * d);
+    if (state->cache)
+        QUEUE(model, zero, state->cache,
+              (size_t)(places * 2 * d) * mp_element_bytes(model->device));
+}
+
+/* The rows of a block that logits are made of. */
+static void allocate_answers(struct allocation *a) {
+    struct mp_model *model = a->model;
+    int sequences = model->attention.batch, each = model->attention.sequence;
+    int32_t *host = model->shape.serves ? host_room(a, sequences) : NULL;
+    model->answers = model->shape.serves ? sequences : model->tokens;
+    if (!host)
+        return;
+    for (int b = 0; b < sequences; b++)
+        host[b] = (b + 1) * each - 1;
+    model->last = room(a, sequences);
+    model->answering = elements(a, (int64_t)sequences * model->shape.width);
+    if (model->last)
+        QUEUE(model, copy_from_host, model->last, host, (size_t)sequences * sizeof *host);
+    model->device->operations->host_release(model->device, host);
+}
+
 /* Numbers of the batch, and with a loss by sequence of every sequence. */
 static int64_t statistics_of(const struct mp_model *model) {
     bool of_each = model->shape.gate.loss_level == MP_BALANCE_SEQUENCE;
     return (of_each ? 1 + (int64_t)model->attention.batch : 1) * 3 * model->shape.experts;
 }
 
+static void allocate_gradients(struct allocation *a) {
+    struct mp_model *model = a->model;
+    int64_t n = model->tokens, d = model->shape.width;
+    model->dweight = room(a, n * model->shape.top_k);
+    model->dx = elements(a, n * d);
+    model->dnormed = elements(a, n * d);
+    model->dqkv = elements(a, n * 3 * d);
+    model->dattended = elements(a, n * d);
+    if (model->shape.shared_width > 0)
+        model->shared_gradient = elements(a, n * model->shape.shared_width);
+}
+
 static void allocate_workspace(struct allocation *a) {
     struct mp_model *model = a->model;
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
     int64_t e = model->shape.experts, all = statistics_of(model);
+    allocate_answers(a);
+    int64_t answers = model->answers;
     model->token = room(a, n);
-    model->target = room(a, n);
+    model->target = room(a, answers);
     model->mean = room(a, n);
     model->rstd = room(a, n);
-    model->normed = elements(a, n * d);
-    model->logits = room(a, n * MP_VOCABULARY);
-    model->loss = room(a, n);
+    model->normed = elements(a, answers * d);
+    model->logits = room(a, answers * MP_VOCABULARY);
+    model->loss = room(a, answers);
     model->gate_logits = room(a, n * e);
     model->routes = room(a, all);
     if (model->routes) {
@@ -96,19 +149,14 @@ static void allocate_workspace(struct allocation *a) {
         model->logits_gradient = model->logits;
         model->gate_gradient = model->gate_logits;
     } else {
-        model->logits_gradient = elements(a, n * MP_VOCABULARY);
+        model->logits_gradient = elements(a, answers * MP_VOCABULARY);
         model->gate_gradient = elements(a, n * e);
     }
     model->route_order = room(a, n * k);
-    model->dweight = room(a, n * k);
-    model->dx = elements(a, n * d);
-    model->dnormed = elements(a, n * d);
-    model->dqkv = elements(a, n * 3 * d);
-    model->dattended = elements(a, n * d);
-    if (model->shape.shared_width > 0) {
+    if (model->shape.shared_width > 0)
         model->shared_activated = elements(a, n * model->shape.shared_width);
-        model->shared_gradient = elements(a, n * model->shape.shared_width);
-    }
+    if (!model->shape.serves)
+        allocate_gradients(a);
 }
 
 /* ---- rows ---- */
@@ -124,11 +172,17 @@ struct turn {
 };
 enum { ROWS_OF_A_TURN = 6 };
 
+/* Whose rows a block's are. */
+static struct mp_block_state *with_rows(struct mp_model *model, int layer) {
+    return &model->state[model->shape.serves ? 0 : layer];
+}
+
 /* How many there are. */
 static int list_rows(struct mp_model *model, int layer, int64_t sent, int64_t worked,
                      struct turn turn[ROWS_OF_A_TURN]) {
-    struct mp_block_state *state = &model->state[layer];
-    bool keeps_own = state->routing.deduplicated; /* what this rank's experts return */
+    const struct mp_routing *routing = &model->state[layer].routing;
+    struct mp_block_state *state = with_rows(model, layer);
+    bool keeps_own = routing->deduplicated; /* what this rank's experts return */
     turn[0] = (struct turn){&state->sent, keeps_own ? worked : sent,
                             keeps_own ? model->rows_limit : model->send_limit};
     turn[1] = (struct turn){&model->sent, sent, model->send_limit};
@@ -136,7 +190,7 @@ static int list_rows(struct mp_model *model, int layer, int64_t sent, int64_t wo
     turn[3] = (struct turn){&state->worked, worked, model->rows_limit};
     turn[4] = (struct turn){&model->worked, worked, model->rows_limit};
     turn[5] = (struct turn){&model->one_hot, sent, model->send_limit};
-    return state->routing.one_hot ? ROWS_OF_A_TURN : ROWS_OF_A_TURN - 1;
+    return routing->one_hot ? ROWS_OF_A_TURN : ROWS_OF_A_TURN - 1;
 }
 
 /* Bytes of a row in each of them. */
@@ -158,8 +212,11 @@ static void describe_rows(struct mp_model *model) {
 
 /* Where the arrays lie: one after another in the order of block.h. */
 static void place_rows(struct mp_model *model, int layer) {
-    struct mp_block_state *state = &model->state[layer];
+    struct mp_block_state *state = &model->state[layer], *rows = with_rows(model, layer);
     size_t d = (size_t)model->shape.width, f = (size_t)model->shape.expert_width;
+    state->sent = rows->sent;
+    state->worked = rows->worked;
+    state->index = rows->index;
     size_t sent = (size_t)model->sent.room, worked = (size_t)model->worked.room;
     size_t kept = (size_t)state->worked.room;
     const struct mp_device *device = model->device;
@@ -220,11 +277,12 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 17, WORKSPACE_BUFFERS = 19 };
+    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 21 };
     size_t experts = (size_t)shape->experts;
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
                                .tokens = sequences * shape->sequence,
+                               .context = shape->context,
                                .send_limit = send_limit,
                                .rows_limit = rows_limit};
     model->attention = (struct mp_attention_shape){sequences, shape->sequence, shape->heads,
@@ -242,11 +300,8 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
         !model->group_weight) {
         code = mp_fail(error, MP_ENOMEM, "no memory for the model's tables");
     } else {
-        for (size_t l = 0; l <= layers; l++) {
-            model->state[l].x = elements(&allocation, (int64_t)model->tokens * shape->width);
-            if (l < layers)
-                allocate_state(&allocation, &model->state[l]);
-        }
+        for (int l = 0; l <= shape->layers; l++)
+            allocate_state(&allocation, l);
         allocate_workspace(&allocation);
         if (allocation.failed)
             code = mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens",
@@ -277,7 +332,7 @@ void mp_model_destroy(struct mp_model *model) {
         struct mp_block_state *state = &model->state[l];
         struct mp_rows *rows[] = {&state->sent, &state->worked, &state->index,
                                   &state->distinct.rows};
-        for (int i = 0; i < 4; i++)
+        for (int i = l > 0 && model->shape.serves ? 3 : 0; i < 4; i++)
             mp_rows_release(model->device, rows[i]);
         mp_routing_destroy(&state->routing);
     }
@@ -300,19 +355,19 @@ void mp_model_destroy(struct mp_model *model) {
 
 void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target) {
     const struct mp_dense *dense = &model->dense;
-    size_t bytes = (size_t)model->tokens * sizeof *token;
-    QUEUE(model, copy_from_host, model->token, token, bytes);
-    QUEUE(model, copy_from_host, model->target, target, bytes);
+    size_t before = (size_t)model->context * (size_t)model->shape.width;
+    QUEUE(model, copy_from_host, model->token, token, (size_t)model->tokens * sizeof *token);
+    QUEUE(model, copy_from_host, model->target, target, (size_t)model->answers * sizeof *target);
     QUEUE(model, embedding_forward, model->tokens, model->shape.sequence, model->shape.width,
-          model->token, mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE),
-          mp_dense_shared(dense, dense->parameter, MP_POSITION_TABLE), model->state[0].x);
+          model->token, mp_dense_common(dense, dense->parameter, MP_TOKEN_TABLE),
+          mp_dense_common(dense, dense->parameter, MP_POSITION_TABLE) + before, model->state[0].x);
 }
 
 void mp_model_embed_backward(struct mp_model *model) {
     const struct mp_dense *dense = &model->dense;
     QUEUE(model, embedding_backward, model->tokens, model->shape.sequence, model->shape.width,
-          model->token, model->dx, mp_dense_shared(dense, dense->gradient, MP_TOKEN_TABLE),
-          mp_dense_shared(dense, dense->gradient, MP_POSITION_TABLE));
+          model->token, model->dx, mp_dense_common(dense, dense->gradient, MP_TOKEN_TABLE),
+          mp_dense_common(dense, dense->gradient, MP_POSITION_TABLE));
 }
 
 void mp_model_attention(struct mp_model *model, int layer) {
@@ -324,8 +379,12 @@ void mp_model_attention(struct mp_model *model, int layer) {
           state->mean1, state->rstd1);
     QUEUE(model, gemm, false, false, n, 3 * d, d, 1, state->normed1, d, matrix.qkv, 3 * d, 0,
           state->qkv, 3 * d);
-    QUEUE(model, attention_forward, &model->attention, state->qkv, state->attended,
-          state->logsumexp);
+    if (state->cache)
+        QUEUE(model, attention_cached, &model->attention, model->context,
+              mp_model_positions(&model->shape), state->qkv, state->cache, state->attended);
+    else
+        QUEUE(model, attention_forward, &model->attention, state->qkv, state->attended,
+              state->logsumexp);
     /* The residual is copied first, so that the projection adds to it. */
     QUEUE(model, copy, state->middle, state->x,
           (size_t)n * (size_t)d * mp_element_bytes(model->device));
@@ -358,10 +417,15 @@ void mp_model_attention_backward(struct mp_model *model, int layer) {
 void mp_model_logits(struct mp_model *model) {
     const struct mp_dense *dense = &model->dense;
     const void *table = mp_dense_token_table(dense);
-    int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
-    QUEUE(model, layer_norm_forward, n, d, model->state[model->shape.layers].x,
-          mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN),
-          mp_dense_shared(dense, dense->parameter, MP_FINAL_BIAS), model->normed, model->mean,
+    int n = model->answers, d = model->shape.width, v = MP_VOCABULARY;
+    const void *x = model->state[model->shape.layers].x;
+    if (model->answering) {
+        QUEUE(model, gather_rows, n, d, x, model->last, model->answering);
+        x = model->answering;
+    }
+    QUEUE(model, layer_norm_forward, n, d, x,
+          mp_dense_common(dense, dense->parameter, MP_FINAL_GAIN),
+          mp_dense_common(dense, dense->parameter, MP_FINAL_BIAS), model->normed, model->mean,
           model->rstd);
     QUEUE(model, gemm_float, false, true, n, v, d, 1, model->normed, d, table, d, 0, model->logits,
           v);
@@ -369,19 +433,19 @@ void mp_model_logits(struct mp_model *model) {
 
 void mp_model_head(struct mp_model *model, float scale, bool backward) {
     const struct mp_dense *dense = &model->dense;
-    const float *gain = mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN);
+    const float *gain = mp_dense_common(dense, dense->parameter, MP_FINAL_GAIN);
     const void *table = mp_dense_token_table(dense);
     const void *x = model->state[model->shape.layers].x;
-    int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
+    int n = model->answers, d = model->shape.width, v = MP_VOCABULARY;
     mp_model_logits(model);
     QUEUE(model, cross_entropy, n, v, model->logits, model->target, scale, model->loss,
           model->logits_gradient);
     if (!backward)
         return;
-    float *dgain = mp_dense_shared(dense, dense->gradient, MP_FINAL_GAIN);
-    float *dbias = mp_dense_shared(dense, dense->gradient, MP_FINAL_BIAS);
-    float *dtable = mp_dense_shared(dense, dense->gradient, MP_TOKEN_TABLE);
-    float *dposition = mp_dense_shared(dense, dense->gradient, MP_POSITION_TABLE);
+    float *dgain = mp_dense_common(dense, dense->gradient, MP_FINAL_GAIN);
+    float *dbias = mp_dense_common(dense, dense->gradient, MP_FINAL_BIAS);
+    float *dtable = mp_dense_common(dense, dense->gradient, MP_TOKEN_TABLE);
+    float *dposition = mp_dense_common(dense, dense->gradient, MP_POSITION_TABLE);
     QUEUE(model, gemm_float, true, false, v, d, n, 1, model->logits_gradient, v, model->normed, d,
           0, dtable, d);
     QUEUE(model, gemm, false, false, n, d, v, 1, model->logits_gradient, v, table, d, 0,
@@ -395,9 +459,9 @@ void mp_model_head(struct mp_model *model, float scale, bool backward) {
 }
 
 double mp_model_loss_sum(struct mp_model *model, float *host) {
-    QUEUE(model, copy_to_host, host, model->loss, (size_t)model->tokens * sizeof(float));
+    QUEUE(model, copy_to_host, host, model->loss, (size_t)model->answers * sizeof(float));
     double sum = 0;
-    for (int n = 0; n < model->tokens; n++)
+    for (int n = 0; n < model->answers; n++)
         sum += host[n];
     return sum;
 }

@@ -18,7 +18,8 @@
 #include "reference/model/routing.h"
 #include "reference/model/rows.h"
 
-/* Kept of one block from forward to backward. */
+/* Kept of one block from forward to backward.  A model that serves has one such memory for all
+ * blocks, but for routing and cache. */
 struct mp_block_state {
     void *x;              /* [N][D] input of the block */
     float *mean1, *rstd1; /* [N] */
@@ -36,9 +37,11 @@ struct mp_block_state {
     int32_t *position;    /* [N * K] row of each route in send order */
     float *auxiliary;     /* [parts][E] gradient of the auxiliary loss per probability */
     void *shared_hidden;  /* [N][U] before GELU; NULL without a shared expert */
+    void *cache;          /* [sequences][H][2][P][D / H] keys and values; NULL in training */
     struct mp_routing routing;
     struct mp_distinct distinct; /* where the routing is of such an exchange */
-    /* As much as the layer's plans have needed so far, and what lies there. */
+    /* As much as the layer's plans have needed so far, and what lies there.  Serving: those of the
+     * first block, as they were when this one's turn began. */
     struct mp_rows sent, worked, index;
     void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those
                          of this rank's experts, in expert order */
@@ -55,9 +58,11 @@ struct mp_model {
     struct mp_device *device; /* borrowed */
     mp_stream stream;         /* compute */
     int tokens;               /* N */
-    int64_t send_limit;       /* most rows this rank may send, padding included */
-    int64_t rows_limit;       /* most rows its experts may work on, padding included */
-    int64_t row_bytes;        /* that memory for rows has now: host's and device's, all layers */
+    int context;        /* serving: tokens of every sequence that are cached; the caller's to set */
+    int answers;        /* rows of logits: N; serving: sequences */
+    int64_t send_limit; /* most rows this rank may send, padding included */
+    int64_t rows_limit; /* most rows its experts may work on, padding included */
+    int64_t row_bytes;  /* that memory for rows has now: host's and device's, all layers */
     struct mp_dense dense;
     struct mp_experts experts;
     struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
@@ -65,10 +70,12 @@ struct mp_model {
     /* Workspace. */
     int32_t *token, *target;   /* [N] */
     float *mean, *rstd;        /* [N] final layer norm */
-    void *normed;              /* [N][D] */
-    float *logits;             /* [N][V] */
+    int32_t *last;             /* [sequences] their last tokens; NULL in training */
+    void *answering;           /* [answers][D] rows of the decoder's output; NULL in training */
+    void *normed;              /* [answers][D] */
+    float *logits;             /* [answers][V] */
     void *logits_gradient;     /* [N][V]; logits where elements are fp32 */
-    float *loss;               /* [N] */
+    float *loss;               /* [answers] */
     float *gate_logits;        /* [N][E] */
     void *gate_gradient;       /* [N][E]; gate_logits where elements are fp32 */
     uint32_t *routes, *firsts; /* [E] one after the other, */
@@ -126,11 +133,13 @@ void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts 
  * MP_ENOMEM, with what is needed and what is there; the model has then no such rows. */
 int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error);
 
-/* x of block 0 from token ids (host [N]) and keeps the targets (host [N]). */
+/* x of block 0 from token ids (host [N]) and keeps the targets (host [answers]); serving: tokens
+ * behind model->context of their sequence. */
 void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target);
 void mp_model_embed_backward(struct mp_model *model);
 
-/* state.middle = x + attention(layer_norm(x)) * out. */
+/* state.middle = x + attention(layer_norm(x)) * out; serving: with the cache, which gets these
+ * tokens' keys and values. */
 void mp_model_attention(struct mp_model *model, int layer);
 /* dx: gradient of middle on entry, of x on return. */
 void mp_model_attention_backward(struct mp_model *model, int layer);
@@ -195,12 +204,13 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
  * on return.  Gate and layer norm gradients are written. */
 void mp_model_gate_backward(struct mp_model *model, int layer);
 
-/* Final layer norm and logits of the tokens in model->logits. */
+/* Final layer norm and logits of the tokens in model->logits; serving: of the last of every
+ * sequence, whose next one is asked for. */
 void mp_model_logits(struct mp_model *model);
-/* The same, then loss per token into model->loss; with `scale` > 0 the gradient too:
+/* The same, then loss per row of logits into model->loss; with `scale` > 0 the gradient too:
  * dx becomes that of the decoder's output, table and norm gradients are written. */
 void mp_model_head(struct mp_model *model, float scale, bool backward);
-/* Sum of model->loss over the tokens. */
+/* Sum of model->loss; host [answers]. */
 double mp_model_loss_sum(struct mp_model *model, float *host);
 
 #endif

@@ -14,7 +14,7 @@ int64_t mp_model_parameters(const struct mp_model_shape *shape) {
     int64_t d = shape->width, l = shape->layers;
     int64_t block = 4 * d + 4 * d * d + d * shape->experts + 2 * d * shape->shared_width;
     int64_t experts = shape->experts * (int64_t)mp_model_expert_floats(shape);
-    return l * (block + experts) + 2 * d + (shape->sequence + MP_VOCABULARY) * d;
+    return l * (block + experts) + 2 * d + (mp_model_positions(shape) + MP_VOCABULARY) * d;
 }
 
 int64_t mp_model_active_parameters(const struct mp_model_shape *shape) {
@@ -29,6 +29,10 @@ int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tok
                     shape->top_k * (int64_t)mp_model_expert_floats(shape);
     int64_t matrices = shape->layers * block + MP_VOCABULARY * d;
     /* Scores and their use: 2 * 2 * S / 2 * D per token forward, twice that backward. */
+    if (shape->serves)
+        return tokens * shape->layers *
+                   (2 * block + (4 * (int64_t)shape->context + 2 * (int64_t)shape->sequence) * d) +
+               tokens / shape->sequence * 2 * MP_VOCABULARY * d;
     int64_t attention = shape->layers * 6 * (int64_t)shape->sequence * d;
     return tokens * (6 * matrices + attention);
 }
@@ -75,7 +79,8 @@ static void place_all(const struct mp_model_shape *shape, struct mp_dense *dense
     dense->bucket[shape->layers] = layout.offset;
     place(&layout, "", "final_gain", d, 0, false);
     place(&layout, "", "final_bias", d, 0, false);
-    place(&layout, "", "position_table", (size_t)shape->sequence * d, INITIAL_DEVIATION, true);
+    place(&layout, "", "position_table", (size_t)mp_model_positions(shape) * d, INITIAL_DEVIATION,
+          true);
     place(&layout, "", "token_table", MP_VOCABULARY * d, INITIAL_DEVIATION, true);
     dense->bucket[shape->layers + 1] = layout.offset;
     dense->count = layout.offset;
@@ -100,7 +105,7 @@ int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device
     const struct mp_device_operations *operations = device->operations;
     bool shares = shape->shared_width > 0, has_bias = shape->gate.bias_rate > 0;
     int own = TENSORS_PER_BLOCK + (shares ? 2 : 0), per_block = own + has_bias;
-    int tensors = shape->layers * per_block + MP_SHARED_TENSORS;
+    int tensors = shape->layers * per_block + MP_COMMON_TENSORS;
     float *host = NULL;
     *dense = (struct mp_dense){.device = device,
                                .per_block = per_block,
@@ -114,22 +119,23 @@ int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device
 
     size_t bytes = dense->count * sizeof(float);
     dense->parameter = operations->allocate(device, bytes);
-    dense->gradient = operations->allocate(device, bytes);
-    dense->first = operations->allocate(device, bytes);
-    dense->second = operations->allocate(device, bytes);
+    float **trained[] = {&dense->gradient, &dense->first, &dense->second};
+    bool starved = false;
+    for (int i = 0; i < (shape->serves ? 0 : 3); i++) {
+        *trained[i] = operations->allocate(device, bytes);
+        starved = starved || !*trained[i];
+    }
     dense->working = device->element == MP_FLOAT32
                          ? dense->parameter
                          : operations->allocate(device, dense->count * mp_element_bytes(device));
     host = malloc(bytes);
-    if (!dense->working || !dense->parameter || !dense->gradient || !dense->first ||
-        !dense->second || !host)
+    if (!dense->working || !dense->parameter || starved || !host)
         goto no_memory;
     initialise(dense, seed, host);
     operations->copy_from_host(device, NULL, dense->parameter, host, bytes);
     mp_dense_refresh(dense, NULL);
-    operations->zero(device, NULL, dense->gradient, bytes);
-    operations->zero(device, NULL, dense->first, bytes);
-    operations->zero(device, NULL, dense->second, bytes);
+    for (int i = 0; i < (shape->serves ? 0 : 3); i++)
+        operations->zero(device, NULL, *trained[i], bytes);
     free(host);
     return MP_OK;
 
@@ -190,7 +196,7 @@ struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int lay
 }
 
 const void *mp_dense_token_table(const struct mp_dense *dense) {
-    const struct mp_tensor *tensor = &dense->tensor[dense->tensors - MP_SHARED_TENSORS];
+    const struct mp_tensor *tensor = &dense->tensor[dense->tensors - MP_COMMON_TENSORS];
     return mp_element_at(dense->device, dense->working, tensor[MP_TOKEN_TABLE].offset);
 }
 
@@ -207,8 +213,8 @@ const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *
     return NULL;
 }
 
-float *mp_dense_shared(const struct mp_dense *dense, float *buffer, enum mp_shared_tensor which) {
-    return buffer + dense->tensor[dense->tensors - MP_SHARED_TENSORS + (int)which].offset;
+float *mp_dense_common(const struct mp_dense *dense, float *buffer, enum mp_common_tensor which) {
+    return buffer + dense->tensor[dense->tensors - MP_COMMON_TENSORS + (int)which].offset;
 }
 
 void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings) {

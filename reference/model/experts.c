@@ -107,7 +107,7 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
     size_t element = mp_element_bytes(experts->device);
     float **state[] = {&experts->parameter, &experts->first, &experts->second,
                        &experts->host_gradient};
-    int states = layout->host ? 4 : 3;
+    int states = layout->serves ? 1 : layout->host ? 4 : 3;
     bool failed = false;
     if (!allocate_tables(experts))
         return mp_fail(error, MP_ENOMEM, "no memory for the places of %d experts", experts->slots);
@@ -115,13 +115,15 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
         *state[i] = zeroed_state(experts, slots);
         failed = failed || !*state[i];
     }
-    experts->gradient = zeroed(experts, slots, sizeof(float));
-    experts->copy_gradient = zeroed(experts, copies, sizeof(float));
+    if (!layout->serves) {
+        experts->gradient = zeroed(experts, slots, sizeof(float));
+        experts->copy_gradient = zeroed(experts, copies, sizeof(float));
+        failed = failed || !experts->gradient || !experts->copy_gradient;
+    }
     experts->copy_parameter = zeroed(experts, copies, element);
     bool apart = experts->device->element != MP_FLOAT32 || layout->host;
     experts->working = apart ? zeroed(experts, slots, element) : experts->parameter;
-    if (failed || !experts->gradient || !experts->copy_gradient || !experts->copy_parameter ||
-        !experts->working)
+    if (failed || !experts->copy_parameter || !experts->working)
         return mp_fail(error, MP_ENOMEM,
                        "no memory for %d experts, or slices of them, of %zu bytes each, and %d x "
                        "%d copies of %zu bytes",
@@ -233,7 +235,7 @@ static int locate_copy(const struct mp_experts *experts, int layer, int expert, 
                        layer, layout->copies, layout->rank);
     size_t at = (region * (size_t)layout->copies + (size_t)(*copies)++) * experts->copy_stride;
     parameter[expert] = mp_element_at(experts->device, experts->copy_parameter, at);
-    gradient[expert] = experts->copy_gradient + at;
+    gradient[expert] = experts->copy_gradient ? experts->copy_gradient + at : NULL;
     return MP_OK;
 }
 
@@ -275,7 +277,7 @@ bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, f
     if (experts->slot[at] < 0)
         return false;
     for (int i = 0; i < 3; i++)
-        state[i] = what[i] + (size_t)place[i] * experts->kept;
+        state[i] = what[i] ? what[i] + (size_t)place[i] * experts->kept : NULL;
     return true;
 }
 

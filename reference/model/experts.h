@@ -32,6 +32,7 @@ struct mp_experts_layout {
                                nothing is.  Borrowed */
     int slots;              /* most experts over all layers that any rank keeps; 0 with slices */
     int regions, copies;    /* regions, and copies in each */
+    bool serves; /* parameters alone: neither gradients nor moments, and nothing is offloaded */
 };
 
 struct mp_experts {
@@ -51,7 +52,7 @@ struct mp_experts {
     int32_t *piece;              /* [layers][experts]: which slice is kept; 0 unless sliced */
     bool *used, *used_moments;   /* [slots] */
     float *parameter, *gradient; /* [slots][kept] */
-    float *first, *second;       /* [slots][kept], at `moments` */
+    float *first, *second;       /* [slots][kept], at `moments`; like gradients NULL in serving */
     float *host_gradient;        /* [slots][kept] what has come down; NULL unless offloaded */
     void *working;               /* [slots][kept] elements; may be `parameter` */
     size_t copy_stride;          /* floats from one copy to the next: chunk, or all slices */
@@ -99,7 +100,7 @@ static inline float *mp_experts_gradient_slice_of(const struct mp_experts *exper
 static inline float *mp_experts_own_gradient(const struct mp_experts *experts, int layer,
                                              int expert) {
     int32_t slot = experts->slot[layer * experts->experts + expert];
-    return slot < 0 ? NULL : experts->gradient + (size_t)slot * experts->kept;
+    return slot < 0 || !experts->gradient ? NULL : experts->gradient + (size_t)slot * experts->kept;
 }
 static inline void *mp_experts_own_elements(const struct mp_experts *experts, int layer,
                                             int expert) {
@@ -109,8 +110,8 @@ static inline void *mp_experts_own_elements(const struct mp_experts *experts, in
                : mp_element_at(experts->device, experts->working, (size_t)slot * experts->kept);
 }
 
-/* Parameters, first and second moment of what this rank keeps of an expert, whole or its slice of
- * it: false if nothing.  In host memory if they are offloaded. */
+/* Parameters, first and second moment (NULL in serving) of what this rank keeps of an expert, whole
+ * or its slice of it: false if nothing.  In host memory if they are offloaded. */
 bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]);
 /* Writes into such state from memory of the host. */
 void mp_experts_write(const struct mp_experts *experts, float *to, const float *from, size_t count);

@@ -13,7 +13,10 @@
  *
  * Letters: N tokens of this rank (sequences * S), D width, F expert width, U width of what all
  * share, E experts, K routes per token, S sequence, V vocabulary, L layers, M rows that this rank's
- * experts work on. */
+ * experts work on.
+ *
+ * A model that serves goes forward only, with S tokens of every sequence in a step: it has neither
+ * gradients nor moments, and keeps keys and values of all P tokens that a sequence has by then. */
 #ifndef MOEPERF_REFERENCE_MODEL_MODEL_H
 #define MOEPERF_REFERENCE_MODEL_MODEL_H
 
@@ -28,6 +31,8 @@ enum { MP_VOCABULARY = 256 }; /* bytes */
 
 struct mp_model_shape {
     int layers, width, heads, experts, expert_width, sequence;
+    bool serves;      /* forward only */
+    int context;      /* tokens of a sequence in its cache before a step; 0 in training */
     int shared_width; /* U; 0: tokens share no expert */
     int top_k;        /* K */
     struct mp_gate_rule gate;
@@ -48,8 +53,15 @@ static inline int64_t mp_model_shared_flops(const struct mp_model_shape *shape) 
     return 4 * (int64_t)shape->width * shape->shared_width;
 }
 
+/* P: rows of the position table, and of a sequence's cache. */
+static inline int mp_model_positions(const struct mp_model_shape *shape) {
+    return shape->context + shape->sequence;
+}
+
 /* Model flop of one iteration over `tokens` tokens, forward and backward, recomputation not
- * counted: 6 per matrix parameter that a token meets, and causal attention (half of S x S). */
+ * counted: 6 per matrix parameter that a token meets, and causal attention (half of S x S).  Of a
+ * step of serving a third, attention to what is cached beside, and the head of each sequence's last
+ * token alone. */
 int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tokens);
 /* All parameters, and those that one token uses. */
 int64_t mp_model_parameters(const struct mp_model_shape *shape);
@@ -84,7 +96,8 @@ struct mp_dense {
     int shared, gate_bias;                        /* their places in a block; 0: it has none */
     size_t count;                                 /* floats of each buffer */
     size_t *bucket;                               /* [layers + 2] first float of each bucket, end */
-    float *parameter, *gradient, *first, *second; /* [count] device memory, owned */
+    float *parameter, *gradient, *first, *second; /* [count] device memory, owned; but for
+                                                     parameters NULL in a model that serves */
     /* [count] elements that products read: parameters rounded to the device's element type, or
      * `parameter` itself where that is fp32. */
     void *working;
@@ -107,14 +120,14 @@ struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int lay
 const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *name);
 
 /* Tensors behind the blocks, as offsets. */
-enum mp_shared_tensor {
+enum mp_common_tensor {
     MP_FINAL_GAIN,
     MP_FINAL_BIAS,
     MP_POSITION_TABLE,
     MP_TOKEN_TABLE,
-    MP_SHARED_TENSORS
+    MP_COMMON_TENSORS
 };
-float *mp_dense_shared(const struct mp_dense *dense, float *buffer, enum mp_shared_tensor which);
+float *mp_dense_common(const struct mp_dense *dense, float *buffer, enum mp_common_tensor which);
 /* The token table among the working elements. */
 const void *mp_dense_token_table(const struct mp_dense *dense);
 

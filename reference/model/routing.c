@@ -11,6 +11,7 @@ enum { ALIGNMENT = 16 }; /* of arrays */
  * those. */
 static size_t lay_out(struct mp_routing *routing, char *memory) {
     size_t r = (size_t)routing->ranks, e = (size_t)routing->experts, at = 0;
+    size_t d = MP_MOST_DEGREE, s = (size_t)mp_exchange_most_steps(routing->ranks);
 #define TAKE(array, count)                                                                         \
     do {                                                                                           \
         routing->array = memory ? (void *)(memory + at) : NULL;                                    \
@@ -18,17 +19,17 @@ static size_t lay_out(struct mp_routing *routing, char *memory) {
     } while (0)
     TAKE(dropped, e);
     TAKE(part_begin, e + 1);
-    TAKE(part_count, r * e);
-    TAKE(part_row, r * e);
-    TAKE(step, r);
-    TAKE(segment, r + 1);
+    TAKE(part_count, r * e * d);
+    TAKE(part_row, r * e * d);
+    TAKE(step, s);
+    TAKE(segment, s + 1);
     TAKE(group_expert, e);
-    TAKE(send_rows, r);
-    TAKE(receive_rows, r);
-    TAKE(next_row, r);
-    TAKE(step_send_rows, r * r);
-    TAKE(step_receive_rows, r * r);
-    TAKE(segment_rows, (r + 1) * e * MP_ROUTING_SHARES);
+    TAKE(send_rows, d * r);
+    TAKE(receive_rows, d * r);
+    TAKE(next_row, d * r);
+    TAKE(step_send_rows, s * r);
+    TAKE(step_receive_rows, s * r);
+    TAKE(segment_rows, (s + 1) * e * MP_ROUTING_SHARES);
     TAKE(pair_rows, r * e);
     TAKE(late, e);
 #undef TAKE
@@ -40,8 +41,7 @@ int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receiv
     *routing = (struct mp_routing){.ranks = ranks,
                                    .experts = experts,
                                    .send_limit = send_limit,
-                                   .receive_limit = receive_limit,
-                                   .part_limit = ranks * experts};
+                                   .receive_limit = receive_limit};
     routing->memory = calloc(1, lay_out(routing, NULL));
     if (!routing->memory)
         return mp_fail(error, MP_ENOMEM, "no memory for the routing of %d experts on %d ranks",
@@ -57,22 +57,32 @@ void mp_routing_destroy(struct mp_routing *routing) {
     *routing = (struct mp_routing){0};
 }
 
-/* How the ranks of a step are found: in groups of neighbours, of which a flat exchange has one. */
+/* How the ranks of a step are found: in groups of neighbours, of which there is one unless the
+ * exchange is between groups; and its rows, in so many chunks. */
 struct groups {
-    int size, count, mine;
+    int size, count, mine, degree;
 };
 
 static struct groups groups_of(const struct mp_plan *plan, int rank) {
-    int count = mp_plan_steps(plan), size = plan->topology.ranks / count;
-    return (struct groups){size, count, rank / size};
+    int count = mp_plan_steps(plan) / plan->degree, size = plan->topology.ranks / count;
+    return (struct groups){size, count, rank / size, plan->degree};
 }
 
 /* The first rank of the group that step `step` sends to, or receives from. */
 static int first_target(struct groups groups, int step) {
-    return (groups.mine + step) % groups.count * groups.size;
+    return (groups.mine + step / groups.degree) % groups.count * groups.size;
 }
 static int first_source(struct groups groups, int step) {
-    return (groups.mine + groups.count - step) % groups.count * groups.size;
+    return (groups.mine + groups.count - step / groups.degree) % groups.count * groups.size;
+}
+
+/* Of rows of a step's chunk to, or from, each rank. */
+static int *of_chunk(const struct mp_routing *routing, int *rows, int step) {
+    return rows + (size_t)(step % routing->degree) * (size_t)routing->ranks;
+}
+
+static int rows_in(const struct mp_routing *routing, int rows, int step) {
+    return (int)mp_exchange_chunk(rows, routing->degree, step % routing->degree);
 }
 
 /* Late copies of this rank: what they get from elsewhere, and what stays, is complete on every rank
@@ -97,11 +107,28 @@ static bool in_last_segment(const struct mp_routing *routing, int rank, int sour
 
 /* ---- Send side ---- */
 
-/* The parts of this rank's dispatch, one per holder; counts them, and the rows to each rank. */
+/* A holder's rows in a chunk, of which the first ones have a route. */
+struct chunk {
+    int rows, routes;
+};
+
+static struct chunk chunk_of(const struct mp_routing *routing, uint32_t routes, int chunk) {
+    int all = (int)(routing->padding > 0 ? routing->padding : routes);
+    struct chunk of = {.rows = rows_in(routing, all, chunk)};
+    int64_t left = routes;
+    for (int before = 0; before < chunk; before++)
+        left -= rows_in(routing, all, before);
+    of.routes = (int)(left < 0 ? 0 : left < of.rows ? left : of.rows);
+    return of;
+}
+
+/* The parts of this rank's dispatch, one per holder and chunk; counts them, and the rows to each
+ * rank. */
 static int list_parts(const struct mp_plan *plan, const uint32_t load[], int rank,
                       struct mp_routing *routing, struct mp_error *error) {
-    int at = 0;
-    memset(routing->send_rows, 0, (size_t)routing->ranks * sizeof(int));
+    int at = 0, limit = routing->ranks * routing->experts * routing->degree;
+    memset(routing->send_rows, 0,
+           (size_t)routing->degree * (size_t)routing->ranks * sizeof *routing->send_rows);
     routing->local_rows = 0;
     for (int e = 0; e < routing->experts; e++) {
         int parts;
@@ -109,18 +136,19 @@ static int list_parts(const struct mp_plan *plan, const uint32_t load[], int ran
         uint32_t routes = 0;
         routing->part_begin[e] = at;
         for (int p = 0; p < parts; p++) {
-            for (int i = 0; i < part[p].run; i++, at++) {
+            for (int i = 0; i < part[p].run; i++) {
                 int holder = plan->holder[part[p].first + i];
-                int rows = (int)(plan->padding > 0 ? plan->padding : part[p].count);
-                if (at == routing->part_limit)
+                bool last = in_last_segment(routing, rank, rank, holder, e);
+                if (at == limit)
                     return mp_fail(error, MP_EPLAN,
                                    "layer %d: rank %d sends an expert's routes to one rank twice",
                                    plan->layer, rank);
-                if (in_last_segment(routing, rank, rank, holder, e))
-                    routing->local_rows += rows;
-                else
-                    routing->send_rows[holder] += rows;
-                routing->part_count[at] = (int)part[p].count;
+                for (int c = 0; c < routing->degree; c++, at++) {
+                    struct chunk chunk = chunk_of(routing, part[p].count, c);
+                    *(last ? &routing->local_rows
+                           : &of_chunk(routing, routing->send_rows, c)[holder]) += chunk.rows;
+                    routing->part_count[at] = chunk.routes;
+                }
                 routes += part[p].count;
             }
         }
@@ -135,7 +163,7 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
                        struct mp_error *error) {
     int64_t total = 0;
     int at = 0;
-    for (int r = 0; r < routing->ranks; r++) {
+    for (int r = 0; r < routing->degree * routing->ranks; r++) {
         routing->next_row[r] = (int)total;
         total += routing->send_rows[r];
     }
@@ -150,12 +178,14 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
         int parts;
         const struct mp_dispatch_part *part = mp_plan_parts(plan, rank, e, &parts);
         for (int p = 0; p < parts; p++) {
-            for (int i = 0; i < part[p].run; i++, at++) {
+            for (int i = 0; i < part[p].run; i++) {
                 int holder = plan->holder[part[p].first + i];
                 bool last = in_last_segment(routing, rank, rank, holder, e);
-                int *next = last ? &local : &routing->next_row[holder];
-                routing->part_row[at] = *next;
-                *next += (int)(plan->padding > 0 ? plan->padding : part[p].count);
+                for (int c = 0; c < routing->degree; c++, at++) {
+                    int *next = last ? &local : &of_chunk(routing, routing->next_row, c)[holder];
+                    routing->part_row[at] = *next;
+                    *next += chunk_of(routing, part[p].count, c).rows;
+                }
             }
         }
     }
@@ -175,7 +205,7 @@ static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t 
     return (int)rows;
 }
 
-/* Rows of each group's shares in segment `segment`; the one that never travels is number `ranks`.
+/* Rows of each group's shares in segment `segment`; the one that never travels has the last number.
  */
 static int *rows_of_segment(const struct mp_routing *routing, int segment) {
     return routing->segment_rows + (size_t)segment * (size_t)routing->experts * MP_ROUTING_SHARES;
@@ -184,9 +214,10 @@ static int *rows_of_segment(const struct mp_routing *routing, int segment) {
 /* Groups, what each source sends to them, and the rows of the last segment. */
 static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     int ranks = routing->ranks, groups = 0;
-    int *last = rows_of_segment(routing, ranks);
+    int *last = rows_of_segment(routing, mp_exchange_most_steps(ranks));
     int64_t total = routing->local_rows;
-    memset(routing->receive_rows, 0, (size_t)ranks * sizeof(int));
+    memset(routing->receive_rows, 0,
+           (size_t)routing->degree * (size_t)ranks * sizeof *routing->receive_rows);
     for (int e = 0; e < routing->experts; e++) {
         int32_t index = mp_plan_holder_index(plan, e, rank);
         if (index < 0)
@@ -199,7 +230,8 @@ static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_ro
                 last[groups] = pair[s];
                 pair[s] = 0;
             }
-            routing->receive_rows[s] += pair[s];
+            for (int c = 0; c < routing->degree; c++)
+                of_chunk(routing, routing->receive_rows, c)[s] += rows_in(routing, pair[s], c);
             total += pair[s];
         }
         routing->group_expert[groups++] = e;
@@ -213,17 +245,19 @@ static void build_step(struct groups groups, int step, struct mp_routing *routin
     int *receive = routing->step_receive_rows + (size_t)step * (size_t)routing->ranks;
     int target = first_target(groups, step), source = first_source(groups, step);
     size_t row_bytes = (size_t)routing->ranks * sizeof(int);
+    const int *to = of_chunk(routing, routing->send_rows, step);
+    const int *from = of_chunk(routing, routing->receive_rows, step);
     struct mp_routing_step *out = &routing->step[step];
     memset(send, 0, row_bytes);
     memset(receive, 0, row_bytes);
-    memcpy(send + target, routing->send_rows + target, (size_t)groups.size * sizeof(int));
-    memcpy(receive + source, routing->receive_rows + source, (size_t)groups.size * sizeof(int));
+    memcpy(send + target, to + target, (size_t)groups.size * sizeof(int));
+    memcpy(receive + source, from + source, (size_t)groups.size * sizeof(int));
     *out = (struct mp_routing_step){
         .send_rows = send, .receive_rows = receive, .first_source = source, .sources = groups.size};
-    for (int r = 0; r < target; r++)
-        out->send_first += routing->send_rows[r];
+    for (const int *rows = routing->send_rows; rows < to + target; rows++)
+        out->send_first += *rows;
     for (int r = target; r < target + groups.size; r++)
-        out->send_total += routing->send_rows[r];
+        out->send_total += to[r];
 }
 
 /* next_row of a step's sources: where the rows of each begin in receive order. */
@@ -232,7 +266,7 @@ static void begin_sources(struct mp_routing *routing, int step) {
     int row = routing->segment[step].first;
     for (int s = at->first_source; s < at->first_source + at->sources; s++) {
         routing->next_row[s] = row;
-        row += routing->receive_rows[s];
+        row += at->receive_rows[s];
     }
 }
 
@@ -249,11 +283,12 @@ static void build_segment(int step, int first, struct mp_routing *routing) {
         const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
         memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
-            if (pair[s] && routing->next_row[s] != row && !routing->deduplicated)
+            int rows = rows_in(routing, pair[s], step);
+            if (rows && routing->next_row[s] != row && !routing->deduplicated)
                 out->in_expert_order = false;
-            routing->next_row[s] += pair[s];
-            row += pair[s];
-            group_rows[(s - source) % shares] += pair[s];
+            routing->next_row[s] += rows;
+            row += rows;
+            group_rows[(s - source) % shares] += rows;
         }
         group_rows += shares;
     }
@@ -268,7 +303,7 @@ void mp_routing_index(struct mp_routing *routing, int32_t index[]) {
         for (int g = 0; g < routing->groups; g++) {
             const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
             for (int s = source; s < end; s++)
-                for (int i = 0; i < pair[s]; i++)
+                for (int i = rows_in(routing, pair[s], step); i > 0; i--)
                     index[row++] = routing->next_row[s]++;
         }
     }
@@ -285,6 +320,9 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
             "possible",
             plan->layer, rank, (long long)plan->padding, plan->experts,
             (long long)routing->send_limit);
+    if (!mp_exchange_takes_degree(mp_exchange_of(plan->exchange), plan->degree))
+        return mp_fail(error, MP_EPLAN, "layer %d: an exchange that is %s takes no degree %d",
+                       plan->layer, mp_exchange_name(plan->exchange), plan->degree);
     if (mp_plan_steps(plan) < 1)
         return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
                        plan->layer, plan->group_size, ranks);
@@ -309,6 +347,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     routing->padding = plan->padding;
     routing->one_hot = plan->one_hot;
     routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
+    routing->degree = plan->degree;
     find_late_copies(plan, rank, routing);
     code = list_parts(plan, load, rank, routing, error);
     if (!code)
@@ -321,20 +360,20 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
                        "layer %d: rank %d would receive %lld rows, at most %lld are possible",
                        plan->layer, rank, (long long)total, (long long)routing->receive_limit);
     routing->receive_total = (int)total;
-    routing->steps = routing->segments = groups.count;
+    routing->steps = routing->segments = groups.count * groups.degree;
     int first = 0;
-    for (int step = 0; step < groups.count; step++) {
+    for (int step = 0; step < routing->steps; step++) {
         build_step(groups, step, routing);
         build_segment(step, first, routing);
         first += routing->segment[step].rows;
     }
     if (routing->has_late)
-        routing->segment[routing->segments++] =
-            (struct mp_routing_segment){.group_rows = rows_of_segment(routing, routing->ranks),
-                                        .shares = 1,
-                                        .first = first,
-                                        .rows = routing->local_rows,
-                                        .in_expert_order = true};
+        routing->segment[routing->segments++] = (struct mp_routing_segment){
+            .group_rows = rows_of_segment(routing, mp_exchange_most_steps(routing->ranks)),
+            .shares = 1,
+            .first = first,
+            .rows = routing->local_rows,
+            .in_expert_order = true};
     return MP_OK;
 }
 
@@ -344,6 +383,7 @@ void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->send_total = routing->local_rows = 0;
     routing->receive_total = rows;
     routing->steps = 0;
+    routing->degree = 1;
     routing->groups = 1;
     routing->group_expert[0] = 0;
     routing->segment_rows[0] = rows;

@@ -1,18 +1,18 @@
 /* Routing of one layer on one rank: what a plan's dispatch means for rows in memory.
  *
- * Rows travel in steps, of which a flat exchange has one and a pipelined exchange one per group of
- * ranks.  Each step brings a segment of the rows that this rank's experts work on.  If the exchange
- * is pipelined and the plan fetches copies after the gate, there is a last segment, perhaps empty,
- * whose rows never travel: a rank's routes to its own such copies, and to experts of its own all of
- * whose routes stay with their sources (mp_plan_next_late).
+ * Rows travel in steps: one per chunk that the plan's degree cuts them into, or with a pipelined
+ * exchange one per group of ranks.  Each step brings a segment of the rows that this rank's experts
+ * work on.  If the exchange is pipelined and the plan fetches copies after the gate, there is a
+ * last segment, perhaps empty, whose rows never travel: a rank's routes to its own such copies, and
+ * to experts of its own all of whose routes stay with their sources (mp_plan_next_late).
  *
- * Send order: rows by destination rank, within it by expert, within it as the plan hands routes
- * out; behind them those of the last segment.  Receive order: by step, within it by source rank,
- * within it by expert.  Expert order: by segment, within it by held expert, within it by source;
- * the order that the grouped GEMM wants.  A segment has the same rows in both, from `first` on.
- * With plan.padding every (source, expert) takes that many rows in all three, and those behind its
- * routes have no token.  Everything is computed from the plan, which all ranks share, so sizes need
- * no further communication. */
+ * Send order: rows by chunk, within it by destination rank, within it by expert, within it as the
+ * plan hands routes out; behind them those of the last segment.  Receive order: by step, within it
+ * by source rank, within it by expert.  Expert order: by segment, within it by held expert, within
+ * it by source; the order that the grouped GEMM wants.  A segment has the same rows in both, from
+ * `first` on. With plan.padding every (source, expert) takes that many rows in all three, and those
+ * behind its routes have no token.  Everything is computed from the plan, which all ranks share, so
+ * sizes need no further communication. */
 #ifndef MOEPERF_REFERENCE_MODEL_ROUTING_H
 #define MOEPERF_REFERENCE_MODEL_ROUTING_H
 
@@ -59,11 +59,10 @@ struct mp_routing {
 
     /* For mp_device_operations.route_positions. */
     int *part_begin; /* [experts + 1] */
-    int *part_count; /* [part_limit] */
-    int *part_row;   /* [part_limit] */
-    int part_limit;
+    int *part_count; /* [ranks * experts * MP_MOST_DEGREE], a chunk each */
+    int *part_row;   /* likewise */
 
-    int steps;
+    int steps, degree;
     struct mp_routing_step *step; /* [steps] */
     int segments;                 /* steps, or with the last segment one more */
     struct mp_routing_segment *segment;
@@ -71,12 +70,12 @@ struct mp_routing {
     int *group_expert; /* [groups] */
 
     /* Working memory, and what the above points to. */
-    int *send_rows;      /* [ranks] */
-    int *receive_rows;   /* [ranks] */
-    int *next_row;       /* [ranks] */
-    int *step_send_rows; /* [ranks][ranks] */
+    int *send_rows;      /* [degree][ranks] */
+    int *receive_rows;   /* [degree][ranks] */
+    int *next_row;       /* [degree][ranks] */
+    int *step_send_rows; /* [most steps][ranks] */
     int *step_receive_rows;
-    int *segment_rows; /* [ranks + 1][experts][shares] */
+    int *segment_rows; /* [most steps + 1][experts][shares] */
     int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
     bool *late;        /* [experts] this rank's own routes to it are in the last segment */
     bool has_late;

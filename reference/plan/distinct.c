@@ -36,6 +36,10 @@ static void place(struct mp_distinct_model *model, int ranks, size_t *doubles, s
     model->sure = take_numbers(model, numbers, experts + 1);
     model->rank = take_numbers(model, numbers, experts);
     model->begin = take_numbers(model, numbers, (size_t)ranks + 1);
+    model->part = take_numbers(model, numbers, experts);
+    model->held = take_numbers(model, numbers, experts);
+    model->taken = take_numbers(model, numbers, experts);
+    model->met = take_numbers(model, numbers, 2 * experts);
 }
 
 int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
@@ -395,6 +399,60 @@ static void count_tokens(const struct mp_distinct_model *model, const struct mp_
         *distinct++ = tokens * mp_distinct_model_meets(model, begin[rank], begin[rank + 1], share);
 }
 
+/* ---- tokens that are known ---- */
+
+/* Where the next route of an expert goes, or -1: it is dropped. */
+static int32_t next_rank(struct mp_distinct_model *model, const struct mp_plan *plan, int source,
+                         int expert) {
+    int parts;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+    int32_t *at = &model->part[expert], *held = &model->held[expert];
+    int32_t *taken = &model->taken[expert];
+    while (*at < parts && (*held == part[*at].run || part[*at].count == 0)) {
+        ++*at;
+        *held = *taken = 0;
+    }
+    if (*at == parts)
+        return -1;
+    int32_t rank = plan->holder[part[*at].first + *held];
+    if ((uint32_t)++ * taken == part[*at].count) {
+        ++*held;
+        *taken = 0;
+    }
+    return rank;
+}
+
+/* Whether `value` is among those before number `count`. */
+static bool has(const int32_t value[], int count) {
+    int i = 0;
+    while (i < count && value[i] != value[count])
+        i++;
+    return i < count;
+}
+
+/* Adds one rank's tokens to those of groups and ranks. */
+static void count_known(struct mp_distinct_model *model, const struct mp_plan *plan,
+                        const struct mp_routes *routes, int source,
+                        const struct mp_topology *groups, double of_group[], double of_rank[]) {
+    size_t top_k = (size_t)routes->top_k;
+    int32_t *rank = model->met, *group = rank + model->experts;
+    for (int e = 0; e < model->experts; e++)
+        model->part[e] = model->held[e] = model->taken[e] = 0;
+    for (int32_t t = routes->begin[source]; t < routes->begin[source + 1]; t++) {
+        const int32_t *expert = routes->expert + (size_t)t * top_k;
+        int count = 0;
+        for (size_t j = 0; j < top_k; j++) {
+            rank[count] = expert[j] < 0 ? -1 : next_rank(model, plan, source, expert[j]);
+            if (rank[count] < 0)
+                continue;
+            group[count] = mp_topology_node(groups, rank[count]);
+            of_rank[rank[count]] += !has(rank, count);
+            of_group[group[count]] += !has(group, count);
+            count++;
+        }
+    }
+}
+
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]) {
     const struct mp_topology groups = mp_plan_token_groups(plan);
@@ -402,6 +460,13 @@ void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *p
     const uint32_t *known = load->distinct_counts == counts ? load->distinct : NULL;
     for (int i = 0; known && i < load->ranks * counts; i++)
         distinct[i] = known[i];
+    if (!known && load->routes) {
+        memset(distinct, 0, (size_t)load->ranks * (size_t)counts * sizeof *distinct);
+        for (int source = 0; source < load->ranks; source++, distinct += counts)
+            count_known(model, plan, load->routes, source, &groups, distinct,
+                        distinct + mp_topology_nodes(&groups));
+        return;
+    }
     for (int source = 0; !known && source < load->ranks; source++, distinct += counts) {
         const uint32_t *count = load->count + (size_t)source * (size_t)load->experts;
         double tokens = 0;

@@ -1,5 +1,6 @@
-/* Distinct tokens: how many of a rank's tokens have experts in a group of ranks, from how many of
- * its routes go to each expert.
+/* Distinct tokens: how many of a rank's tokens have experts in a group of ranks.  Of loads that
+ * have every token's experts they are counted; otherwise they come from how many of its routes go
+ * to each expert.
  *
  * A token takes K different experts.  Counts do not say which ones it takes together; so K of them
  * are taken for drawn at random with each expert's share of the tokens as its probability to be
@@ -44,6 +45,10 @@ struct mp_distinct_model {
     int32_t *rank;  /* [experts] where all routes go; -1: not to one rank */
     int32_t *begin; /* [ranks + 1] where a rank's experts begin in the order */
     double *share;  /* [groups and ranks][experts] of routes, of experts behind `whole` */
+    /* Of routes that are handed out: each expert's next part, holder of its run, and how many
+     * routes that has taken, [experts] each. */
+    int32_t *part, *held, *taken;
+    int32_t *met; /* [2][experts] ranks and groups of a token */
 
     double *step, *lack, *sum; /* working memory: [experts] twice, [top_k + 1] */
 };
@@ -76,8 +81,9 @@ double mp_distinct_model_meets(const struct mp_distinct_model *model, int begin,
 void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
                             int32_t expert[]);
 
-/* distinct [ranks][mp_exchange_counts] of the plan's groups and ranks: as the loads say, or by the
- * model. */
+/* distinct [ranks][mp_exchange_counts] of the plan's groups and ranks: as the loads say; or counted
+ * of their routes, which the plan hands out token by token, whatever its route_order says: drawn
+ * orders and those by probability are not known; or by the model. */
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]);
 

@@ -1,5 +1,7 @@
 #include "reference/plan/groups.h"
 
+#include <stdlib.h>
+
 static int check_sizes(const struct mp_expert_groups *groups, struct mp_error *error) {
     int ranks = groups->ranks, experts = groups->experts, group = groups->group;
     if (groups->layers < 1 || experts < 1 || ranks < 1)
@@ -46,21 +48,33 @@ static int holder_of(const struct mp_expert_groups *groups, int group, int exper
     return group * groups->group + expert / groups->each;
 }
 
-void mp_expert_groups_owners(const struct mp_expert_groups *groups, int32_t owner[]) {
+void mp_expert_groups_destroy(void *self) {
+    free(self);
+}
+
+void mp_expert_groups_owners(const void *self, int32_t owner[]) {
+    const struct mp_expert_groups *groups = self;
     for (int layer = 0; layer < groups->layers; layer++)
         for (int expert = 0; expert < groups->experts; expert++)
             *owner++ = holder_of(groups, expert % groups->groups, expert);
 }
 
-void mp_expert_groups_holders(const struct mp_expert_groups *groups, struct mp_placement home[]) {
+void mp_expert_groups_holders(const void *self, struct mp_placement home[]) {
+    const struct mp_expert_groups *groups = self;
     for (int layer = 0; layer < groups->layers; layer++)
         for (int expert = 0; expert < groups->experts; expert++)
             for (int group = 0; group < groups->groups; group++)
                 mp_placement_add(&home[layer], expert, holder_of(groups, group, expert));
 }
 
-enum mp_optimizer_split mp_expert_groups_optimizer(const struct mp_expert_groups *groups) {
+enum mp_optimizer_split mp_expert_groups_optimizer(const void *self) {
+    const struct mp_expert_groups *groups = self;
     return groups->groups > 1 ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+}
+
+int mp_expert_groups_copies_limit(const void *self) {
+    (void)self;
+    return 0;
 }
 
 /* Holder number g of an expert is the one in group g, as long as homes are the initial ones. */

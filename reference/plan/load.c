@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/plan/routes.h"
+
 int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error *error) {
     *load = (struct mp_load){0};
     if (ranks < 1 || experts < 1)
@@ -24,6 +26,8 @@ void mp_load_destroy(struct mp_load *load) {
         return;
     free(load->count);
     free(load->distinct);
+    free(load->next);
+    mp_load_drop_routes(load);
     *load = (struct mp_load){0};
 }
 

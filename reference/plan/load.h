@@ -9,6 +9,15 @@
 
 #include "reference/base/error.h"
 
+/* The experts that every token chose, one layer of one iteration. */
+struct mp_routes {
+    int top_k;      /* K */
+    int32_t *begin; /* [ranks + 1] a rank's tokens are begin[rank] .. begin[rank + 1] - 1; owned */
+    /* [begin[ranks]][top_k]; a choice that is not taken is -1 - its expert (device.h).  The same
+     * token has the same place in all layers.  Owned. */
+    int32_t *expert;
+};
+
 struct mp_load {
     int ranks;       /* R, rows */
     int experts;     /* E, columns */
@@ -17,6 +26,14 @@ struct mp_load {
      * tokens, [ranks][distinct_counts] (exchange.h); NULL: not known.  Owned. */
     uint32_t *distinct;
     int distinct_counts;
+    /* Transitions, [experts][experts]: next[i * experts + j] routes go on from expert i of this
+     * layer to expert j of the next, counted for each pair of taken choices of a token, over all
+     * ranks.  Not of a last layer.  Given to after_step of systems that ask for them
+     * (MP_SYSTEM_USES_TRANSITIONS), else NULL.  Owned. */
+    uint32_t *next;
+    /* Where whoever recorded the loads has them (routes.h); else NULL.  Planners don't look at
+     * them, as they are not known where plans are made.  Owned. */
+    struct mp_routes *routes;
 };
 
 /* All zero.  Errors: MP_EINVAL (ranks or experts < 1), MP_ENOMEM. */

@@ -70,6 +70,34 @@ static bool is_cut(const struct mp_pieces *pieces, int expert) {
     return pieces->first[expert] != pieces->last[expert];
 }
 
+static int64_t own_part(const struct mp_load *load, const struct mp_piece *piece, int expert) {
+    int64_t own = mp_load_at(load, piece->rank, expert);
+    return own < piece->routes ? own : piece->routes;
+}
+
+/* What of an expert's pieces is kept for the ranks of their nodes: as many as these have beside the
+ * ranks' own parts, from one piece of the node after the other. */
+static void keep_for_nodes(const struct mp_plan *plan, const struct mp_load *load,
+                           struct mp_pieces *pieces, int expert) {
+    const struct mp_topology *topology = &plan->topology;
+
+    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next)
+        pieces->item[at].near = 0;
+    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
+        struct mp_piece *piece = &pieces->item[at];
+        int node = mp_topology_node(topology, piece->rank);
+        int64_t wanted = 0;
+        for (int rank = mp_topology_node_begin(topology, node);
+             rank < mp_topology_node_end(topology, node); rank++)
+            wanted += mp_load_at(load, rank, expert);
+        for (int32_t by = pieces->first[expert]; by >= 0; by = pieces->item[by].next)
+            if (mp_topology_node(topology, pieces->item[by].rank) == node)
+                wanted -= own_part(load, &pieces->item[by], expert) + pieces->item[by].near;
+        piece->near = wanted < piece->left ? wanted : piece->left;
+        piece->left -= piece->near;
+    }
+}
+
 /* Places of pieces among the holders, and what of them is not taken by the ranks' own routes. */
 static int prepare(const struct mp_plan *plan, const struct mp_load *load, struct mp_pieces *pieces,
                    enum mp_piece_cut cut, struct mp_error *error) {
@@ -77,7 +105,6 @@ static int prepare(const struct mp_plan *plan, const struct mp_load *load, struc
         pieces->turn[expert] = pieces->first[expert];
         for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
             struct mp_piece *piece = &pieces->item[at];
-            int64_t own = mp_load_at(load, piece->rank, expert);
             piece->holder = mp_plan_holder_index(plan, expert, piece->rank);
             if (piece->holder < 0)
                 return mp_fail(error, MP_EINVAL,
@@ -85,9 +112,11 @@ static int prepare(const struct mp_plan *plan, const struct mp_load *load, struc
                                "does not hold it",
                                (long long)plan->iteration, plan->layer, expert, piece->rank);
             piece->left = piece->routes;
-            if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert))
-                piece->left -= own < piece->routes ? own : piece->routes;
+            if (cut != MP_CUT_IN_ORDER && is_cut(pieces, expert))
+                piece->left -= own_part(load, piece, expert);
         }
+        if (cut == MP_CUT_NEAREST_FIRST && is_cut(pieces, expert))
+            keep_for_nodes(plan, load, pieces, expert);
     }
     return MP_OK;
 }
@@ -105,6 +134,24 @@ static int take_own(struct mp_plan *plan, const struct mp_pieces *pieces, int so
     uint32_t own = *routes < room ? *routes : (uint32_t)room;
     *routes -= own;
     return mp_plan_dispatch_run(plan, pieces->item[at].holder, 1, own, error);
+}
+
+/* What is kept for the source's node takes of its routes what fits. */
+static int take_near(struct mp_plan *plan, struct mp_pieces *pieces, int source, int expert,
+                     uint32_t *routes, struct mp_error *error) {
+    int node = mp_topology_node(&plan->topology, source), code = MP_OK;
+
+    for (int32_t at = pieces->first[expert]; at >= 0 && *routes > 0 && !code;
+         at = pieces->item[at].next) {
+        struct mp_piece *piece = &pieces->item[at];
+        if (piece->near == 0 || mp_topology_node(&plan->topology, piece->rank) != node)
+            continue;
+        uint32_t taken = *routes < piece->near ? *routes : (uint32_t)piece->near;
+        piece->near -= taken;
+        *routes -= taken;
+        code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+    }
+    return code;
 }
 
 /* The next `routes` of an expert, cut where pieces end. */
@@ -140,9 +187,11 @@ int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
     for (int source = 0; source < load->ranks && !code; source++)
         for (int expert = 0; expert < load->experts && !code; expert++) {
             uint32_t routes = mp_load_at(load, source, expert);
-            if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert) &&
-                mp_placement_holds(&plan->during, expert, source))
+            bool whole = cut == MP_CUT_IN_ORDER || !is_cut(pieces, expert);
+            if (!whole && mp_placement_holds(&plan->during, expert, source))
                 code = take_own(plan, pieces, source, expert, &routes, error);
+            if (!whole && cut == MP_CUT_NEAREST_FIRST && !code)
+                code = take_near(plan, pieces, source, expert, &routes, error);
             if (!code)
                 code = take_in_order(plan, pieces, expert, routes, error);
             mp_plan_dispatch_end_pair(plan);

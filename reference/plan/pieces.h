@@ -9,7 +9,8 @@
 
 struct mp_piece {
     int64_t routes;
-    int64_t left; /* working memory of mp_plan_dispatch_pieces, as is holder */
+    int64_t left; /* working memory of mp_plan_dispatch_pieces, as are near and holder */
+    int64_t near; /* kept for ranks of the piece's node */
     int32_t rank;
     int32_t next; /* of the same expert, an index into item[], or -1 */
     int32_t holder;
@@ -38,7 +39,10 @@ enum mp_piece_cut {
     MP_CUT_IN_ORDER,
     /* A rank's own routes go into its own piece, as many as fit; the others as above into what is
      * left of the pieces. */
-    MP_CUT_LOCAL_FIRST
+    MP_CUT_LOCAL_FIRST,
+    /* The same, and before the others those of ranks of a piece's node, as many as fit, likewise in
+     * order. */
+    MP_CUT_NEAREST_FIRST
 };
 
 /* Fetches after the gate every piece's expert to the rank that lacks it (mp_plan_add_copy), expert

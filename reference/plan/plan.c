@@ -102,6 +102,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->one_hot = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
+    plan->degree = 1;
 }
 
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,
@@ -337,6 +338,9 @@ static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *fa
     if (mp_optimizer_sliced(plan->optimizer))
         count_slices(plan, facts);
     count_host(plan, facts);
+    if (plan->forward_only)
+        facts->bytes[MP_STAGE_BACKWARD_PREFETCH] = facts->bytes[MP_STAGE_BACKWARD_REDUCE] =
+            facts->bytes_host = 0;
 }
 
 static void count_routes(const struct mp_plan *plan, int source, struct mp_dispatch_part part,

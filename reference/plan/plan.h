@@ -141,6 +141,9 @@ struct mp_plan {
     int experts;
     int64_t expert_bytes;   /* parameters of one expert, bytes */
     int64_t gradient_bytes; /* their gradient; as many unless whoever creates the plan says more */
+    /* The iteration ends with forward: gradients, and what backward needs again, never travel,
+     * which facts say.  Lists are those of training all the same.  The same in all plans. */
+    bool forward_only;
     struct mp_topology topology;
 
     struct mp_placement before; /* owners, and holders that persist between iterations */
@@ -216,6 +219,7 @@ struct mp_plan {
     /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
      * which a token's row goes once; 0: those of a node. */
     int group_size;
+    int degree; /* chunks that rows are cut into, each a step: 1 .. MP_MOST_DEGREE (exchange.h) */
 };
 
 /* Groups of an exchange that deduplicates. */
@@ -234,8 +238,8 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no re-materialisation, no offload, flat exact
- * exchange, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied replicas, or slices of a sum,
- * reduce and share get every holder beside the owner.  MP_ENOMEM. */
+ * exchange of degree 1, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied replicas, or
+ * slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);

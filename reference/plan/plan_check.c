@@ -473,6 +473,9 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     if (exchange && exchange->steps && exchange->steps(check->ranks, plan->group_size) < 1)
         report(check, MP_PLAN_EXCHANGE, "groups of %d do not divide %d ranks", plan->group_size,
                check->ranks);
+    if (exchange && !mp_exchange_takes_degree(exchange, plan->degree))
+        report(check, MP_PLAN_EXCHANGE, "an exchange that is %s takes no degree %d", exchange->name,
+               plan->degree);
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);

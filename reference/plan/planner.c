@@ -32,6 +32,7 @@ static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
                               &planner->plan[i], error);
         if (!code && gradient_bytes > 0)
             planner->plan[i].gradient_bytes = gradient_bytes;
+        planner->plan[i].forward_only = setting->forward_only;
         if (!code && planner->keeps_plans)
             code = mp_plan_reserve(&planner->plan[i],
                                    setting->experts * (setting->topology.ranks - 1), error);
@@ -192,6 +193,8 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
                                     &planner->home[layer], plan, error);
     if (plan->exchange == MP_EXCHANGE_FLAT)
         plan->exchange = mp_system_exchange(planner->system, planner->setting.exchange);
+    if (planner->setting.exchange_degree > 1)
+        plan->degree = planner->setting.exchange_degree;
     return !code && planner->change.asynchronous ? share_with_coming(planner, plan, error) : code;
 }
 

@@ -20,7 +20,7 @@ struct mp_planner_config {
     const struct mp_system *system;
     const void *options; /* of the system, parsed; borrowed during create only */
     const struct mp_setting *setting;
-    int64_t gradient_bytes; /* of an expert; 0: as many as setting->expert_bytes */
+    int64_t gradient_bytes; /* of an expert in plans; 0: as many as setting->expert_bytes */
     struct mp_move_bytes move;
     /* Every layer has a plan of its own, which lasts until the layer is planned again, and there is
      * room for all transfers and moves that may come, so that no step allocates.  Otherwise all
@@ -82,6 +82,10 @@ int mp_planner_again(struct mp_planner *planner, int64_t iteration, int layer,
  * MP_EPLAN if the new homes break the law, where that is looked at. */
 int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
                           const struct mp_load load[], struct mp_error *error);
+/* What the system found out in it: the struct that its `facts` name; NULL: nothing. */
+static inline const void *mp_planner_found(const struct mp_planner *planner) {
+    return planner->system->found ? planner->system->found(planner->self) : NULL;
+}
 /* Home is what the last change says. */
 void mp_planner_adopt_homes(struct mp_planner *planner);
 

@@ -23,6 +23,8 @@ const char *mp_system_capability_name(unsigned bit) {
         return "more-ranks";
     case MP_SYSTEM_UNATTAINABLE:
         return "unattainable";
+    case MP_SYSTEM_USES_TRANSITIONS:
+        return "uses-transitions";
     default:
         return NULL;
     }
@@ -84,12 +86,16 @@ static const char *function_fault(const struct mp_system *system) {
         return "before_gate needs plans-before-gate";
     if ((can & MP_SYSTEM_MOVES_OWNERS) && !system->after_step)
         return "moves-owners needs after_step";
+    if ((can & MP_SYSTEM_USES_TRANSITIONS) && !system->after_step)
+        return "uses-transitions needs after_step";
     if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit && !system->initial_holders)
         return "replicates needs copies_limit or initial_holders";
     if (system->initial_holders && (!(can & MP_SYSTEM_REPLICATES) || !system->optimizer))
         return "initial_holders needs replicates and optimizer";
     if (!system->save != !system->load)
         return "save and load come together";
+    if (!system->facts != !system->found)
+        return "facts and found come together";
     return NULL;
 }
 
@@ -128,6 +134,12 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
     if (!exchange->takes_padding && mp_system_padding_limit(system, setting, options) > 0)
         return mp_fail(error, MP_EREFUSED, "system %s pads rows, which exchange %s does not take",
                        system->name, exchange->name);
+    const struct mp_exchange *taken = mp_exchange_of(mp_system_exchange(system, setting->exchange));
+    if (setting->exchange_degree > 1 && !mp_exchange_takes_degree(taken, setting->exchange_degree))
+        return mp_fail(error, MP_EREFUSED,
+                       "exchange %s takes no exchange-degree %d: its rows are of tokens, whose "
+                       "routes' rows can't be cut one by one",
+                       taken->name, setting->exchange_degree);
     int code = system->create(setting, options, self, &own);
     if (!code)
         return MP_OK;

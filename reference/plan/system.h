@@ -26,7 +26,8 @@ enum mp_system_capability {
     MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,    /* works when experts % ranks != 0 */
     MP_SYSTEM_MORE_RANKS = 1 << 6,        /* works with more ranks than experts */
     MP_SYSTEM_UNATTAINABLE = 1 << 7,      /* a yardstick, no system: marked so in every table */
-    MP_SYSTEM_CAPABILITIES = (1 << 8) - 1
+    MP_SYSTEM_USES_TRANSITIONS = 1 << 8,  /* after_step is given the loads' `next` */
+    MP_SYSTEM_CAPABILITIES = (1 << 9) - 1
 };
 /* Name of one capability bit: "replicates", ...; NULL for an unknown bit. */
 const char *mp_system_capability_name(unsigned bit);
@@ -40,9 +41,11 @@ struct mp_setting {
     bool fixed_choices;          /* the gate has a rule of its own: no plan may limit its choices */
     struct mp_topology topology; /* R and G */
     int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
+    int exchange_degree;         /* chunks of rows that the job asks for; 0, 1: plans say it */
     int64_t tokens_per_rank;     /* per iteration */
+    bool forward_only;           /* serving: no backward, no update; experts move all the same */
     int64_t expert_bytes;        /* parameters of one expert, B */
-    int64_t gradient_bytes;      /* their gradient, B */
+    int64_t gradient_bytes;      /* their gradient, B; 0 in serving */
     int64_t route_bytes;         /* one token row, one direction, B */
     uint64_t seed;
     double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
@@ -106,9 +109,9 @@ struct mp_system {
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
-     * gather_ahead, rematerialise, free_transfers, outgoing_limit and an exchange of several rounds
-     * (for which the trainer makes room; after_gate may still make it flat), where they differ from
-     * the plan's start. */
+     * gather_ahead, rematerialise, free_transfers, outgoing_limit, an exchange of several rounds
+     * and its highest degree (for which the trainer makes room; after_gate may still make it flat,
+     * and the degree lower), where they differ from the plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
@@ -122,6 +125,12 @@ struct mp_system {
     int (*after_step)(void *self, int64_t iteration, const struct mp_load load[],
                       const struct mp_placement home[], struct mp_rehome *change,
                       struct mp_error *error);
+
+    /* Optional, both or neither.  Numbers that are recorded with an iteration beside those of its
+     * plans: `facts` names the members of the struct that `found` gives, which is what the last
+     * after_step found out; NULL: nothing. */
+    const struct mp_named_number *facts;
+    const void *(*found)(const void *self);
 
     /* State that must survive a restart (window sums and the like), so that a restored run plans as
      * the unbroken one would.  Both or neither.  save writes at most `size` bytes and returns the
@@ -138,7 +147,8 @@ static inline enum mp_exchange_kind mp_system_exchange(const struct mp_system *s
 
 /* The system for such a job; its `destroy` takes it back.  Errors: MP_EREFUSED with the sentence of
  * its create where that says MP_EINVAL, if it pads rows and the setting's exchange takes none, or
- * has another exchange than the setting; else create's own. */
+ * has another exchange than the setting, or one that does not take the setting's degree; else
+ * create's own. */
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin

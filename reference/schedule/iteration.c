@@ -9,14 +9,15 @@ int mp_schedule_create(const struct mp_executor *executor, void *self, int layer
         .executor = executor, .self = self, .layers = layers, .micro_batches = 1};
     for (int i = 0; i < MP_SUMS_ON_THEIR_WAY; i++)
         schedule->sums[i].layer = -1;
+    size_t steps = (size_t)mp_exchange_most_steps(ranks);
     schedule->layer = calloc((size_t)layers, sizeof *schedule->layer);
-    schedule->needs_late = calloc((size_t)layers * (size_t)ranks, sizeof *schedule->needs_late);
+    schedule->needs_late = calloc((size_t)layers * steps, sizeof *schedule->needs_late);
     if (!schedule->layer || !schedule->needs_late) {
         mp_schedule_destroy(schedule);
         return mp_fail(error, MP_ENOMEM, "no memory for a schedule of %d layers", layers);
     }
     for (int l = 0; l < layers; l++)
-        schedule->layer[l].needs_late = schedule->needs_late + (size_t)l * (size_t)ranks;
+        schedule->layer[l].needs_late = schedule->needs_late + (size_t)l * steps;
     return MP_OK;
 }
 
@@ -348,10 +349,10 @@ static int attend(struct mp_schedule *schedule, int layer, struct mp_error *erro
 }
 
 static int forward_step(const struct passage *passage, int step, struct mp_error *error) {
-    bool late = passage->flat || passage->layer->needs_late[step];
     int code = wait_rows(passage, step, error);
     if (!code)
-        code = wait_fetches(passage->schedule, passage->number, late, error);
+        code = wait_fetches(passage->schedule, passage->number, passage->layer->needs_late[step],
+                            error);
     if (!code)
         code = compute(passage, step, error);
     return code ? code : return_rows(passage, step, error);
@@ -504,9 +505,11 @@ static int move(struct mp_schedule *schedule, struct mp_error *error) {
     return code;
 }
 
+/* Homes may change, or parameters have: slices are put together anew. */
 static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
     const struct mp_rehome *change = NULL;
+    schedule->gathered = schedule->gathers_homes && !schedule->forward_only;
     if (!schedule->learns)
         return MP_OK;
     begin(schedule, activity);
@@ -514,6 +517,7 @@ static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     end(schedule, activity);
     if (code || !change->changed)
         return code;
+    schedule->gathered = schedule->gathers_homes;
     schedule->moving = change->asynchronous;
     return schedule->moving ? MP_OK : move(schedule, error);
 }
@@ -543,22 +547,34 @@ static int agree(struct mp_schedule *schedule, struct mp_error *error) {
     return code;
 }
 
+/* What forward is for. */
+static int conclude(struct mp_schedule *schedule, struct mp_error *error) {
+    return schedule->forward_only
+               ? work_alone(schedule, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_FORWARD, -1, 0), error)
+               : backward(schedule, error);
+}
+
+static int update(struct mp_schedule *schedule, struct mp_error *error) {
+    return schedule->forward_only ? MP_OK
+                                  : work_alone(schedule, MP_PHASE_OPTIMIZER,
+                                               of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0), error);
+}
+
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {
     int code = start_moves(schedule, error);
     for (int m = 0; !code && m < schedule->micro_batches; m++) {
         schedule->micro_batch = m;
         code = mp_schedule_forward(schedule, error);
         if (!code)
-            code = backward(schedule, error);
+            code = conclude(schedule, error);
     }
     if (!code)
         code = finish_moves(schedule, error);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_OPTIMIZER, of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0),
-                          error);
+        code = update(schedule, error);
     if (!code)
         code = learn(schedule, error);
-    if (!code)
-        code = mp_schedule_gather_homes(schedule, error);
+    if (!code && schedule->gathered)
+        code = gather_homes(schedule, error);
     return code ? code : agree(schedule, error);
 }

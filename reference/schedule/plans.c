@@ -48,12 +48,14 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
 
 int mp_plan_steps(const struct mp_plan *plan) {
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
-    return exchange->steps ? exchange->steps(plan->topology.ranks, plan->group_size) : 1;
+    return exchange->steps ? exchange->steps(plan->topology.ranks, plan->group_size) : plan->degree;
 }
 
 int mp_plan_step(const struct mp_plan *plan, int from, int to) {
+    if (!mp_exchange_of(plan->exchange)->steps)
+        return 0;
     int steps = mp_plan_steps(plan);
-    return steps == 1 ? 0 : (to / plan->group_size - from / plan->group_size + steps) % steps;
+    return (to / plan->group_size - from / plan->group_size + steps) % steps;
 }
 
 /* No route to the expert leaves its rank. */
@@ -96,11 +98,11 @@ static void mark_steps(const struct mp_plan *plan, const struct mp_late_copy *co
 }
 
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer) {
-    bool all_stay = true;
+    bool all_stay = true, keeps = mp_exchange_of(plan->exchange)->keeps_late_rows;
     layer->steps = mp_plan_steps(plan);
     layer->own = layer->own_first = false;
-    memset(layer->needs_late, 0, (size_t)layer->steps * sizeof *layer->needs_late);
-    if (!mp_exchange_of(plan->exchange)->keeps_late_rows)
+    memset(layer->needs_late, !keeps, (size_t)layer->steps * sizeof *layer->needs_late);
+    if (!keeps)
         return;
     for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         layer->own = true;

@@ -1,4 +1,4 @@
-/* Schedule: one iteration of training, written once.
+/* Schedule: one iteration, of training or of serving, written once.
  *
  * What is done in which order, in which lane, waiting for what, is said here and nowhere else.  An
  * executor carries it out: the trainer in real time (reference/trainer), the predictor in model
@@ -37,7 +37,8 @@
  *     gate                                        REFETCH of l - 1
  *     attention                                   SUM_DENSE of l
  *
- * A flat exchange has one step.  What tokens share hides their way to the experts, as in
+ * A flat exchange has one step, or one for each chunk that its rows are cut into (plan.degree); the
+ * same goes for one in several rounds.  What tokens share hides their way to the experts, as in
  * Megatron-LM (moe-shared-expert-overlap), and starts when rows do, as nothing else can.  Sums of
  * copies start behind the second exchange, so that they travel under attention (Hecate, section 4);
  * each of their stages starts when the one before it is waited for: under the experts of the layer
@@ -49,7 +50,11 @@
  * move then, and all ranks wait for it; or, if the system says that its moves are asynchronous,
  * they set out in the background as the next iteration's first operation and are waited for before
  * its update, behind which the new homes are in force (best effort, systems.md 2.5: the old
- * placement serves one iteration more, whatever the network is like, so that all ranks agree).  */
+ * placement serves one iteration more, whatever the network is like, so that all ranks agree).
+ *
+ * An iteration of serving is forward only: all layers, the head, what the system makes of the
+ * loads, moves.  Nothing is updated, so what is put together from slices after a step is only when
+ * homes have changed.  */
 #ifndef MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
 #define MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
 
@@ -65,7 +70,7 @@ enum mp_operation_kind {
     MP_WORK_SHARED,  /* the shared expert, with the rank's own tokens */
     MP_WORK_EXPERTS,
     MP_WORK_COMBINE, /* what has returned: sums of tokens' rows (forward) */
-    MP_WORK_HEAD,    /* with the loss; forward and backward */
+    MP_WORK_HEAD,    /* with the loss; backward: forward and backward */
     MP_WORK_UPDATE,
     /* The exchange lane. */
     MP_TRAVEL_COUNTS,  /* every rank's routes to every rank */
@@ -107,10 +112,10 @@ enum { MP_ALL_STEPS = -1 };
 /* What of a layer's plan the schedule still needs when the plan may be gone. */
 struct mp_scheduled_layer {
     unsigned travels; /* bits 1 << kind: background operations that this micro-batch has */
-    int steps;        /* of the exchange, 1: flat */
+    int steps;        /* of the exchange, 1: all at once */
     bool own;         /* pipelined: rows of copies that are fetched late, and never travel */
     bool own_first;   /* in backward these are all rows of all copies */
-    bool *needs_late; /* [steps] rows that travelled meet copies that are fetched late */
+    bool *needs_late; /* [steps] rows that travelled may meet copies that are fetched late */
 };
 
 /* Who carries operations out.  Errors end the iteration; nothing is called after one. */
@@ -126,7 +131,7 @@ struct mp_executor {
      * started operation is waited for once. */
     int (*start)(void *self, const struct mp_operation *operation, struct mp_error *error);
     int (*wait)(void *self, const struct mp_operation *operation, struct mp_error *error);
-    /* What the system makes of the loads after the update: whether experts move
+    /* What the system makes of the loads after the update, if there is one: whether experts move
      * (MP_TRAVEL_MOVES), and when; borrowed until the next call. */
     int (*learn)(void *self, const struct mp_rehome **change, struct mp_error *error);
 };
@@ -137,15 +142,17 @@ struct mp_schedule {
     const struct mp_executor *executor;
     void *self;
     int layers, micro_batches;
+    bool forward_only;                /* serving */
     bool learns;                      /* the system looks at the loads after the step */
     bool gathers_homes;               /* slices are put together after the step */
     bool shares;                      /* there is a shared expert */
     int ahead;                        /* layers that they set out ahead, if before the gate */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
-    bool *needs_late;                 /* [layers][ranks], of all layers, owned */
+    bool *needs_late;                 /* [layers][most steps], of all layers, owned */
     bool fetching, late_fetching;
-    bool moving; /* asynchronous moves are to set out, or are on their way */
+    bool moving;   /* asynchronous moves are to set out, or are on their way */
+    bool gathered; /* slices have been put together after this step */
     struct {
         int layer; /* -1: none */
         enum mp_operation_kind stage;
@@ -161,7 +168,8 @@ void mp_schedule_destroy(struct mp_schedule *schedule); /* accepts a zeroed one 
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);
 /* Slices put together at their homes, if that is done after the step: also before the first. */
 int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error);
-/* All micro-batches forward and backward, the update, and what follows it. */
+/* All micro-batches forward and, unless it is forward only, backward; the update, and what follows
+ * it. */
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error);
 /* Between two iterations: asynchronous moves that wait for the next one, at once. */
 int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *error);
@@ -176,7 +184,8 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
 bool mp_plan_gathers(const struct mp_plan *plan);
 /* Sets steps, own, own_first and needs_late. */
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer);
-/* Steps of the exchange, and in which of them rows from one rank to another travel. */
+/* Steps of the exchange, and the first in which rows from one rank to another travel: the only one
+ * between groups, one of `degree` otherwise. */
 int mp_plan_steps(const struct mp_plan *plan);
 int mp_plan_step(const struct mp_plan *plan, int from, int to);
 

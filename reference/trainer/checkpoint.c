@@ -197,7 +197,7 @@ static struct description describe(const struct mp_trainer *trainer) {
                                            [HEADS] = job->heads,
                                            [EXPERTS] = job->experts,
                                            [EXPERT_WIDTH] = job->expert_width,
-                                           [SEQUENCE] = job->sequence,
+                                           [SEQUENCE] = mp_job_positions(job),
                                            [ITERATION] = trainer->iteration,
                                            [UPDATES] = trainer->updates,
                                            [SEED] = job->seed,
@@ -417,7 +417,8 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     int code = mp_yaml_load(path, &document, error);
     for (int i = 0; !code && i < NUMBERS; i++) {
         code = number(document, path, keys[i], &there->number[i], error);
-        if (!code && i < SAME && there->number[i] != here.number[i])
+        bool longer = mp_job_serves(&trainer->job) && there->number[i] > here.number[i];
+        if (!code && i < SAME && there->number[i] != here.number[i] && !(i == SEQUENCE && longer))
             code = mp_fail(error, i == VERSION ? MP_EVERSION : MP_EINVAL,
                            "checkpoint %s: %s is %lld there and %lld here", path, keys[i],
                            (long long)there->number[i], (long long)here.number[i]);
@@ -525,7 +526,7 @@ static void take_slice(struct mp_trainer *trainer, int layer, int expert, int pi
     size_t own_end = own + experts->kept, first = (size_t)piece * floats;
     size_t first_end = first + floats;
     size_t begin = own > first ? own : first, end = own_end < first_end ? own_end : first_end;
-    for (size_t b = 0; begin < end && b < 3; b++)
+    for (size_t b = 0; begin < end && b < 3 && to[b]; b++)
         mp_experts_write(experts, to[b] + (begin - own), from + b * floats + (begin - first),
                          end - begin);
 }
@@ -602,15 +603,22 @@ static int restore_dense(struct mp_trainer *trainer, const char *folder, struct 
     int code = mp_shard_open(path, &shard, error);
     if (code)
         return code;
-    if (shard.entries != 1 || shard.floats != dense->count) {
+    /* A checkpoint may have more positions than are served: the table of tokens comes behind. */
+    size_t tail = dense->count - mp_dense_find(dense, "token_table")->offset;
+    size_t head = dense->count - tail, there = shard.floats;
+    bool fits = trainer->model.shape.serves ? there >= dense->count : there == dense->count;
+    if (shard.entries != 1 || !fits) {
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %u parameters, the model has %zu", path,
                        shard.floats, dense->count);
     } else {
         float *to[] = {dense->parameter, dense->first, dense->second};
-        for (int b = 0; b < 3; b++)
-            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b],
-                                                        shard.memory + (size_t)b * dense->count,
-                                                        dense->count * sizeof(float));
+        for (size_t b = 0; b < 3 && to[b]; b++) {
+            const float *from = shard.memory + b * there;
+            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b], from,
+                                                        head * sizeof *from);
+            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b] + head,
+                                                        from + there - tail, tail * sizeof *from);
+        }
         mp_dense_refresh(dense, NULL);
     }
     mp_shard_close(&shard);
@@ -644,6 +652,8 @@ int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp
         code = mp_schedule_gather_homes(&trainer->schedule, error);
     if (code)
         return code;
+    if (mp_job_serves(&trainer->job)) /* its steps are counted from 0 */
+        return MP_OK;
     trainer->iteration = description.number[ITERATION];
     trainer->updates = description.number[UPDATES];
     return MP_OK;

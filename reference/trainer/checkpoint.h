@@ -23,7 +23,9 @@
  * Restoring under the same system, options and ranks gives every rank what it had; otherwise homes
  * are the system's initial ones, and the system's state is taken over only if system and options
  * are the same: slots of another number, or windows of another length, would mean nothing.  Whole
- * experts may be restored into slices and the other way round. */
+ * experts may be restored into slices and the other way round.  A job that serves takes parameters
+ * and homes alone, of a model with as many positions as it needs or more, and counts its steps from
+ * 0. */
 #ifndef MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
 #define MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
 

@@ -116,7 +116,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
             mp_model_combine(model, operation->layer);
         return MP_OK;
     case MP_WORK_HEAD:
-        mp_model_head(model, 1.0f / (float)trainer->global_tokens, true);
+        mp_model_head(model, forward ? 0 : 1.0f / (float)trainer->global_tokens, !forward);
         return MP_OK;
     default:
         update(trainer);
@@ -153,7 +153,7 @@ static int agree(struct mp_trainer *trainer, struct mp_error *error) {
         sums[1] += trainer->auxiliary_loss[l];
     int code = mp_comm_sum(trainer->comm, sums, 3, error);
     *trainer->result = (struct mp_trainer_result){
-        trainer->iteration, sums[0] / (double)trainer->global_tokens, sums[1], sums[2] > 0};
+        trainer->iteration, sums[0] / (double)trainer->answers, sums[1], sums[2] > 0};
     return code;
 }
 
@@ -211,7 +211,10 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     *change = &trainer->planner.change;
-    return mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
+    int code = mp_trainer_sum_transitions(trainer, error);
+    return code
+               ? code
+               : mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
 }
 
 const struct mp_executor mp_trainer_executor = {begin, end, plan, work, start, wait, learn};

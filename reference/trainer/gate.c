@@ -99,6 +99,7 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
         memcpy(load->count + (size_t)r * (size_t)experts,
                trainer->all_counts + (size_t)r * 2 * (size_t)experts,
                (size_t)experts * sizeof *load->count);
+    mp_trainer_read_choices(trainer, layer);
     balance(trainer, layer);
     return MP_OK;
 }

@@ -50,6 +50,7 @@ struct mp_trainer {
     struct mp_model model;
     int sequences;         /* of this rank */
     int64_t global_tokens; /* per iteration */
+    int64_t answers; /* that losses are means of: as many, or in serving the batch's sequences */
     int64_t iteration;
     int64_t updates; /* optimizer steps taken, for AdamW's bias correction */
 
@@ -64,13 +65,17 @@ struct mp_trainer {
 
     uint32_t *counts, *all_counts; /* [2 E] and [R][2 E]: routes, then firsts */
     double *loss_factor; /* [E] of the balancing loss, as the gate has them here; NULL: ones */
-    float *auxiliary, *bias_step;                 /* [L][parts][E] and [L][E] */
-    double *auxiliary_loss;                       /* [L] this rank's part */
-    int32_t *token, *target;                      /* [N] */
-    const int32_t *token_now, *target_now;        /* [N] of this iteration */
-    int32_t *forced;                              /* [N][K]; NULL: the logits choose */
-    struct mp_loads loads;                        /* of this rank, replayed */
-    float *host_loss;                             /* [N] */
+    float *auxiliary, *bias_step;          /* [L][parts][E] and [L][E] */
+    double *auxiliary_loss;                /* [L] this rank's part */
+    int32_t *token, *target;               /* [N] */
+    int32_t *context;                      /* [sequences][context] in the cache, if serving */
+    const int32_t *token_now, *target_now; /* [N] and [answers] of this iteration */
+    int32_t *forced;                       /* [N][K]; NULL: the logits choose */
+    struct mp_loads loads;                 /* of this rank, replayed */
+    int32_t *choices;        /* [L][N][K] of this rank's tokens; NULL: nobody asks (routes.c) */
+    uint32_t *transitions;   /* [L - 1][E][E] of them; NULL: no system asks */
+    double *transition_sums; /* the same over all ranks, on their way */
+    float *host_loss;        /* [N] */
     void **prefetch_chunk, **reduce_chunk;        /* [E] */
     float **prefetch_gradient, **reduce_gradient; /* [E] */
     bool *inside;                      /* [E] has a holder in this rank's node before the gate */
@@ -79,10 +84,11 @@ struct mp_trainer {
 
     struct mp_request **request; /* [requests] all of those below */
     int requests;
-    struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
+    struct mp_request **rows; /* [most steps][2] of an exchange: there, and back */
     struct mp_request *gather;
     const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
-    struct mp_exchange_path *path;           /* [L] */
+    struct mp_exchange_path *path;           /* [L][path_steps] */
+    int path_steps;                          /* the most of a plan */
     int *path_rows; /* [R][R] rows from each rank to each other, or where they begin in send order
                      */
     struct mp_rows transit[2]; /* rows on their way through this rank */
@@ -175,6 +181,20 @@ void mp_trainer_move_biases(struct mp_trainer *trainer);
 /* trainer->forced for a layer of this iteration, from the job's routing or the gate. */
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
+/* ---- routes.c: the experts of this rank's tokens ---- */
+/* Zeroed memory of the trainer's; without it trainer->starved. */
+typedef void *mp_trainer_table(struct mp_trainer *trainer, size_t count, size_t size);
+/* MP_ELIMIT, MP_ENOMEM. */
+int mp_trainer_create_routes(struct mp_trainer *trainer, mp_trainer_table *table,
+                             struct mp_error *error);
+/* Once a layer's gate is done. */
+void mp_trainer_read_choices(struct mp_trainer *trainer, int layer);
+/* If the job wants it. */
+void mp_trainer_record_choices(struct mp_trainer *trainer, int layer);
+/* The loads' `next`, of all ranks, where the system looks at it: 8 bytes for each of E * E pairs
+ * and each layer but the last are summed. */
+int mp_trainer_sum_transitions(struct mp_trainer *trainer, struct mp_error *error);
+
 /* ---- rows.c: tokens' rows, and the experts that work on them ---- */
 int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                           struct mp_error *error);
@@ -207,6 +227,9 @@ int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error
 const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
                                                const struct mp_operation *operation,
                                                struct mp_exchange_path *direct);
+/* Where rows of a step are in transit, 0 or 1; NULL where they go directly. */
+void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_operation *operation,
+                         int place);
 
 /* ---- transfers.c: parameters and gradients of experts between ranks ---- */
 /* Memory was laid out as the first plan said. */

@@ -40,7 +40,7 @@ const struct mp_option mp_job_options[] = {
      "rank, "
      "while chosen ones' rows travel (DeepSeekMoE)"},
     {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, NULL,
-     "tokens of a sequence"},
+     "tokens of a sequence; with mode decode only one of them is worked on in a step"},
     {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, mp_gate_names,
      "what chooses the experts of a token; moeperf list gates says how"},
     {"top-k", MP_OPTION_COUNT, FIELD(top_k), "experts", "auto", -1, MP_CHOICES_LIMIT, NULL,
@@ -55,7 +55,16 @@ const struct mp_option mp_job_options[] = {
      "every "
      "node, two-level inside nodes and then between them, deduplicated a token once per node and "
      "rank; moeperf list exchanges has more"},
+    {"exchange-degree", MP_OPTION_INT, FIELD(exchange_degree), "", "1", 1, MP_MOST_DEGREE, NULL,
+     "chunks that every pair's rows are cut into, which travel while experts work on the one "
+     "before; 1: whole, or as the system says"},
 
+    {"mode", MP_OPTION_CHOICE, FIELD(mode), "", "train", 0, 0, "train prefill decode",
+     "what an iteration is: a step of training; or of serving, forward only with a cache of keys "
+     "and values: prefill works on sequence tokens of every sequence, decode on the next one"},
+    {"context", MP_OPTION_INT, FIELD(context), "tokens", "0", 0, 1 << 24, NULL,
+     "with mode prefill and decode: tokens of every sequence that are in its cache before each "
+     "step, the same in all steps"},
     {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, NULL,
      "sequences of an iteration over all ranks; a multiple of ranks"},
     {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, NULL,
@@ -86,7 +95,7 @@ const struct mp_option mp_job_options[] = {
      "the trace as the ranks read it, a file that moeperf run makes"},
 
     {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, NULL,
-     "iterations to train"},
+     "iterations to train, or steps to serve"},
     {"target-loss", MP_OPTION_DOUBLE, FIELD(target_loss), "nats", "0", 0, 1e3, NULL,
      "training ends once the mean loss of the last target-window iterations is at or below it; 0 "
      "for all iterations"},
@@ -133,6 +142,8 @@ const struct mp_option mp_job_options[] = {
      "check every plan against the law before it is carried out"},
     {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, NULL,
      "record every iteration of every rank"},
+    {"record-routes", MP_OPTION_BOOL, FIELD(record_routes), "", "no", 0, 0, NULL,
+     "with record: the experts of every token, too"},
     {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e15, NULL,
      "bandwidth between ranks that planners assume; 0 to measure it at the start"},
     {"copies-memory", MP_OPTION_DOUBLE, FIELD(copies_memory), "B", "0", 0, 1e15, NULL,
@@ -598,8 +609,37 @@ static int check_device(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
+/* What only training has to do with. */
+static int check_serving(const struct mp_job *job, struct mp_error *error) {
+    const char *mode = mp_job_mode(job);
+    if (!mp_job_serves(job))
+        return MP_OK;
+    if (job->device == MP_DEVICE_CUDA)
+        return mp_fail(error, MP_EINVAL,
+                       "mode: %s needs device cpu; attention with a cache has no kernels for GPUs, "
+                       "which predictions do without",
+                       mode);
+    if (job->validate_every > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "validate-every: %d, but mode %s changes no parameters; take 0, or mode "
+                       "train",
+                       job->validate_every, mode);
+    if (*job->checkpoint)
+        return mp_fail(error, MP_EINVAL,
+                       "checkpoint: mode %s changes no parameters that could be saved; leave it "
+                       "out (restore names a checkpoint to serve), or take mode train",
+                       mode);
+    if (job->target_loss > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "target-loss: %g, but mode %s does not train; take 0, or mode train",
+                       job->target_loss, mode);
+    return MP_OK;
+}
+
 static int check_combinations(const struct mp_job *job, struct mp_error *error) {
     int code = check_device(job, error);
+    if (!code)
+        code = check_serving(job, error);
     if (code)
         return code;
     if (job->validate_every > 0 && job->validation_share <= 0)
@@ -698,6 +738,11 @@ static int check(const struct mp_job_file *file, bool trains, struct mp_error *e
                        "experts: %d are more than the %d that gates choose among; only predictions "
                        "take more",
                        job->experts, MP_GATE_EXPERTS);
+    if (job->context > 0 && !mp_job_serves(job))
+        return mp_fail(error, MP_EINVAL,
+                       "context: %d tokens in a cache, which mode train has not; take mode prefill "
+                       "or decode",
+                       job->context);
     int code = check_shape(file, error);
     if (!code)
         code = check_nodes(job, error);

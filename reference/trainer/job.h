@@ -17,6 +17,7 @@ enum mp_job_device { MP_DEVICE_CPU, MP_DEVICE_CUDA };
 enum mp_job_precision { MP_PRECISION_FP32, MP_PRECISION_BF16 };
 enum mp_job_transport { MP_TRANSPORT_AUTO, MP_TRANSPORT_MPI, MP_TRANSPORT_NCCL };
 enum mp_job_gather { MP_GATHER_TREES, MP_GATHER_BROADCASTS };
+enum mp_job_mode { MP_MODE_TRAIN, MP_MODE_PREFILL, MP_MODE_DECODE };
 enum mp_job_grouped { MP_GROUPED_STREAMS, MP_GROUPED_LIBRARY };
 enum mp_job_routing {
     MP_ROUTING_GATE,
@@ -45,10 +46,13 @@ struct mp_job {
                         Qwen2-MoE and OLMoE don't */
     struct mp_gate_values gate_options; /* parsed, of that gate */
     double auxiliary_weight;            /* of the gate's balancing loss */
-    int exchange; /* enum mp_exchange_kind, of systems whose rows travel in one go */
+    int exchange;        /* enum mp_exchange_kind, of systems whose rows travel in one go */
+    int exchange_degree; /* chunks that rows are cut into; 1: whole, or as the system says */
 
     /* Data. */
-    int batch;               /* sequences per iteration over all ranks; a multiple of ranks */
+    int mode;    /* enum mp_job_mode: training, or serving, which is forward only */
+    int context; /* serving: tokens of every sequence that its cache has before a step */
+    int batch;   /* sequences per iteration over all ranks; a multiple of ranks */
     char text[MP_TEXT_SIZE]; /* files or folders, separated by ':' */
     double validation_share; /* of the text, its tail */
     int validate_every;      /* iterations; 0: never */
@@ -88,6 +92,7 @@ struct mp_job {
     int grouped_products;      /* enum mp_job_grouped: of a device with streams */
     bool check_plans;          /* plan_check on every plan */
     bool record;               /* write spools */
+    bool record_routes;        /* the experts of every token, too */
     double bandwidth;          /* B/s that planners assume; 0: measured at start */
     double bandwidth_in_node;  /* likewise, between ranks of a node; 0: see the option */
     double copies_memory;      /* B that a rank has for copies; 0: see the option */
@@ -148,8 +153,8 @@ enum { MP_GATE_EXPERTS = 1024 }; /* most of a job that trains (device.h) */
  * refuses.  Each message names the constraint and the numbers.  Touches no file. */
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
 
-/* The same but for what only training needs (a text, validation, checkpoints): what a prediction of
- * the job asks for. */
+/* The same but for what only ranks that run it need (a text, validation, checkpoints, a device that
+ * can): what a prediction of the job asks for. */
 int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 
 /* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
@@ -159,6 +164,23 @@ int mp_options_write(const struct mp_option table[], const void *options, const 
 
 /* Writes a job file that mp_job_apply reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
+
+/* Whether iterations are steps of serving: forward only, with a cache of keys and values. */
+static inline bool mp_job_serves(const struct mp_job *job) {
+    return job->mode != MP_MODE_TRAIN;
+}
+/* Tokens of one sequence in an iteration: those of which keys and values are worked out. */
+static inline int mp_job_step_tokens(const struct mp_job *job) {
+    return job->mode == MP_MODE_DECODE ? 1 : job->sequence;
+}
+/* Tokens of all ranks in an iteration. */
+static inline int64_t mp_job_tokens(const struct mp_job *job) {
+    return (int64_t)job->batch * mp_job_step_tokens(job);
+}
+/* Places of a sequence: rows of the position table, and of a cache. */
+static inline int64_t mp_job_positions(const struct mp_job *job) {
+    return (int64_t)job->context + mp_job_step_tokens(job);
+}
 
 /* The nodes declared, of so many ranks. */
 static inline struct mp_topology mp_job_topology(const struct mp_job *job, int ranks) {
@@ -173,8 +195,8 @@ static inline int mp_job_top_k(const struct mp_job *job) {
     return job->top_k == MP_ALL ? job->experts : job->top_k;
 }
 static inline struct mp_gate_sizes mp_job_gate_sizes(const struct mp_job *job) {
-    return (struct mp_gate_sizes){job->experts, mp_job_top_k(job),
-                                  (int64_t)job->batch * job->sequence};
+    return (struct mp_gate_sizes){job->experts, mp_job_top_k(job), mp_job_tokens(job),
+                                  mp_job_step_tokens(job)};
 }
 /* Another gate gets default options.  MP_EINVAL, with `where` the name is from, for an unknown one.
  */
@@ -186,6 +208,8 @@ int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct
 bool mp_job_takes_fewer(const struct mp_job *job);
 /* And in words (mp_gate_words).  Runs with other words are not compared. */
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]);
+/* Its mode in a word: "decode". */
+const char *mp_job_mode(const struct mp_job *job);
 /* The model's sizes in words: "layers 4, ..., experts 16 x 512 and 1 for all tokens, ..., batch
  * 16". */
 enum { MP_MODEL_WORDS = 256 };

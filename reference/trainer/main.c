@@ -1,4 +1,4 @@
-/* moeperf-train: trains one job; one process per rank. */
+/* moeperf-train: trains one job, or serves it; one process per rank. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -126,7 +126,8 @@ static int read_flags(struct program *program, int argc, char **argv, const char
     const struct cli_usage usage = {
         "moeperf-train [JOB.yaml] [options]\n"
         "       moeperf-train --calibrate FILE [options]",
-        "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
+        "Trains one job: a GPT-style mixture-of-experts model under one system; or, with\n"
+        "mode prefill or decode, serves it: forward only, with a cache.  Run it\n"
         "alone for one rank, or under mpirun with as many processes as the job has ranks;\n"
         "with device cuda also by torchrun on one host, or with RANK, WORLD_SIZE and\n"
         "MOEPERF_RENDEZVOUS=file:/FOLDER set.  Without a file --set gives the whole job.\n\n"
@@ -206,7 +207,7 @@ static int join(struct program *program) {
 
 static int load_text(struct program *program) {
     const struct mp_job *job = &program->file.job;
-    size_t sequence = (size_t)job->sequence + 1;
+    size_t sequence = (size_t)mp_job_positions(job) + 1;
     return mp_text_load(job->text, job->validation_share, (size_t)job->batch * sequence,
                         job->validate_every ? sequence : 0, &program->text, &program->error);
 }
@@ -266,7 +267,7 @@ static int record_run(struct program *program, int argc, char **argv) {
     struct mp_record_thread *thread = program->compute;
     const struct mp_setting *setting = mp_trainer_setting(program->trainer);
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
-    int64_t tokens = (int64_t)job->batch * job->sequence;
+    int64_t tokens = mp_job_tokens(job);
     mp_environment_record(thread, argc, argv);
     mp_trainer_describe(program->trainer, device, sizeof device);
     mp_record_text(thread, "environment.mpi", transport);
@@ -276,6 +277,8 @@ static int record_run(struct program *program, int argc, char **argv) {
     if (program->comm->rank != 0)
         return MP_OK;
     record_job_text(program);
+    if (mp_job_serves(job))
+        mp_record_text(thread, "mode", mp_job_mode(job));
     snprintf(number, sizeof number, "%zu", program->text.size);
     mp_record_text(thread, "text.digest", program->text.digest);
     mp_record_text(thread, "text.bytes", number);
@@ -322,6 +325,8 @@ static int set_up(struct program *program, int argc, char **argv) {
         code = mp_target_create(job, &program->target, &program->error);
     if (!code && job->restore[0])
         code = mp_trainer_restore(program->trainer, job->restore, &program->error);
+    if (!code)
+        code = mp_trainer_fill(program->trainer, &program->error);
     if (!code)
         code = start_recording(program);
     if (!code)
@@ -393,7 +398,7 @@ static void print_rate(const struct program *program, int64_t trained) {
     if (count == 0)
         return;
     double median = mp_median_of(program->seconds + first, count);
-    int64_t tokens = (int64_t)job->batch * job->sequence;
+    int64_t tokens = mp_job_tokens(job);
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
     printf("rate %.3f %.1f %.4f\n", 1e3 * median, (double)tokens / median,
            1e-12 * (double)mp_model_iteration_flops(shape, tokens) / median);

@@ -27,7 +27,7 @@ static double measure_non_moe(struct mp_trainer *trainer) {
     double seconds[REPETITIONS];
     for (int i = 0; i < model->tokens; i++)
         trainer->token[i] = trainer->target[i] = i % MP_VOCABULARY;
-    bool needs_choices = model->shape.gate.scores == MP_SCORES_FORCED;
+    bool needs_choices = mp_gate_kinds[trainer->job.gate]->choose != NULL;
     const int32_t *forced = needs_choices ? trainer->forced : NULL; /* any */
     mp_model_embed(model, trainer->token, trainer->target);
     mp_model_attention(model, 0);

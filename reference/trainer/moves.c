@@ -18,6 +18,15 @@
 
 enum { STATES = 3 }; /* parameters, first and second moments */
 
+static bool serves(const struct mp_trainer *trainer) {
+    return mp_job_serves(&trainer->job);
+}
+
+/* How many of them move. */
+static int states_of(const struct mp_trainer *trainer) {
+    return trainer->planner.change.leave_state || serves(trainer) ? 1 : STATES;
+}
+
 /* Who still has to send what. */
 static void note_sources(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++)
@@ -105,7 +114,8 @@ static int wait_round(struct mp_trainer *trainer, int count, int states, struct 
     return code;
 }
 
-/* Elements for the forward that follows; asynchronous moves have an update before that. */
+/* Elements for the forward that follows; asynchronous moves have an update before that, but in
+ * serving. */
 static void refresh_round(struct mp_trainer *trainer, int count) {
     for (int i = 0; i < count; i++)
         if (trainer->round[i].to == trainer->comm->rank)
@@ -153,10 +163,9 @@ static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
         if (count == 0)
             return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
                            trainer->planner.moves.count - done, trainer->planner.homes_limit);
-        int states = leave_state ? 1 : STATES;
-        int code = start_round(trainer, count, states, error);
+        int code = start_round(trainer, count, states_of(trainer), error);
         if (!code)
-            code = wait_round(trainer, count, states, error);
+            code = wait_round(trainer, count, states_of(trainer), error);
         if (code)
             return code;
         refresh_round(trainer, count);
@@ -173,7 +182,7 @@ static int start_all(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_transfers *moves = &trainer->planner.moves;
     trainer->moves_flight = mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_MOVE);
     memcpy(trainer->round, moves->item, (size_t)moves->count * sizeof *moves->item);
-    return start_round(trainer, moves->count, STATES, error);
+    return start_round(trainer, moves->count, states_of(trainer), error);
 }
 
 static int64_t arrived_bytes(const struct mp_trainer *trainer) {
@@ -186,10 +195,12 @@ static int64_t arrived_bytes(const struct mp_trainer *trainer) {
 
 static int wait_all(struct mp_trainer *trainer, struct mp_error *error) {
     int count = trainer->planner.moves.count;
-    int code = wait_round(trainer, count, STATES, error);
+    int code = wait_round(trainer, count, states_of(trainer), error);
     mp_trainer_arrived(trainer, trainer->moves_flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
                        arrived_bytes(trainer));
     memset(trainer->moved, true, (size_t)count * sizeof *trainer->moved);
+    if (!code && serves(trainer))
+        refresh_round(trainer, count);
     if (!code)
         let_go(trainer);
     return code;

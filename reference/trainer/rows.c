@@ -5,7 +5,7 @@
 static struct mp_request *request_of(const struct mp_trainer *trainer,
                                      const struct mp_operation *operation) {
     bool back = operation->kind == MP_TRAVEL_RETURNS;
-    return trainer->rows[back ? trainer->comm->ranks + operation->step : operation->step];
+    return trainer->rows[2 * operation->step + back];
 }
 
 static void *row_of(const struct mp_trainer *trainer, void *matrix, int row) {
@@ -32,11 +32,11 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
     else if (forward)
         to = mp_model_receive_buffer(model, operation->layer, operation->step);
     struct mp_exchange_path direct;
-    return mp_exchange_path_start(
-        trainer->comm, mp_trainer_path(trainer, operation, &direct), back,
-        (size_t)trainer->setting.route_bytes, from, to,
-        (void *[]){trainer->transit[0].memory, trainer->transit[1].memory}, model->stream,
-        request_of(trainer, operation), error);
+    return mp_exchange_path_start(trainer->comm, mp_trainer_path(trainer, operation, &direct), back,
+                                  (size_t)trainer->setting.route_bytes, from, to,
+                                  (void *[]){mp_trainer_transit(trainer, operation, 0),
+                                             mp_trainer_transit(trainer, operation, 1)},
+                                  model->stream, request_of(trainer, operation), error);
 }
 
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,

@@ -28,13 +28,16 @@ static struct mp_move_bytes move_bytes(const struct mp_element_sizes *elements, 
 void mp_job_sizes(const struct mp_job *job, const struct mp_element_sizes *elements,
                   struct mp_sizes *sizes) {
     double parameters = (double)elements->expert_matrices * job->width * job->expert_width;
+    struct mp_element_sizes kept = *elements;
+    if (mp_job_serves(job))
+        kept.gradient = kept.optimizer = 0;
     *sizes = (struct mp_sizes){
         .expert_parameters = parameters,
         .row = elements->element * job->width,
         .expert = elements->element * parameters,
-        .expert_gradient = elements->gradient * parameters,
-        .expert_state = elements->optimizer * parameters,
-        .move = move_bytes(elements, parameters),
+        .expert_gradient = kept.gradient * parameters,
+        .expert_state = kept.optimizer * parameters,
+        .move = move_bytes(&kept, parameters),
     };
 }
 
@@ -50,11 +53,13 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
         .top_k = mp_job_top_k(job),
         .fixed_choices = mp_gate_has_own_choices(&rule),
         .topology = *topology,
-        .tokens_per_rank = job->batch / parts * job->sequence,
+        .tokens_per_rank = job->batch / parts * mp_job_step_tokens(job),
+        .forward_only = mp_job_serves(job),
         .expert_bytes = (int64_t)sizes->expert,
         .gradient_bytes = (int64_t)sizes->expert_gradient,
         .route_bytes = (int64_t)sizes->row,
         .exchange = job->exchange,
+        .exchange_degree = job->exchange_degree,
         .seed = (uint64_t)job->seed,
     };
 }

@@ -163,7 +163,7 @@ static void count_plan(struct mp_trainer *trainer, const struct mp_plan *plan, b
     for (int stage = 0; stage < MP_STAGES; stage++)
         if (backward || stage != MP_STAGE_BACKWARD_PREFETCH)
             totals->bytes[stage] += facts->bytes[stage];
-    totals->replicas += plan->share.count;
+    totals->replicas += plan->forward_only ? 0 : plan->share.count;
     totals->routes += facts->routes;
     totals->dropped += facts->routes_dropped;
 }
@@ -180,7 +180,7 @@ static int64_t bytes_after_step(const struct mp_trainer *trainer) {
     int64_t keepers = trainer->model.experts.keepers, bytes = 0;
     for (int i = 0; i < planner->moves.count; i++)
         bytes += planner->moves.item[i].bytes;
-    if (!mp_optimizer_sliced(planner->optimizer) || planner->gather_stage != MP_STAGE_AFTER_STEP)
+    if (!trainer->schedule.gathered)
         return bytes;
     for (int l = 0; l < trainer->job.layers; l++)
         for (int e = 0; e < trainer->job.experts; e++)
@@ -194,6 +194,7 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
         return;
     for (int l = 0; l < trainer->job.layers; l++) {
         const struct mp_load *load = &trainer->load[l];
+        mp_trainer_record_choices(trainer, l);
         mp_record_load(trainer->compute, trainer->iteration, l, load->experts,
                        load->count + (long)trainer->comm->rank * load->experts,
                        trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
@@ -208,6 +209,10 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
                      trainer->planner.moves.count);
     mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step",
                      (double)bytes_after_step(trainer));
+    const void *found = mp_planner_found(&trainer->planner);
+    if (found)
+        mp_record_named(trainer->compute, trainer->iteration, -1, trainer->planner.system->facts,
+                        found);
 }
 
 /* ---- what a span costs ---- */

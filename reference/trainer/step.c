@@ -52,7 +52,7 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
     if (!code) /* what failed leaves half of a plan */
-        mp_trainer_count_plans(trainer, true);
+        mp_trainer_count_plans(trainer, !mp_job_serves(&trainer->job));
     if (!code)
         code = mp_device_check(trainer->device, error);
     if (!code && trainer->progress_error.code) {
@@ -72,16 +72,64 @@ int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const i
                    target, result, error);
 }
 
+/* ---- serving ---- */
+
+/* Tokens `first` and on of each of this rank's sequences, as many as a step has, out of
+ * token [sequences][count]; behind its end any. */
+static void cut_step(struct mp_trainer *trainer, const int32_t *token, int count, int first) {
+    int step = mp_job_step_tokens(&trainer->job);
+    for (int b = 0; b < trainer->sequences; b++)
+        for (int i = 0; i < step; i++)
+            trainer->token[b * step + i] =
+                first + i < count ? token[(size_t)b * (size_t)count + (size_t)(first + i)] : 0;
+}
+
+int mp_trainer_fill_on(struct mp_trainer *trainer, const int32_t *token, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int context = trainer->job.context, step = mp_job_step_tokens(&trainer->job), code = MP_OK;
+    for (int done = 0; !code && done < context; done += step) {
+        /* Places behind the context are those that the first step takes. */
+        model->context = done;
+        cut_step(trainer, token, context, done);
+        code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
+    }
+    model->context = context;
+    return code ? code : mp_device_check(trainer->device, error);
+}
+
+int mp_trainer_fill(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_job *job = &trainer->job;
+    size_t context = (size_t)job->context;
+    if (context == 0)
+        return MP_OK;
+    for (int b = 0; b < trainer->sequences; b++)
+        mp_text_part(trainer->text, (uint64_t)job->seed, 0,
+                     trainer->comm->rank * trainer->sequences + b, (int)mp_job_positions(job), 0,
+                     job->context, trainer->context + (size_t)b * context, NULL);
+    return mp_trainer_fill_on(trainer, trainer->context, error);
+}
+
+/* ---- iterations on the text ---- */
+
+/* The batch of this iteration; in serving what follows the context in its texts, and the token
+ * behind each. */
+static void read_batch(struct mp_trainer *trainer) {
+    const struct mp_job *job = &trainer->job;
+    int step = mp_job_step_tokens(job);
+    for (int b = 0; b < trainer->sequences; b++)
+        mp_text_part(trainer->text, (uint64_t)job->seed, trainer->iteration,
+                     trainer->comm->rank * trainer->sequences + b, (int)mp_job_positions(job),
+                     job->context, step, trainer->token + b * step, trainer->target + b * step);
+    for (int b = 0; mp_job_serves(job) && b < trainer->sequences; b++)
+        trainer->target[b] = trainer->target[(b + 1) * step - 1];
+}
+
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ITERATION);
     int64_t cpu_ns = cpu_time(trainer);
     struct mp_mark before_data = mp_trainer_mark(trainer, MP_PHASE_DATA);
-    const struct mp_job *job = &trainer->job;
-    for (int b = 0; b < trainer->sequences; b++)
-        mp_text_training(trainer->text, (uint64_t)job->seed, trainer->iteration,
-                         trainer->comm->rank * trainer->sequences + b, job->sequence,
-                         trainer->token + b * job->sequence, trainer->target + b * job->sequence);
+    read_batch(trainer);
     mp_trainer_spent(trainer, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
                      trainer->model.tokens, -1);
     return iterate(trainer, mark, cpu_ns, trainer->token, trainer->target, result, error);

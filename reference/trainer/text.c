@@ -120,19 +120,24 @@ void mp_text_destroy(struct mp_text *text) {
     *text = (struct mp_text){0};
 }
 
-static void take(const unsigned char *from, int sequence, int32_t *token, int32_t *target) {
-    for (int s = 0; s < sequence; s++) {
-        token[s] = from[s];
-        target[s] = from[s + 1];
-    }
+static void take(const unsigned char *from, int count, int32_t *token, int32_t *target) {
+    for (int i = 0; i < count; i++)
+        token[i] = from[i];
+    for (int i = 0; target && i < count; i++)
+        target[i] = from[i + 1];
 }
 
 void mp_text_training(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
                       int sequence, int32_t *token, int32_t *target) {
+    mp_text_part(text, seed, iteration, index, sequence, 0, sequence, token, target);
+}
+
+void mp_text_part(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
+                  int sequence, int first, int count, int32_t *token, int32_t *target) {
     uint64_t counter = ((uint64_t)iteration << 24) + (uint64_t)index;
     size_t starts = text->training - (size_t)sequence;
     size_t start = mp_random_below(seed ^ UINT64_C(0x74657874), BATCH_STREAM, counter, starts);
-    take(text->byte + start, sequence, token, target);
+    take(text->byte + start + first, count, token, target);
 }
 
 void mp_text_validation(const struct mp_text *text, int index, int count, int sequence,

@@ -32,6 +32,9 @@ void mp_text_destroy(struct mp_text *text); /* accepts a zeroed one */
  * iteration. */
 void mp_text_training(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
                       int sequence, int32_t *token, int32_t *target);
+/* Of a training sequence of so many tokens, `count` from number `first` on; target may be NULL. */
+void mp_text_part(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
+                  int sequence, int first, int count, int32_t *token, int32_t *target);
 /* The same of validation sequence `index`: evenly spaced over the validation part. */
 void mp_text_validation(const struct mp_text *text, int index, int count, int sequence,
                         int32_t *token, int32_t *target);

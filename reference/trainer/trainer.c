@@ -17,7 +17,9 @@ static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
                                      .shared_width = job->shared_experts * job->expert_width,
-                                     .sequence = job->sequence,
+                                     .sequence = mp_job_step_tokens(job),
+                                     .serves = mp_job_serves(job),
+                                     .context = job->context,
                                      .top_k = mp_job_top_k(job),
                                      .gate = *rule,
                                      .auxiliary_weight = job->auxiliary_weight};
@@ -59,7 +61,8 @@ static void create_loss_factors(struct mp_trainer *trainer) {
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
-    size_t tokens = (size_t)trainer->sequences * (size_t)trainer->job.sequence;
+    size_t sequences = (size_t)trainer->sequences;
+    size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
     trainer->source = table(trainer, layers, sizeof *trainer->source);
     trainer->facts = table(trainer, layers, sizeof *trainer->facts);
     trainer->load = table(trainer, layers, sizeof *trainer->load);
@@ -72,6 +75,8 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     create_loss_factors(trainer);
     trainer->token = table(trainer, tokens, sizeof *trainer->token);
     trainer->target = table(trainer, tokens, sizeof *trainer->target);
+    trainer->context =
+        table(trainer, sequences * (size_t)trainer->job.context, sizeof *trainer->context);
     trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
     trainer->prefetch_chunk = table(trainer, experts, sizeof(void *));
     trainer->prefetch_gradient = table(trainer, experts, sizeof(void *));
@@ -108,7 +113,7 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->slice_list = table(trainer, holders * keepers, sizeof *trainer->slice_list);
     trainer->slice_from = table(trainer, holders * keepers, sizeof(void *));
     trainer->slice_to = table(trainer, holders * keepers, sizeof(void *));
-    bool own = !mp_optimizer_sums(trainer->planner.optimizer);
+    bool own = !mp_optimizer_sums(trainer->planner.optimizer) && !mp_job_serves(&trainer->job);
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
@@ -152,6 +157,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     if (!code)
         code = mp_schedule_create(&mp_trainer_executor, trainer, setting->layers,
                                   setting->topology.ranks, &trainer->schedule, error);
+    trainer->schedule.forward_only = mp_job_serves(&trainer->job);
     trainer->schedule.learns = file->system->after_step;
     trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
                                       trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
@@ -175,29 +181,34 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
         copies = sums = most < copies ? most : copies;
     }
+    bool serves = mp_job_serves(&trainer->job);
+    int again = serves ? 0 : copies; /* for backward */
+    sums = serves ? 0 : sums;
     const struct {
         struct mp_request **request;
         int transfers;
     } wanted[] = {
         {&trainer->gather, 0},
         {&trainer->late_fetch.request[0], copies},
-        {&trainer->refetch[0].request[1], copies}, /* of late copies, which are of no slices */
+        {&trainer->refetch[0].request[1], again}, /* of late copies, which are of no slices */
         {&trainer->sums[0].request[0], sums},
         {&trainer->sums[1].request[0], sums},
         {&trainer->move[0], moves},
-        {&trainer->move[1], moves},
-        {&trainer->move[2], moves},
+        {&trainer->move[1], serves ? 0 : moves},
+        {&trainer->move[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
     int fetches = 2 * (trainer->schedule.ahead + 1);
-    trainer->requests = single + fetches + layers + 1 + 2 * ranks;
+    trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     trainer->request = table(trainer, (size_t)trainer->requests, sizeof *trainer->request);
     if (!trainer->request)
         return mp_fail(error, MP_ENOMEM, "no memory for %d requests", trainer->requests);
     trainer->bucket = trainer->request + single + fetches;
     trainer->rows = trainer->bucket + layers + 1;
     for (int i = 0; !code && i < trainer->requests; i++) {
-        int transfers = i < single ? wanted[i].transfers : i < single + fetches ? copies : 0;
+        int transfers = i < single             ? wanted[i].transfers
+                        : i < single + fetches ? (i - single) % 2 ? again : copies
+                                               : 0;
         code =
             mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error);
         if (i < single)
@@ -230,7 +241,8 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_planner *planner = &trainer->planner;
     int in_turn = trainer->schedule.ahead > 1 ? trainer->schedule.ahead + 1 : 2;
     struct mp_device *host = NULL;
-    int code = planner->offload ? take_host(trainer, &host, error) : MP_OK;
+    bool serves = mp_job_serves(&trainer->job);
+    int code = planner->offload && !serves ? take_host(trainer, &host, error) : MP_OK;
     if (code)
         return code;
     struct mp_experts_layout layout = {
@@ -239,10 +251,12 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
         .optimizer = planner->optimizer,
         .host = host,
         .slots = planner->homes_limit,
-        .regions = planner->rematerialise && layers > in_turn && !trainer->schedule.gathers_homes
+        .regions = (planner->rematerialise || serves) && layers > in_turn &&
+                           !trainer->schedule.gathers_homes
                        ? in_turn
                        : layers,
         .copies = planner->law.extra_copies_limit,
+        .serves = serves,
     };
     return mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
                              planner->home, &layout, &model->experts, error);
@@ -290,7 +304,7 @@ static int repeat_loads(struct mp_trainer *trainer, struct mp_error *error) {
  */
 static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     bool replayed = trainer->job.routing != MP_ROUTING_GATE;
-    if (!replayed && trainer->model.shape.gate.scores != MP_SCORES_FORCED)
+    if (!replayed && !mp_gate_kinds[trainer->job.gate]->choose)
         return MP_OK;
     size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
     trainer->forced = table(trainer, routes, sizeof *trainer->forced);
@@ -322,7 +336,7 @@ static int create_model(struct mp_trainer *trainer, const struct mp_model_shape 
 
 /* Rows and sequences are counted in int, and one rank may be sent the rows of all. */
 static int check_batch(const struct mp_job *job, int ranks, struct mp_error *error) {
-    int64_t routes = (int64_t)job->batch * job->sequence * mp_job_top_k(job);
+    int64_t routes = mp_job_tokens(job) * mp_job_top_k(job);
     int64_t validation = job->validate_every ? (int64_t)job->batch * job->validation_batches : 0;
     if (job->batch % ranks != 0)
         return mp_fail(error, MP_EINVAL, "batch: %d sequences do not divide over %d ranks",
@@ -330,7 +344,7 @@ static int check_batch(const struct mp_job *job, int ranks, struct mp_error *err
     if (routes > INT_MAX)
         return mp_fail(error, MP_ELIMIT,
                        "batch: %d sequences of %d tokens make %lld routes, at most %d are possible",
-                       job->batch, job->sequence, (long long)routes, INT_MAX);
+                       job->batch, mp_job_step_tokens(job), (long long)routes, INT_MAX);
     if (validation > INT_MAX)
         return mp_fail(error, MP_ELIMIT,
                        "validation-batches: %d of %d sequences are more than %d sequences",
@@ -342,10 +356,10 @@ void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits
     int sequences = job->batch / job->ranks, shared = job->shared_experts * job->expert_width;
     int widest = shared > job->expert_width ? shared : job->expert_width;
     *limits = (struct mp_device_limits){
-        .attention = {sequences, job->sequence, job->heads, job->width / job->heads},
+        .attention = {sequences, (int)mp_job_positions(job), job->heads, job->width / job->heads},
         .experts = job->experts,
         .width = job->width > widest ? job->width : widest,
-        .tokens = sequences * job->sequence * mp_job_top_k(job),
+        .tokens = sequences * mp_job_step_tokens(job) * mp_job_top_k(job),
     };
 }
 
@@ -369,8 +383,8 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device, boo
     if (!trainer->auxiliary)
         return mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables");
     trainer->bias_step = trainer->auxiliary + slopes;
-    /* A layer has some 20 spans, and with a pipelined exchange 4 for each step. */
-    int spans = 64 + trainer->job.layers * (32 + 6 * trainer->comm->ranks);
+    /* A layer has some 20 spans, and with several steps 4 for each. */
+    int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
     if (trainer->device->deferred)
         code = mp_stamps_create(trainer->device, trainer->model.stream, spans, &trainer->stamps,
                                 error);
@@ -441,7 +455,8 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
-    trainer->global_tokens = (int64_t)job->batch * job->sequence;
+    trainer->global_tokens = mp_job_tokens(job);
+    trainer->answers = mp_job_serves(job) ? job->batch : trainer->global_tokens;
     struct mp_model_shape shape;
     shape_of(job, &rule, &shape);
     code = mp_inject_parse(job->inject, &trainer->inject, error);
@@ -463,6 +478,8 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         code = mp_trainer_measure(trainer, error);
     if (!code)
         code = create_planner(trainer, file, error);
+    if (!code)
+        code = mp_trainer_create_routes(trainer, table, error);
     if (!code)
         code = mp_trainer_create_paths(trainer, error);
     if (!code)

@@ -1,5 +1,10 @@
 /* The trainer: carries plans out for real, one iteration at a time.
  *
+ * An iteration is a step of training or, if the job's mode says so, of serving: forward only, with
+ * a cache of keys and values.  Each step of serving begins behind the same cached tokens
+ * (mp_trainer_fill), as steps in the midst of a run of continuous batching do on average: so that
+ * steps can be compared.  What it caches itself is overwritten by the next.
+ *
  * One trainer per rank.  Its system plans; the trainer moves experts and tokens as the plans say,
  * computes, sums gradients and updates.  A system that drops nothing gives the loss curve of one
  * rank, for every number of ranks.  Nothing is allocated, formatted or read from files inside an
@@ -19,7 +24,8 @@ struct mp_trainer;
 /* What an iteration gave, the same on every rank. */
 struct mp_trainer_result {
     int64_t iteration;     /* from 0 */
-    double loss;           /* mean cross-entropy over the global batch, nats per token */
+    double loss;           /* mean cross-entropy over the global batch, nats per token; serving: of
+                              the token behind each sequence */
     double auxiliary_loss; /* sum over layers, weighted as in the job */
     bool stop;             /* some rank has been asked to stop (mp_trainer_request_stop) */
 };
@@ -63,8 +69,16 @@ void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *comp
  * Errors: MP_ENOMEM. */
 int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error);
 
-/* One training iteration on the next batch of the text, or on given tokens and targets (host,
- * [batch / ranks * sequence] of this rank).  Collective.
+/* Serving: puts the job's context into the cache, that of the first iteration's texts, or given
+ * tokens (host, [batch / ranks][context] of this rank); by the steps' own forward, on as many
+ * tokens at a time, of which the system learns nothing.  Before mp_trainer_record and the first
+ * step, after a restore; nothing without a context.  Collective; errors as of a step. */
+int mp_trainer_fill(struct mp_trainer *trainer, struct mp_error *error);
+int mp_trainer_fill_on(struct mp_trainer *trainer, const int32_t *token, struct mp_error *error);
+
+/* One iteration on the next batch of the text, or on given tokens and targets (host, [batch / ranks
+ * * sequence] of this rank; in serving [batch / ranks * tokens of a step] and the [batch / ranks]
+ * that follow them).  Collective.
  * Errors: MP_EPLAN (a plan breaks the law), MP_ELIMIT (a plan needs more memory than the system
  * announced), MP_ENOMEM (none for the rows that a plan brings), MP_ECOMM, MP_EDEVICE.  They may be
  * this rank's alone, and nothing can be trained any more: mp_comm_abort. */

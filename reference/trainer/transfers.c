@@ -43,7 +43,7 @@ int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_pl
                        (long long)plan->iteration, plan->layer, mp_stage_name(plan->gather_stage),
                        plan->gather_ahead, mp_stage_name(first->gather_stage), first->gather_ahead);
     if ((plan->rematerialise && (!sliced || mp_plan_gathers(plan))) ||
-        (plan->fetch.count == 0 && !sliced) ||
+        (plan->fetch.count == 0 && !sliced) || plan->forward_only ||
         trainer->model.experts.layout.regions == trainer->job.layers)
         return MP_OK;
     return mp_fail(error, MP_EPLAN,

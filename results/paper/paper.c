@@ -5,17 +5,12 @@
 #include <string.h>
 
 const struct mp_paper mp_papers[] = {
-    {"hecate", mp_paper_hecate},
-    {"swiftmoe", mp_paper_symi},
-    {"fastermoe", mp_paper_fastermoe},
-    {"smartmoe", mp_paper_smartmoe},
-    {"flexmoe", mp_paper_flexmoe},
-    {"laer", mp_paper_laer},
-    {"hetumoe", mp_paper_hetumoe},
-    {"hiermoe", mp_paper_hiermoe},
-    {"tutel", mp_paper_tutel},
-    {"tamoe", mp_paper_tamoe},
-    {NULL, NULL},
+    {"hecate", mp_paper_hecate},       {"swiftmoe", mp_paper_symi},
+    {"fastermoe", mp_paper_fastermoe}, {"smartmoe", mp_paper_smartmoe},
+    {"flexmoe", mp_paper_flexmoe},     {"laer", mp_paper_laer},
+    {"hetumoe", mp_paper_hetumoe},     {"hiermoe", mp_paper_hiermoe},
+    {"tutel", mp_paper_tutel},         {"tamoe", mp_paper_tamoe},
+    {"moetuner", mp_paper_moetuner},   {NULL, NULL},
 };
 
 static const char *const units[] = {"speed-up", "ratio", "change", "share",     "count",

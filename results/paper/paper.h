@@ -8,7 +8,8 @@
 #include "reference/base/error.h"
 
 extern const char mp_paper_fastermoe[], mp_paper_flexmoe[], mp_paper_hecate[], mp_paper_hetumoe[],
-    mp_paper_hiermoe[], mp_paper_laer[], mp_paper_smartmoe[], mp_paper_tamoe[], mp_paper_tutel[];
+    mp_paper_hiermoe[], mp_paper_laer[], mp_paper_moetuner[], mp_paper_smartmoe[], mp_paper_tamoe[],
+    mp_paper_tutel[];
 extern const char mp_paper_symi[]; /* SYMI was SwiftMoE in its first version */
 
 struct mp_paper {

@@ -85,14 +85,14 @@ static int write_summary(struct page *page, const struct speedup_row rows[], int
 /* ---- speed-up ---- */
 
 /* The ratio stands where a telephone still shows it. */
-enum { SPEEDUP_COLUMNS = 11, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
+enum { SPEEDUP_COLUMNS = 12, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
 static const struct page_column speedup_columns[SPEEDUP_COLUMNS] = {
     {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
     {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
     {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
     {"x EP, balanced", PAGE_NUMBER}, {"final loss", PAGE_NUMBER},
     {"loss differs", PAGE_NUMBER},   {"dropped %", PAGE_NUMBER},
-    {"rounds done", PAGE_NUMBER}};
+    {"rounds done", PAGE_NUMBER},    {"p99 ms/iteration", PAGE_NUMBER}};
 
 /* The cells of one row; "" where there is nothing to say.  One round has no range. */
 static void fill_speedup(const struct report_runs *runs, const struct speedup_row *row,
@@ -111,6 +111,7 @@ static void fill_speedup(const struct report_runs *runs, const struct speedup_ro
         {6, 2, row->vs_balanced, 1, NAN},
         {7, 4, row->loss_final, 1, NAN},
         {9, 2, row->dropped, 100, NAN},
+        {11, decimals, row->serves ? row->p99 : NAN, 1, NAN},
     };
     memset(cell, 0, SPEEDUP_COLUMNS * sizeof *cell);
     snprintf(cell[0], SPEEDUP_CELL, "%s", report_group_label(runs, row->group));

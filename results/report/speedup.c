@@ -10,7 +10,7 @@
 static double *field_of(struct report_run *run, int field) {
     double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
                         &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference,
-                        &run->iterations_agreed, &run->dropped};
+                        &run->iterations_agreed, &run->dropped,      &run->ms_p99};
     return fields[field];
 }
 
@@ -22,7 +22,8 @@ enum {
     FIELD_LOSS,
     FIELD_DIFFERENCE,
     FIELD_AGREED,
-    FIELD_DROPPED
+    FIELD_DROPPED,
+    FIELD_P99
 };
 
 /* Collects one field of the group's complete runs, NAN left out, sorted; `values` has room. */
@@ -45,12 +46,14 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
         row.complete += runs->run[i].complete;
         row.ranks_share_cores = row.ranks_share_cores || runs->run[i].ranks_share_cores;
         row.unattainable = row.unattainable || runs->run[i].unattainable;
+        row.serves = row.serves || runs->run[i].serves;
         row.taken = fmax(row.taken, runs->run[i].taken);
     }
     int count = collect_field(runs, group, FIELD_MS, values);
     row.ms = report_median(values, count);
     row.ms_min = count ? values[0] : NAN;
     row.ms_max = count ? values[count - 1] : NAN;
+    row.p99 = report_median(values, collect_field(runs, group, FIELD_P99, values));
     row.tokens_per_s = report_median(values, collect_field(runs, group, FIELD_TOKENS, values));
     count = collect_field(runs, group, FIELD_SPEEDUP, values);
     row.speedup = report_median(values, count);
@@ -90,6 +93,7 @@ int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_
 enum {
     COLUMN_SYSTEM,
     COLUMN_MS,
+    COLUMN_P99,
     COLUMN_RANGE,
     COLUMN_TOKENS,
     COLUMN_SPEEDUP,
@@ -105,6 +109,7 @@ enum {
 static const struct table_column columns[COLUMNS] = {
     [COLUMN_SYSTEM] = {"system", TABLE_LEFT},
     [COLUMN_MS] = {"median\nms/it", TABLE_RIGHT},
+    [COLUMN_P99] = {"p99\nms/it", TABLE_RIGHT},
     [COLUMN_RANGE] = {"min..max\nms/it", TABLE_RIGHT},
     [COLUMN_TOKENS] = {"tokens\nper s", TABLE_RIGHT},
     [COLUMN_SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
@@ -147,6 +152,8 @@ static int add_row(struct table *table, struct report_runs *runs, const struct s
         return table_remark(table, refusal, error);
     int decimals = decimals_for(row->ms_max);
     table_set_number(table, COLUMN_MS, row->ms, decimals);
+    if (row->serves)
+        table_set_number(table, COLUMN_P99, row->p99, decimals);
     if (row->complete < 2) /* one round has no range */
         table_set(table, COLUMN_RANGE, "-");
     else
@@ -169,6 +176,11 @@ static bool is_ep(const struct report_runs *runs, int group) {
     return strcmp(report_group_first(runs, group)->system, "ep") == 0;
 }
 
+/* What a system does with a model. */
+static const char *verb_of(const struct speedup_row *row) {
+    return row->serves ? "serves" : "trains";
+}
+
 /* "fssdp trains 1.32 x as fast as EP and at 0.95 of EP's speed with balanced routes (median of 3
  * rounds' ratios, 1.20 to 1.41)." */
 static void print_speed(const struct report_runs *runs, const struct speedup_row *row,
@@ -180,8 +192,9 @@ static void print_speed(const struct report_runs *runs, const struct speedup_row
     if (row->complete > 1)
         snprintf(rounds, sizeof rounds, "median of %d rounds' ratios, %.2f to %.2f", row->complete,
                  row->speedup_min, row->speedup_max);
-    table_paragraph(out, "%s%s trains %.2f x as fast as EP%s (%s).", who,
-                    report_group_label(runs, row->group), row->speedup, balanced, rounds);
+    table_paragraph(out, "%s%s %s %.2f x as fast as EP%s (%s).", who,
+                    report_group_label(runs, row->group), verb_of(row), row->speedup, balanced,
+                    rounds);
 }
 
 static const struct speedup_row *row_of_ep(const struct report_runs *runs,
@@ -272,12 +285,13 @@ static void print_droppers(const struct report_runs *runs, const struct speedup_
         if (!(row->dropped > 0))
             continue;
         if (!isnan(row->speedup) && !is_ep(runs, row->group) && !(taken > REPORT_TAKEN_MOST))
-            snprintf(speed, sizeof speed, " and trains %.2f x as fast as EP with the rest",
-                     row->speedup);
+            snprintf(speed, sizeof speed, " and %s %.2f x as fast as EP with the rest",
+                     verb_of(row), row->speedup);
         table_paragraph(out,
-                        "%s drops %.2f %% of the routes%s; what is dropped is not learnt from, so "
-                        "its loss is its own.",
-                        report_group_label(runs, row->group), 100 * row->dropped, speed);
+                        "%s drops %.2f %% of the routes%s; what is dropped %s, so its loss is its "
+                        "own.",
+                        report_group_label(runs, row->group), 100 * row->dropped, speed,
+                        row->serves ? "is missing in what it answers" : "is not learnt from");
     }
 }
 
@@ -354,32 +368,34 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
     return json_pack(
-        "{so so so so so so so so si si si sb sb so so so so so so so so so so so so so}", //
-        "suite_run", json_text(first->suite_run),                                          //
-        "job", json_text(first->job),                                                      //
-        "system", json_text(first->system),                                                //
-        "workload", json_text(first->workload),                                            //
-        "gate", json_text(first->gate),                                                    //
-        "model", json_text(first->model),                                                  //
-        "executor", json_text(first->executor),                                            //
-        "refused", first->refused ? json_text(first->reason) : json_null(),                //
-        "ranks", first->ranks, "rounds", row->rounds,                                      //
-        "rounds_complete", row->complete,                                                  //
-        "ranks_share_cores", row->ranks_share_cores,                                       //
-        "unattainable", row->unattainable,                                                 //
-        "ms_per_iteration", json_number(row->ms),                                          //
-        "ms_per_iteration_min", json_number(row->ms_min),                                  //
-        "ms_per_iteration_max", json_number(row->ms_max),                                  //
-        "tokens_per_s", json_number(row->tokens_per_s),                                    //
-        "speedup_vs_ep", json_number(row->speedup),                                        //
-        "speedup_vs_ep_min", json_number(row->speedup_min),                                //
-        "speedup_vs_ep_max", json_number(row->speedup_max),                                //
-        "speed_vs_balanced", json_number(row->vs_balanced),                                //
-        "loss_final", json_number(row->loss_final),                                        //
-        "max_loss_difference", json_number(row->loss_difference),                          //
-        "iterations_agreed", json_number(row->agreed),                                     //
-        "dropped_fraction", json_number(row->dropped),                                     //
-        "processor_taken", json_number(row->taken));
+        "{so so so so so so so so si si si sb sb so so so so so so so so so so so so so so so}", //
+        "suite_run", json_text(first->suite_run),                                                //
+        "job", json_text(first->job),                                                            //
+        "system", json_text(first->system),                                                      //
+        "workload", json_text(first->workload),                                                  //
+        "gate", json_text(first->gate),                                                          //
+        "model", json_text(first->model),                                                        //
+        "executor", json_text(first->executor),                                                  //
+        "refused", first->refused ? json_text(first->reason) : json_null(),                      //
+        "ranks", first->ranks, "rounds", row->rounds,                                            //
+        "rounds_complete", row->complete,                                                        //
+        "ranks_share_cores", row->ranks_share_cores,                                             //
+        "unattainable", row->unattainable,                                                       //
+        "ms_per_iteration", json_number(row->ms),                                                //
+        "ms_per_iteration_min", json_number(row->ms_min),                                        //
+        "ms_per_iteration_max", json_number(row->ms_max),                                        //
+        "tokens_per_s", json_number(row->tokens_per_s),                                          //
+        "speedup_vs_ep", json_number(row->speedup),                                              //
+        "speedup_vs_ep_min", json_number(row->speedup_min),                                      //
+        "speedup_vs_ep_max", json_number(row->speedup_max),                                      //
+        "speed_vs_balanced", json_number(row->vs_balanced),                                      //
+        "loss_final", json_number(row->loss_final),                                              //
+        "max_loss_difference", json_number(row->loss_difference),                                //
+        "iterations_agreed", json_number(row->agreed),                                           //
+        "dropped_fraction", json_number(row->dropped),                                           //
+        "processor_taken", json_number(row->taken),                                              //
+        "ms_per_iteration_p99", json_number(row->p99),                                           //
+        "serves", json_boolean(row->serves));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,

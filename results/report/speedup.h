@@ -8,7 +8,8 @@
 struct speedup_row {
     int group, rounds, complete;
     bool ranks_share_cores, unattainable;
-    double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
+    bool serves;
+    double ms, ms_min, ms_max, p99, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
         agreed, dropped;
     double speedup_min, speedup_max; /* over the rounds */
     double taken;                    /* the most of report_run.taken over the rounds */

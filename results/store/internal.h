@@ -18,6 +18,7 @@ struct mp_store {
 extern const char store_schema_sql[];   /* schema.sql: version 1, and all views */
 extern const char store_tables_2_sql[]; /* tables_2.sql: what version 2 adds */
 extern const char store_tables_3_sql[]; /* tables_3.sql: what version 3 changes */
+extern const char store_tables_4_sql[]; /* tables_4.sql: what version 4 adds */
 
 /* Runs statements without results.  `doing` goes into the message. */
 int store_execute(struct mp_store *store, const char *sql, const char *doing,

@@ -85,6 +85,8 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
         sqlite3_stmt **statement;
     } statements[] = {
         {"INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_load},
+        {"INSERT OR REPLACE INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+         &recordings->insert_choices},
         {"INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_number},
         {"INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", &recordings->insert_fact},
         {"INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", &recordings->insert_clock},
@@ -97,6 +99,7 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
 
 void recordings_free(struct recordings *recordings) {
     sqlite3_finalize(recordings->insert_load);
+    sqlite3_finalize(recordings->insert_choices);
     sqlite3_finalize(recordings->insert_number);
     sqlite3_finalize(recordings->insert_fact);
     sqlite3_finalize(recordings->insert_clock);
@@ -162,6 +165,18 @@ static int collect_load(struct recordings *recordings, int rank,
     }
     int code = store_run(recordings->store, insert, "cannot store a load", error);
     return code ? code : summary_add_load(recordings->summary, record, error);
+}
+
+static int collect_choices(struct recordings *recordings, int rank,
+                           const struct mp_spool_record *record, struct mp_error *error) {
+    sqlite3_stmt *insert = recordings->insert_choices;
+    size_t bytes = (size_t)record->as.choices.count * (size_t)record->as.choices.width;
+    bind_place(recordings, insert, rank, record->as.choices.iteration, record->as.choices.layer);
+    sqlite3_bind_int64(insert, 5, record->as.choices.first);
+    sqlite3_bind_int(insert, 6, record->as.choices.top_k);
+    sqlite3_bind_int(insert, 7, record->as.choices.width);
+    sqlite3_bind_blob64(insert, 8, record->as.choices.expert, bytes, SQLITE_STATIC);
+    return store_run(recordings->store, insert, "cannot store tokens' experts", error);
 }
 
 static int collect_number(struct recordings *recordings, int rank,
@@ -239,6 +254,8 @@ static int collect_record(struct recordings *recordings, int rank,
         return collect_span(recordings, own, &record->as.span, error);
     case MP_SPOOL_LOAD:
         return collect_load(recordings, rank, record, error);
+    case MP_SPOOL_CHOICES:
+        return collect_choices(recordings, rank, record, error);
     case MP_SPOOL_NUMBER:
         return collect_number(recordings, rank, record, error);
     case MP_SPOOL_TEXT:

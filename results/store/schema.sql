@@ -257,6 +257,9 @@ FROM run JOIN run_summary USING (run_id);
 --                        routes.  What a system drops it need not compute: its speed-up counts only
 --                        beside this
 --   unattainable         as in v_run
+--   mode                 what iterations are where they are no training: prefill, decode; NULL: training
+--   ms_p99               of v_iteration.ms over the steady iterations, the smallest that at least 99 %
+--                        of them do not exceed; ms_per_iteration is their p50
 -- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
 CREATE VIEW v_speedup AS
 WITH reference AS (
@@ -294,7 +297,13 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
        (SELECT sum(dropped) * 1.0 / nullif(sum(routes), 0) FROM imbalance_summary
         WHERE imbalance_summary.run_id = run.run_id) AS dropped_fraction,
        EXISTS (SELECT 1 FROM fact
-               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable
+               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable,
+       (SELECT min(value) FROM fact
+        WHERE fact.run_id = run.run_id AND fact.name = 'mode') AS mode,
+       (SELECT min(ms) FROM (SELECT ms, row_number() OVER (ORDER BY ms) AS place
+                             FROM iteration_summary
+                             WHERE iteration_summary.run_id = run.run_id AND steady)
+        WHERE 100 * place >= 99 * own.steady_iterations) AS ms_p99
 FROM run
 JOIN reference USING (run_id)
 JOIN run_summary AS own USING (run_id)

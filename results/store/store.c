@@ -19,7 +19,7 @@ static const double usual_patience = 10; /* s */
 
 /* migrations[v] brings a database from version v to v + 1. */
 static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql, store_tables_2_sql,
-                                                         store_tables_3_sql};
+                                                         store_tables_3_sql, store_tables_4_sql};
 
 /* ---- statements ---- */
 

@@ -19,7 +19,7 @@
 
 struct sqlite3;
 
-enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 3 };
+enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 4 };
 
 struct mp_store;
 

@@ -4,7 +4,8 @@
     python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus
 
 Calibrates with two ranks (or takes --cluster FILE), trains expert parallelism and FSSDP with skewed
-and with balanced routes, in --rounds interleaved rounds, and predicts the same jobs.  Nothing is
+and with balanced routes, in --rounds interleaved rounds, and predicts the same jobs.  --mode prefill
+and decode serve instead, behind --context cached tokens of each of --batch sequences.  Nothing is
 fitted to the runs.  Let nothing else run meanwhile: `measured` is the clock on the wall, `processor`
 the processor's time of the rank that waited least, which others on the machine hardly change; where
 the two are far apart the machine was busy and the measured ratio says little.  `--at-most X` makes
@@ -32,7 +33,9 @@ common:
   experts: 32
   expert-width: 1024
   sequence: 128
-  batch: 32
+  batch: {batch}
+  mode: {mode}
+  context: {context}
   iterations: {iterations}
   text: default
   skew-share: 0.7
@@ -73,6 +76,9 @@ def parse_arguments():
     parser.add_argument("--cluster", type=pathlib.Path, help="calibrated before, for two ranks")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=16, help="per round (16)")
+    parser.add_argument("--mode", choices=("train", "prefill", "decode"), default="train")
+    parser.add_argument("--context", type=int, default=0, help="tokens in a cache (0)")
+    parser.add_argument("--batch", type=int, default=32, help="sequences (32)")
     parser.add_argument("--at-most", type=float, help="exit status 1 beyond this share, as 0.1")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
@@ -116,7 +122,9 @@ def predict(moeperf, cluster, folder):
 def compare(arguments):
     moeperf = arguments.bin.resolve() / "moeperf"
     with tempfile.TemporaryDirectory() as folder:
-        suite = SUITE.format(rounds=arguments.rounds, iterations=arguments.iterations)
+        suite = SUITE.format(rounds=arguments.rounds, iterations=arguments.iterations,
+                             mode=arguments.mode, context=arguments.context,
+                             batch=arguments.batch)
         (pathlib.Path(folder) / "suite.yaml").write_text(suite)
         before = os.getloadavg()[0]
         cluster = calibrate(arguments, moeperf, folder)

@@ -35,6 +35,8 @@ static const struct gate gates[] = {
     /* The alignment loss has an edge where an expert's probability passes the last choice's: which
      * side rounding is on decides about a gradient.  Its own tests have it. */
     {"sam", {"gate=sam", "top-k=2", "gate-options.groups=4", "gate-options.alignment-weight=0"}},
+    {"base", {"gate=base"}},
+    {"expert choice", {"gate=expertchoice", "top-k=3"}},
     {"sigmoid",
      {"gate=sigmoid", "top-k=4", "gate-options.groups=2", "gate-options.bias-rate=0.01"}},
 };
@@ -51,7 +53,8 @@ struct exact_case {
     bool gathers;   /* experts must have been put together from slices after steps */
     bool offloads;  /* updates must have been made in host memory */
     bool padded;    /* rows without a token must have travelled */
-    int group_size; /* of the pipelined exchange that must have been used; 0: flat */
+    int group_size; /* of the pipelined exchange that must have been used; 0: another */
+    int chunks;     /* that rows must have been cut into; 0: none */
     enum late_copies late;
     int least_ranks; /* below which it can't act so, and is left out */
     bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
@@ -175,7 +178,9 @@ static void mechanism_has_acted(const struct exact_case *c, const struct outcome
     assert_int_equal(totals->replicas > 0, c->replicas);
     assert_int_equal(outcome->padding > 0, c->padded);
     assert_int_equal(outcome->host_bytes > 0, c->offloads);
-    assert_int_equal(outcome->steps, c->group_size ? world->ranks / c->group_size : 1);
+    assert_int_equal(outcome->steps, c->group_size ? world->ranks / c->group_size
+                                     : c->chunks   ? c->chunks
+                                                   : 1);
     if (c->late != MAY_COPY)
         assert_int_equal(totals->copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
 }
@@ -330,20 +335,37 @@ static const struct row rows[] = {
     {"eplb",
      {"options.interval=5", "options.dispatch=nearest", "options.replicas=all"},
      {.replicas = true, .moves = true}},
+    {"eplb",
+     {"options.interval=5", "options.moves=asynchronous", "options.replicas=16"},
+     {.replicas = true, .moves = true, .least_ranks = 4}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     /* Tokens once per node and rank, of experts with copies among whom routes are split, too. */
     {.system = "deepep"},
+    {"moetuner",
+     {"options.window=5", "options.interval=5", "options.solver=search"},
+     {.moves = true, .least_ranks = 2}},
     {"hiermoe", {"options.interval=5"}, {.moves = true, .wide = true, .least_ranks = 2}},
     {"llep",
      {"exchange=deduplicated", "options.smallest-gemm=1", "options.threshold=1"},
      {.late = MUST_COPY, .least_ranks = 4, .nodes = 2}},
+    {.system = "lp", .acts = {.replicas = true, .least_ranks = 2}},
+    {"lp",
+     {"options.interval=5"},
+     {.replicas = true, .moves = true, .wide = true, .least_ranks = 4}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
+    {"harmoeny", {"options.least=1"}, {.late = MUST_COPY, .least_ranks = 2}},
+    /* Copies stay in a node. */
+    {.system = "ultraep",
+     .acts = {.late = MUST_COPY, .refetches = true, .least_ranks = 2, .nodes = 1}},
+    {"ultraep",
+     {"options.redundant=3"},
+     {.late = MUST_COPY, .refetches = true, .least_ranks = 4, .nodes = 2}},
     {"hetumoe",
      {"options.capacity-factor=16"},
      {.padded = true, .wide = true, .least_ranks = 4, .nodes = 2}}, /* through leaders */
     {"tutel",
-     {"options.capacity-factor=0", "options.trials=2"},
-     {.padded = true, .least_ranks = 4, .nodes = 2}}, /* flat, and in two levels */
+     {"options.capacity-factor=0", "options.trials=2", "options.degree=4"},
+     {.padded = true, .chunks = 4, .least_ranks = 4, .nodes = 2}}, /* flat, and in two levels */
     {"tutel",
      {"options.capacity-factor=0", "options.r=0"},
      {.padded = true, .copies = true, .refetches = true, .least_ranks = 2}},

@@ -87,6 +87,11 @@ static uint64_t touch(const struct mp_spool_record *record) {
             routes += record->as.load.routes[e] +
                       (record->as.load.dropped ? record->as.load.dropped[e] : 0);
         return routes;
+    case MP_SPOOL_CHOICES:
+        expect(record->as.choices.count >= 0 && record->as.choices.top_k > 0, "choices");
+        for (int i = 0; i < record->as.choices.count * record->as.choices.width; i++)
+            routes += record->as.choices.expert[i];
+        return routes;
     case MP_SPOOL_NUMBER:
         return strlen(record->as.number.name);
     case MP_SPOOL_TEXT:

@@ -43,8 +43,11 @@ GATES = {
     "gshard_random": {"choices": 2, "random_second": True},
     "sequence": {"choices": 4},  # softmax with a balancing loss by sequence
     "dts": {"choices": 4, "hot": 2.0, "cold": 0.5, "anneal": 8, "least_weight": 0.1},
+    "base": {"choices": 1, "draw": 1},  # the first draw moves 2.2e-5 by rounding
+    "expertchoice": {"choices": 4, "capacity": 4},  # 2 x 16 tokens of a sequence over 8 experts
     "sigmoid": {"choices": 2, "groups": 4, "groups_kept": 2, "bias_rate": 0.01, "scale": 2.5},
 }
+UNBALANCED = ("hash", "base", "expertchoice")  # gates without a balancing loss
 MARGIN = 5e-4
 ROUNDING_LIMIT = 2e-5  # largest part of a result that float32 rounding may move
 
@@ -169,6 +172,74 @@ def in_groups(keys, groups, kept, best):
     return split.masked_fill(closed[:, :, None], -math.inf).reshape(keys.shape), margin
 
 
+def assign(scores, room, closed):
+    """The experts of tokens [tokens] whose sum of scores [tokens, E] is the largest, each having
+    `room` of them and the pair `closed` none, and that sum: by shortest augmenting paths."""
+    tokens, experts = scores.shape
+    costs = [[-v for v in row] for row in scores.tolist()]
+    if closed is not None:
+        costs[closed[0]][closed[1]] = 1e6
+    holder, place_price = [[] for _ in range(experts)], [0.0] * experts
+    token_price = [0.0] * tokens
+    for new in range(tokens):
+        # Dijkstra over experts; an expert with room ends it.
+        distance, origin, done = [math.inf] * experts, [None] * experts, [False] * experts
+        frontier, base = [(new, 0.0)], None
+        while True:
+            for token, so_far in frontier:
+                for e in range(experts):
+                    reach = so_far + costs[token][e] - token_price[token] - place_price[e]
+                    if not done[e] and reach < distance[e] - 1e-15:
+                        distance[e], origin[e] = reach, token
+            last = min((e for e in range(experts) if not done[e]), key=lambda e: distance[e])
+            done[last] = True
+            if len(holder[last]) < room:
+                break
+            frontier = [(token, distance[last]) for token in holder[last]]
+        end = distance[last]
+        for e in range(experts):
+            if done[e]:
+                place_price[e] += distance[e] - end
+                for token in holder[e]:
+                    token_price[token] += end - distance[e]
+        token_price[new] += end
+        while True:
+            token = origin[last]
+            before = next((e for e in range(experts) if token in holder[e]), None)
+            holder[last].append(token)
+            if before is None:
+                break
+            holder[before].remove(token)
+            last = before
+    chosen = torch.tensor([next(e for e in range(experts) if t in holder[e]) for t in range(tokens)])
+    return chosen, -sum(costs[t][e] for t, e in enumerate(chosen.tolist()))
+
+
+def balanced(logits):
+    """Every sequence's best assignment, and by how much it exceeds the second best, from which it
+    differs in some token's expert."""
+    chosen, margins = [], []
+    for scores in logits.detach().split(SEQUENCE):
+        room = SEQUENCE // EXPERTS
+        best, most = assign(scores, room, None)
+        others = [assign(scores, room, pair)[1] for pair in enumerate(best.tolist())]
+        chosen.append(best)
+        margins.append(torch.full((SEQUENCE,), most - max(others)))
+    return torch.cat(chosen)[:, None], torch.cat(margins)
+
+
+def taken_by_experts(probabilities, capacity):
+    """Which tokens of its sequence every expert takes [tokens, E], and how clear that is."""
+    taken, margins = [], []
+    for own in probabilities.detach().split(SEQUENCE):
+        ordered, order = torch.sort(own, dim=0, descending=True)
+        mask = torch.zeros_like(own, dtype=torch.bool).scatter(0, order[:capacity], True)
+        gap = (ordered[capacity - 1] - ordered[capacity]).amin()
+        taken.append(mask)
+        margins.append(gap.expand(SEQUENCE))
+    return torch.cat(taken), torch.cat(margins)
+
+
 def choose(logits, token, layer, bias, gate, step):
     """Probabilities [tokens, E], chosen experts and their weights [tokens, choices], the layer's
     losses beside the balancing one, and for each token how clearly it chose."""
@@ -196,6 +267,20 @@ def choose(logits, token, layer, bias, gate, step):
         weights = rule["scale"] * weights / weights.sum(dim=-1, keepdim=True)
         probabilities = scores / scores.sum(dim=-1, keepdim=True)
         return probabilities, chosen, weights, other, torch.minimum(margin, clear)
+    if gate == "base":
+        chosen, margin = balanced(logits)
+        scores = torch.sigmoid(logits)
+        # An auction with steps of 1e-4 is that exact where margins are above 16 of them.
+        return scores, chosen, scores.gather(1, chosen), other, margin * MARGIN / 2e-3
+    if gate == "expertchoice":
+        probabilities = torch.softmax(logits, dim=-1)
+        taken, margin = taken_by_experts(probabilities, rule["capacity"])
+        keys = torch.where(taken, probabilities, -1 - torch.arange(EXPERTS, dtype=logits.dtype))
+        ordered, order = torch.sort(keys, dim=-1, descending=True)
+        chosen, left = order[:, :choices], ordered[:, :choices] < 0
+        gap = ordered[:, choices - 1] - ordered[:, choices]  # above 0.5 where few take the token
+        chosen, weights = leave(chosen, probabilities.gather(1, chosen), left)
+        return probabilities, chosen, weights, other, torch.minimum(margin, gap)
     if "hot" in rule:
         probabilities = gumbel_softmax(logits, layer, gate, step)
         ordered, order = torch.sort(probabilities, dim=-1, descending=True)
@@ -238,6 +323,8 @@ def choose(logits, token, layer, bias, gate, step):
 
 def balance(probabilities, chosen, gate):
     """GShard and Switch look at firsts; E / choices else, and SAM adds up its choices."""
+    if gate in UNBALANCED:
+        return torch.zeros((), dtype=probabilities.dtype)
     if gate == "sequence":
         parts = zip(probabilities.split(SEQUENCE), chosen.split(SEQUENCE))
         return torch.stack([balance(*part, "softmax") for part in parts]).mean()
@@ -365,8 +452,7 @@ def train(initial, gate, precision, sequences=None, generator=None):
         logits, auxiliary, chosen, margins = forward(parameters, tokens, gate, step)
         loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
         optimizer.zero_grad()
-        weight = 0 if gate == "hash" else AUXILIARY_WEIGHT
-        (loss + weight * auxiliary[0].sum() + auxiliary[1].sum()).backward()
+        (loss + AUXILIARY_WEIGHT * auxiliary[0].sum() + auxiliary[1].sum()).backward()
         if sequences is None:
             assert margins.amin() > MARGIN
         losses.append(loss.detach())
@@ -419,7 +505,7 @@ def settings(choices):
 
 
 def make(gate, seed, folder):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed + GATES[gate].get("draw", 0))
     choices = GATES[gate]["choices"]
     initial = create_parameters(generator, gate)
     results, sequences = train(initial, gate, torch.float64, generator=generator)

@@ -186,6 +186,8 @@ int main(void) {
         {.file = "sequence.bin", .gate = {"gate=softmax", "gate-options.balance-over=sequence"}},
         {.file = "dts.bin",
          .gate = {"gate=dts", "gate-options.last-temperature=0.5", "gate-options.anneal=8"}},
+        {.file = "base.bin", .gate = {"gate=base", "gate-options.accuracy=1e-5"}},
+        {.file = "expertchoice.bin", .gate = {"gate=expertchoice"}},
         {.file = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
         {.file = "ktop1.bin", .gate = {"gate=ktop1"}},
         {.file = "sam.bin",

@@ -22,6 +22,9 @@ OWN = "is a test, or runs all of them"
 # The words again, since the last count; the fewest iterations that pairs are judged by.
 PAIRS = f"--pairs 1 --slice 0 {ONE} --set iterations=23"
 
+# What SGLang's recorder writes.
+COUNTS = """python3 -c "print({'logical_count': [list(range(1, 33))]})" | tr "'" '"' > """
+
 LISTED = {
     "README.md": {
         "ci/quickstart": Listed(more=f"{TINY} --set iterations=12"),
@@ -47,6 +50,9 @@ LISTED = {
         ".ci/run": Listed(OWN),
         "mpirun -n 2 moeperf-train JOB.yaml --progress": Listed(
             first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml"),
+        "mpirun -n 2 moeperf-train JOB.yaml --set mode=decode --set context=100": Listed(
+            first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml",
+            more="--set context=4"),
         "moeperf generate dynamics -o run.mptrace --first-iteration 500": Listed(
             more="--iterations 10"),
         "moeperf run --from out/runs/RUN": Listed(
@@ -66,6 +72,12 @@ LISTED = {
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
             Listed(GPU),
         "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
+        "moeperf place --trace counts.json --cluster b200 --decide": Listed(
+            first=COUNTS + "counts.json"),
+        "moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 --as sglang "
+        "-o placement.json": Listed(first=COUNTS + "counts.json"),
+        "moeperf place --trace prefill.json --cluster b200 --nodes 4 --system eplb:replicas=288":
+            Listed(first=COUNTS + "prefill.json"),
         "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
             first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
         'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(

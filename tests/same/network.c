@@ -26,7 +26,7 @@ LED_THROUGH(mp_costs_head);
 LED_THROUGH(mp_timeline_work);
 LED_THROUGH(mp_timeline_work_each);
 
-enum { TABLE = 512 };
+enum { TABLE = 1024 };
 
 /* Bytes by what they belong to: a traffic, or the seconds that the network made of one. */
 struct known {
@@ -262,7 +262,8 @@ double __wrap_mp_costs_shared(const struct mp_costs *costs, int direction) {
 }
 
 double __wrap_mp_costs_head(const struct mp_costs *costs) {
-    return ask(MP_PHASE_HEAD, MP_BACKWARD, __real_mp_costs_head(costs));
+    bool serves = mp_job_serves(&seen.predictor->job);
+    return ask(MP_PHASE_HEAD, serves ? MP_FORWARD : MP_BACKWARD, __real_mp_costs_head(costs));
 }
 
 void __wrap_mp_timeline_work(struct mp_timeline *timeline, double seconds) {
@@ -305,6 +306,8 @@ static void same_setting(const struct mp_setting *own, const struct mp_setting *
     assert_int_equal(own->topology.ranks, trainers->topology.ranks);
     assert_int_equal(own->topology.ranks_per_node, trainers->topology.ranks_per_node);
     assert_int_equal(own->tokens_per_rank, trainers->tokens_per_rank);
+    assert_int_equal(own->forward_only, trainers->forward_only);
+    assert_int_equal(own->gradient_bytes, trainers->gradient_bytes);
     assert_int_equal(own->expert_bytes, trainers->expert_bytes);
     assert_int_equal(own->route_bytes, trainers->route_bytes);
     assert_int_equal(own->seed, trainers->seed);

@@ -3,9 +3,12 @@
  *
  * Systems, options, shapes, nodes and gates are drawn at random.  The predictor gets the loads that
  * the trainer's gates made, or those that the trainer replays, as they are before a plan limits or
- * pulls them: if both do so alike, the planners of both see the same. */
+ * pulls them: if both do so alike, the planners of both see the same.  Where choices are kept, it
+ * gets the experts of every token, from which it counts tokens and transitions itself. */
 #include <string.h>
 
+#include "baselines/skeleton/skeleton.h"
+#include "reference/plan/routes.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/same/trace.h"
 
@@ -27,6 +30,7 @@ static const char *const acting[][6] = {
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.moves=exposed"},
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.offload-optimizer=yes"},
     {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
+    {"system=eplb", "gate=gshard", "options.interval=1", "options.moves=asynchronous"},
     {"system=smartmoe", "gate=gshard", "options.interval=1"},
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
     {"system=deepspeed", "gate=switch", "options.expert-parallel=1", "options.zero=1",
@@ -35,11 +39,18 @@ static const char *const acting[][6] = {
      "options.offload-optimizer=yes"},
     {"system=ep", "gate=switch", "options.expert-parallel=1"},
     {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
+    {"system=lp", "gate=gshard", "options.interval=0"},
+    {"system=harmoeny", "gate=gshard", "options.least=1"},
+    {"system=ultraep", "gate=gshard", "options.redundant=2"},
     {"system=moonep", "gate=softmax", "top-k=4", "options.tolerance=0"},
     {"system=hetumoe", "gate=gshard"},
     {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
     {"system=tutel", "gate=switch", "options.r=0"},
     {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no"},
+    {"system=follower", "gate=gshard", "layers=3", "routing=gate"},
+    {"system=follower", "gate=softmax", "layers=3", "top-k=3", "routing=gate"},
+    {"system=hiermoe", "gate=softmax", "top-k=4", "record-routes=yes"},
+    {"system=deepep", "gate=gshard", "record-routes=yes"},
     {"system=tamoe", "gate=gshard", "nodes=2", "routing=skewed", "options.pull=0.8"},
 };
 
@@ -52,10 +63,55 @@ static trace_matrix posted[TRACE_OPERATIONS], carried[TRACE_OPERATIONS];
 static struct {
     int transfers[MP_PHASES][4];  /* by phase and direction */
     int exchanges[JOB_EXCHANGES]; /* by kind, operations that rows travel in */
+    int cut[JOB_EXCHANGES];       /* those of chunks */
     int cases, operations, steps;
+    int follows; /* experts that moved by transitions */
+    int known;   /* layers whose distinct tokens were counted of tokens */
 } met;
 
+/* ---- a system that looks at transitions ---- */
+
+/* Brings the most frequent successor to where most of its tokens come from, in exchange for
+ * another expert. */
+static int follow(void *self, int64_t iteration, const struct mp_load load[],
+                  const struct mp_placement home[], struct mp_rehome *change,
+                  struct mp_error *error) {
+    (void)self;
+    (void)iteration;
+    (void)error;
+    for (int l = 0; load[l].next; l++) {
+        int experts = load[l].experts, most = 0;
+        for (int i = 1; i < experts * experts; i++)
+            most = load[l].next[i] > load[l].next[most] ? i : most;
+        struct mp_placement *next = &change->next[l + 1];
+        int expert = most % experts, other = 0, to = home[l].owner[most / experts];
+        int from = home[l + 1].owner[expert];
+        while (home[l + 1].owner[other] != to)
+            other++;
+        if (from == to)
+            continue;
+        mp_placement_remove(next, expert, from);
+        mp_placement_remove(next, other, to);
+        mp_placement_add(next, expert, to);
+        mp_placement_add(next, other, from);
+        next->owner[expert] = to;
+        next->owner[other] = from;
+        change->changed = true;
+    }
+    return MP_OK;
+}
+
+static struct mp_system follower(void) {
+    struct mp_system system = mp_system_skeleton;
+    system.name = "follower";
+    system.capabilities |= MP_SYSTEM_USES_TRANSITIONS | MP_SYSTEM_MOVES_OWNERS;
+    system.after_step = follow;
+    return system;
+}
+
 /* ---- jobs ---- */
+
+static bool serving; /* the jobs that are drawn */
 
 static void set(struct mp_job_file *file, const struct mp_systems *systems, const char *format,
                 ...) {
@@ -124,6 +180,14 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "experts=%d", ranks * test_random_int(random, ranks < 4 ? 2 : 1, 3));
     set(file, systems, "sequence=%d", test_random_int(random, 4, 16));
     set(file, systems, "batch=%d", ranks * test_random_int(random, 1, 2));
+    if (serving) {
+        set(file, systems, "mode=%s", test_random_int(random, 0, 1) ? "prefill" : "decode");
+        set(file, systems, "context=%d", test_random_int(random, 0, 5));
+    }
+    if (met.cases % 3 != 0) { /* a third trains */
+        set(file, systems, "mode=%s", met.cases % 3 == 1 ? "prefill" : "decode");
+        set(file, systems, "context=%d", test_random_int(random, 0, 5));
+    }
     set(file, systems, "routing=%s", test_random_int(random, 0, 2) ? "skewed" : "gate");
     set(file, systems, "skew-experts=%d", test_random_int(random, 1, 2));
     set(file, systems, "skew-share=%g", 0.3 + 0.2 * test_random_double(random));
@@ -156,6 +220,8 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         /* In turn, until the system takes one. */
         set(file, systems, "exchange=%s",
             mp_exchange_name((enum mp_exchange_kind)((met.cases + i) % JOB_EXCHANGES)));
+        set(file, systems, "exchange-degree=%d",
+            test_random_int(random, 0, 1) ? 1 : test_random_int(random, 2, MP_MOST_DEGREE));
         if (!given) {
             draw_gate(random, file, systems);
             draw_options(random, file, systems);
@@ -206,13 +272,14 @@ static void put_together(void) {
                    sizeof(trace_row));
 }
 
-static void count_what_was_met(const struct trace *trace, int exchange) {
+static void count_what_was_met(const struct trace *trace, int exchange, int degree) {
     met.operations += trace->operations;
     for (int i = 0; i < trace->operations; i++) {
         const struct trace_operation *o = &trace->operation[i];
         met.transfers[o->phase][o->direction & 3]++;
         met.steps = o->step > met.steps ? o->step : met.steps;
         met.exchanges[exchange] += o->phase == MP_PHASE_DISPATCH;
+        met.cut[exchange] += o->phase == MP_PHASE_DISPATCH && degree > 1;
     }
 }
 
@@ -254,6 +321,42 @@ static void put_replayed(struct mp_trainer *trainer, int64_t iteration) {
                trainer->load[layer].count);
 }
 
+/* What all ranks' tokens chose, in the loads; false: it isn't kept, or isn't what is replayed. */
+static bool put_routes(struct mp_trainer *trainer) {
+    static int32_t chosen[TRACE_RANKS * 2048];
+    int top_k = trainer->model.shape.top_k, tokens = trainer->model.tokens;
+    size_t each = (size_t)tokens * (size_t)top_k;
+    int32_t own[TRACE_RANKS];
+    struct mp_error error = {0};
+    if (!trainer->choices || trainer->replay_limit.inside)
+        return false;
+    assert_true(each <= 2048);
+    for (int r = 0; r < world->ranks; r++)
+        own[r] = tokens;
+    for (int l = 0; l < trainer->job.layers; l++) {
+        struct mp_load *load = &trainer->load[l];
+        gather(trainer->choices + (size_t)l * each, each * sizeof *chosen, chosen);
+        must(mp_load_give_routes(load, top_k, own, &error), &error);
+        memcpy(load->routes->expert, chosen, each * (size_t)world->ranks * sizeof *chosen);
+        must(mp_load_check_routes(load, &error), &error);
+    }
+    return true;
+}
+
+/* The predictor takes the trainer's counts of distinct tokens, or counts them of tokens. */
+static void predict(struct mp_trainer *trainer, bool counts) {
+    uint32_t *distinct[8] = {0};
+    for (int l = 0; counts && l < trainer->job.layers; l++) {
+        distinct[l] = trainer->load[l].distinct;
+        trainer->load[l].distinct = NULL;
+    }
+    network_step(trainer->load, &predicted, carried);
+    for (int l = 0; counts && l < trainer->job.layers; l++) {
+        trainer->load[l].distinct = distinct[l];
+        met.known += distinct[l] != NULL;
+    }
+}
+
 static void run(const struct mp_job_file *file, uint64_t *random) {
     struct mp_trainer *trainer = NULL;
     struct mp_error error = {0};
@@ -275,11 +378,13 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         transport_forget();
         put_together();
         put_replayed(trainer, i);
+        bool has_routes = put_routes(trainer);
         if (world->rank > 0)
             continue;
-        network_step(trainer->load, &predicted, carried);
+        predict(trainer, has_routes);
         compare(file, i);
-        count_what_was_met(&mine, (int)exchange);
+        met.follows += trainer->transitions ? trainer->planner.moves.count : 0;
+        count_what_was_met(&mine, (int)exchange, file->job.exchange_degree);
     }
     if (world->rank == 0)
         network_destroy();
@@ -303,11 +408,15 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     uint64_t random = seed;
     int times = world->ranks < 6 ? 4 : world->ranks < 16 ? 2 : 0;
     (void)state;
+    struct mp_system following = follower();
     must(mp_systems_register_all(&systems, &error), &error);
+    must(mp_systems_register(&systems, &following, &error), &error);
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
         run_drawn(&random, acting[i][0] + strlen("system="), acting[i], &systems);
-    for (int i = 0; i < times * systems.count; i++)
+    for (int i = 0; i < times * systems.count; i++) {
+        serving = i / systems.count % 2;
         run_drawn(&random, systems.item[i % systems.count]->name, NULL, &systems);
+    }
     if (world->rank > 0)
         return;
     print_message("%d cases, %d operations, exchanges in up to %d steps\n", met.cases,
@@ -317,9 +426,13 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     assert_true(met.transfers[MP_PHASE_FETCH][MP_NO_DIRECTION & 3] > 0);
     assert_true(met.transfers[MP_PHASE_REDUCE][MP_BACKWARD] > 0);
     assert_true(met.transfers[MP_PHASE_MOVE][MP_NO_DIRECTION & 3] > 0);
-    assert_int_equal(met.steps, world->ranks - 1);
-    for (int kind = 0; kind < JOB_EXCHANGES; kind++)
+    assert_true(met.steps >= world->ranks - 1);
+    assert_true(met.follows > 0);
+    assert_true(met.known > 0);
+    for (int kind = 0; kind < JOB_EXCHANGES; kind++) {
         assert_true(met.exchanges[kind] > 0);
+        assert_int_equal(met.cut[kind] > 0, kind != MP_EXCHANGE_DEDUPLICATED);
+    }
 }
 
 int main(void) {

@@ -52,6 +52,7 @@ static struct {
     int gathers;        /* of counts so far: layers begun */
     int passes[LAYERS]; /* through a layer's exchange so far: forward, then backward */
     int64_t updates;    /* of parameters, before the iteration */
+    bool served;        /* forward only, and the head is done */
     int starting;       /* rows that are being posted; -1: none */
     int moves;          /* the operation that all rounds of moves are; -1: none yet */
     int tokens;         /* likewise of rows of tokens, and what travels beside them */
@@ -95,6 +96,7 @@ void transport_watch(struct mp_trainer *trainer, struct trace *trace, trace_row 
     seen.sent = sent;
     seen.requests = seen.gathers = 0;
     seen.updates = trainer->updates;
+    seen.served = false;
     seen.moves = seen.starting = seen.tokens = -1;
 }
 
@@ -167,7 +169,7 @@ static int layer_of_rows(const struct mp_exchange_path *path, int step) {
     const struct mp_model *model = &seen.trainer->model;
     for (int l = 0; l < model->shape.layers; l++) {
         const struct mp_routing *routing = &model->state[l].routing;
-        if (path->rounds > 1 ? path == &seen.trainer->path[l]
+        if (path->rounds > 1 ? path == &seen.trainer->path[l * seen.trainer->path_steps + step]
                              : step < routing->steps &&
                                    routing->step[step].send_rows == path->round[0].send_rows)
             return l;
@@ -179,12 +181,12 @@ static int layer_of_rows(const struct mp_exchange_path *path, int step) {
 static void start_rows(const struct mp_request *request, const struct mp_exchange_path *path,
                        bool back) {
     const struct mp_trainer *trainer = seen.trainer;
-    int ranks = trainer->comm->ranks, place = 0;
-    while (place < 2 * ranks && trainer->rows[place] != request)
+    int places = 2 * mp_exchange_most_steps(trainer->comm->ranks), place = 0;
+    while (place < places && trainer->rows[place] != request)
         place++;
-    assert_true(place < 2 * ranks);
-    assert_int_equal(back, place >= ranks);
-    int step = place % ranks, layer = layer_of_rows(path, step);
+    assert_true(place < places);
+    assert_int_equal(back, place % 2);
+    int step = place / 2, layer = layer_of_rows(path, step);
     assert_true(layer < LAYERS);
     seen.passes[layer] += !back && step == 0;
     bool forward = seen.passes[layer] == 1;
@@ -299,7 +301,7 @@ static void start_experts(const struct mp_request *request, int layer) {
     if (joins(request))
         return;
     enum mp_direction direction = fetches ? MP_FORWARD : MP_BACKWARD;
-    if (trainer->updates > seen.updates)
+    if (trainer->updates > seen.updates || seen.served)
         direction = MP_NO_DIRECTION;
     int number =
         start(request, fetches || refetches ? MP_PHASE_FETCH : MP_PHASE_REDUCE, direction, layer);
@@ -410,7 +412,8 @@ void __wrap_mp_model_experts_backward(struct mp_model *model, int layer, int seg
 }
 
 void __wrap_mp_model_head(struct mp_model *model, float scale, bool backward) {
-    work(MP_PHASE_HEAD, MP_BACKWARD);
+    work(MP_PHASE_HEAD, backward ? MP_BACKWARD : MP_FORWARD);
+    seen.served = !backward;
     __real_mp_model_head(model, scale, backward);
 }
 

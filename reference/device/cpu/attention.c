@@ -4,6 +4,10 @@
  * square is never touched.  Unlike on a GPU a whole row of scores fits the cache, and therefore
  * the softmax needs no rescaling.
  *
+ * Behind cached tokens the keys and values of a head are those of its part of the cache, where they
+ * lie together; few queries read keys as they are, since turning them would read and write them
+ * all.
+ *
  * Sequences and heads are independent and are shared out among the threads.  Scratch of a thread:
  * two blocks of scores, [QUERY_BLOCK][sequence] each, keys and values turned,
  * [head_width][sequence] each, and a value per query.  Turning them once per head is cheaper than
@@ -15,20 +19,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { QUERY_BLOCK = MP_CPU_QUERY_BLOCK };
+enum { QUERY_BLOCK = MP_CPU_QUERY_BLOCK, FEW_QUERIES = 8 };
 
 /* One head of one sequence: where its rows start, and how far apart they are. */
 struct head {
     struct mp_device *device;
     int sequence, width;
-    int stride;     /* of q, k, v and their gradients: 3 * D */
-    int out_stride; /* of out and its gradient: D */
+    int context, keys; /* cached tokens before these; with these */
+    int stride;        /* of q, k, v and their gradients: 3 * D */
+    int key_stride;    /* of k and v: the same, or a cache's */
+    int out_stride;    /* of out and its gradient: D */
     float scale;
     const float *q, *k, *v, *dout;
-    float *out, *dq, *dk, *dv, *logsumexp;
-    float *scores, *dscores;    /* [QUERY_BLOCK][sequence] */
-    float *turned_k, *turned_v; /* [width][sequence] */
-    float *delta;               /* [sequence] */
+    float *out, *dq, *dk, *dv, *logsumexp; /* a value per query */
+    float *scores, *dscores;               /* [QUERY_BLOCK][keys] */
+    float *turned_k, *turned_v;            /* [width][keys] */
+    float *delta;                          /* [keys] */
 };
 
 struct arguments {
@@ -36,7 +42,23 @@ struct arguments {
     struct mp_attention_shape shape;
     const float *qkv, *out, *dout;
     float *write_out, *dqkv, *logsumexp;
+    float *cache; /* NULL: none */
+    int context, places;
 };
+
+/* This head's part of the cache, with the keys and values of these tokens put there. */
+static void take_cache(const struct arguments *a, size_t index, struct head *head) {
+    size_t width = (size_t)head->width, part = (size_t)a->places * width;
+    float *keys = a->cache + 2 * index * part;
+    for (int i = 0; i < head->sequence; i++) {
+        size_t from = (size_t)i * (size_t)head->stride, to = (size_t)(a->context + i) * width;
+        memcpy(keys + to, head->k + from, width * sizeof *keys);
+        memcpy(keys + part + to, head->v + from, width * sizeof *keys);
+    }
+    head->k = keys;
+    head->v = keys + part;
+    head->key_stride = head->width;
+}
 
 static struct head head_at(const struct arguments *a, size_t index, int thread) {
     const struct mp_attention_shape *shape = &a->shape;
@@ -44,25 +66,29 @@ static struct head head_at(const struct arguments *a, size_t index, int thread) 
     size_t width = (size_t)shape->head_width, model = heads * width;
     size_t first_token = index / heads * sequence, column = index % heads * width;
     size_t from = first_token * 3 * model + column, to = first_token * model + column;
+    size_t keys = sequence + (size_t)a->context;
     float *scratch = mp_cpu_scratch(mp_cpu_of(a->device), thread);
 
     struct head head = {
         .device = a->device,
         .sequence = shape->sequence,
         .width = shape->head_width,
+        .context = a->context,
+        .keys = (int)keys,
         .stride = (int)(3 * model),
+        .key_stride = (int)(3 * model),
         .out_stride = (int)model,
         .scale = 1.0f / sqrtf((float)shape->head_width),
         .q = a->qkv + from,
         .k = a->qkv + from + model,
         .v = a->qkv + from + 2 * model,
-        .logsumexp = a->logsumexp + index * sequence,
         .scores = scratch,
-        .dscores = scratch + QUERY_BLOCK * sequence,
-        .turned_k = scratch + 2 * QUERY_BLOCK * sequence,
-        .turned_v = scratch + (2 * QUERY_BLOCK + width) * sequence,
-        .delta = scratch + (2 * QUERY_BLOCK + 2 * width) * sequence,
+        .dscores = scratch + QUERY_BLOCK * keys,
+        .turned_k = scratch + 2 * QUERY_BLOCK * keys,
+        .turned_v = scratch + (2 * QUERY_BLOCK + width) * keys,
+        .delta = scratch + (2 * QUERY_BLOCK + 2 * width) * keys,
     };
+    head.logsumexp = a->logsumexp ? a->logsumexp + index * sequence : head.delta;
     if (a->dqkv) {
         head.out = (float *)a->out + to;
         head.dout = a->dout + to;
@@ -72,6 +98,8 @@ static struct head head_at(const struct arguments *a, size_t index, int thread) 
     } else {
         head.out = a->write_out + to;
     }
+    if (a->cache)
+        take_cache(a, index, &head);
     return head;
 }
 
@@ -83,8 +111,12 @@ static void multiply(const struct head *head, bool transpose_a, bool transpose_b
 }
 
 static void turn(const struct head *head, const float *from, float *to) {
-    transpose((size_t)head->sequence, (size_t)head->width, from, (size_t)head->stride, to,
-              (size_t)head->sequence);
+    transpose((size_t)head->keys, (size_t)head->width, from, (size_t)head->key_stride, to,
+              (size_t)head->keys);
+}
+
+static bool turns_keys(const struct head *head) {
+    return head->context == 0 || head->sequence > FEW_QUERIES;
 }
 
 /* Softmax of the first `count` scores; the rest of the row up to `width` becomes 0.  Returns the
@@ -106,20 +138,25 @@ static float softmax_row(size_t count, size_t width, float *restrict row) {
 
 static void forward_block(const struct head *head, int begin, int end) {
     int rows = end - begin, width = head->width, stride = head->stride;
+    int before = head->context + begin, keys = head->context + end;
+    bool turned = turns_keys(head);
     const float *q = head->q + (size_t)begin * (size_t)stride;
-    multiply(head, false, false, rows, end, width, head->scale, q, stride, head->turned_k,
-             head->sequence, 0, head->scores, end);
+    multiply(head, false, !turned, rows, keys, width, head->scale, q, stride,
+             turned ? head->turned_k : head->k, turned ? head->keys : head->key_stride, 0,
+             head->scores, keys);
     for (int row = 0; row < rows; row++)
-        head->logsumexp[begin + row] = softmax_row((size_t)(begin + row + 1), (size_t)end,
-                                                   head->scores + (size_t)row * (size_t)end);
-    multiply(head, false, false, rows, width, end, 1, head->scores, end, head->v, stride, 0,
-             head->out + (size_t)begin * (size_t)head->out_stride, head->out_stride);
+        head->logsumexp[begin + row] = softmax_row((size_t)(before + row + 1), (size_t)keys,
+                                                   head->scores + (size_t)row * (size_t)keys);
+    multiply(head, false, false, rows, width, keys, 1, head->scores, keys, head->v,
+             head->key_stride, 0, head->out + (size_t)begin * (size_t)head->out_stride,
+             head->out_stride);
 }
 
 static void forward_range(const void *argument, size_t first, size_t last, int thread) {
     for (size_t index = first; index < last; index++) {
         struct head head = head_at(argument, index, thread);
-        turn(&head, head.k, head.turned_k);
+        if (turns_keys(&head))
+            turn(&head, head.k, head.turned_k);
         for (int begin = 0; begin < head.sequence; begin += QUERY_BLOCK) {
             int end = begin + QUERY_BLOCK;
             forward_block(&head, begin, end < head.sequence ? end : head.sequence);
@@ -212,6 +249,25 @@ static void attention_forward(struct mp_device *device, mp_stream stream,
                     forward_range, &arguments);
 }
 
+static void attention_cached(struct mp_device *device, mp_stream stream,
+                             const struct mp_attention_shape *shape, int context, int places,
+                             const void *qkv, void *cache, void *out) {
+    struct mp_attention_shape met = *shape;
+    (void)stream;
+    met.sequence += context;
+    if (!fits(device, &met))
+        return;
+    struct arguments arguments = {.device = device,
+                                  .shape = *shape,
+                                  .qkv = qkv,
+                                  .write_out = out,
+                                  .cache = cache,
+                                  .context = context,
+                                  .places = places};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
+                    forward_range, &arguments);
+}
+
 static void attention_backward(struct mp_device *device, mp_stream stream,
                                const struct mp_attention_shape *shape, const void *qkv,
                                const void *out, const float *logsumexp, const void *dout,
@@ -232,5 +288,6 @@ static void attention_backward(struct mp_device *device, mp_stream stream,
 
 void MP_CPU_NAME(install_attention)(struct mp_device_operations *operations) {
     operations->attention_forward = attention_forward;
+    operations->attention_cached = attention_cached;
     operations->attention_backward = attention_backward;
 }

@@ -1,5 +1,6 @@
 /* The gate: scores of experts, the largest top_k, and their gradients. */
 #include "reference/base/random.h"
+#include "reference/device/cpu/auction.h"
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
@@ -227,7 +228,7 @@ static float score_row(const struct arguments *a, size_t row, float *probability
     }
     float sum = sigmoids(a->experts, logits, probability);
     take_choices(a, row, probability, choice);
-    for (size_t e = 0; e < a->experts; e++)
+    for (size_t e = 0; a->rule->scores == MP_SCORES_SIGMOID && e < a->experts; e++)
         probability[e] /= sum;
     return sum;
 }
@@ -255,6 +256,78 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
     }
 }
 
+/* ---- Experts that choose ---- */
+
+static uint32_t key_of(float probability) {
+    uint32_t key;
+    memcpy(&key, &probability, sizeof key); /* orders as the numbers, none of which is negative */
+    return key;
+}
+
+/* The smallest key that an expert takes, and how many of those that have just that. */
+struct cuts {
+    uint32_t key[MOST_EXPERTS];
+    int64_t equal[MOST_EXPERTS];
+};
+
+/* How many tokens' keys reach `least`, of every expert. */
+static void count_keys(const struct arguments *a, const float *probability,
+                       const uint32_t *restrict least, uint32_t *restrict count) {
+    memset(count, 0, a->experts * sizeof *count);
+    for (size_t t = 0; t < (size_t)a->rule->together; t++)
+        for (size_t e = 0; e < a->experts; e++)
+            count[e] += key_of(probability[t * a->experts + e]) >= least[e];
+}
+
+/* The largest numbers that as many keys reach as an expert takes, from their highest bit on. */
+static void find_cuts(const struct arguments *a, const float *probability, struct cuts *cuts) {
+    uint32_t least[MOST_EXPERTS], count[MOST_EXPERTS], capacity = (uint32_t)a->rule->capacity;
+    memset(cuts, 0, sizeof *cuts);
+    for (int bit = 30; bit >= 0; bit--) {
+        for (size_t e = 0; e < a->experts; e++)
+            least[e] = cuts->key[e] | 1u << bit;
+        count_keys(a, probability, least, count);
+        for (size_t e = 0; e < a->experts; e++)
+            cuts->key[e] = count[e] >= capacity ? least[e] : cuts->key[e];
+    }
+    for (size_t e = 0; e < a->experts; e++)
+        least[e] = cuts->key[e] + 1;
+    count_keys(a, probability, least, count);
+    for (size_t e = 0; e < a->experts; e++)
+        cuts->equal[e] = (int64_t)capacity - count[e];
+}
+
+/* The choices of a token, of which the first ones are those that take it. */
+static void be_chosen(const struct arguments *a, size_t token, struct cuts *cuts) {
+    const float *probability = a->probability + token * a->experts;
+    int32_t *choice = a->choice + token * (size_t)a->top_k;
+    float taken[MOST_EXPERTS];
+    size_t e = 0;
+    do { /* there is at least one expert */
+        uint32_t key = key_of(probability[e]);
+        bool takes = key > cuts->key[e] || (key == cuts->key[e] && cuts->equal[e]-- > 0);
+        taken[e] = takes ? probability[e] : -1;
+    } while (++e < a->experts);
+    choose(a->experts, a->top_k, taken, choice);
+    for (int j = 0; j < a->top_k; j++) {
+        float weight = taken[choice[j]];
+        a->weight[token * (size_t)a->top_k + (size_t)j] = weight < 0 ? 0 : weight;
+        choice[j] = weight < 0 ? -1 - choice[j] : choice[j];
+    }
+}
+
+static void match_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct arguments *a = argument;
+    size_t together = (size_t)a->rule->together;
+    (void)thread;
+    for (size_t group = begin; group < end; group++) {
+        struct cuts cuts;
+        find_cuts(a, a->probability + group * together * a->experts, &cuts);
+        for (size_t token = group * together; token < (group + 1) * together; token++)
+            be_chosen(a, token, &cuts);
+    }
+}
+
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
                          int top_k, const struct mp_gate_rule *rule, const float *logits,
                          const float *bias, const int32_t *forced, float *probability, float *kept,
@@ -265,11 +338,16 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                 experts, MP_CHOICES_LIMIT);
         return;
     }
-    if ((bias || rule->groups || rule->temperature > 0) && experts > MOST_EXPERTS) {
+    if ((bias || rule->groups || rule->temperature > 0 || rule->matching) &&
+        experts > MOST_EXPERTS) {
         mp_fail(&device->error, MP_ELIMIT,
-                "gate: %d experts in groups, with bias or with noise (at most %d)", experts,
+                "gate: %d experts in groups, with bias, noise or a matching (at most %d)", experts,
                 MOST_EXPERTS);
         return;
+    }
+    if (!forced && rule->matching == MP_MATCH_AUCTION) {
+        MP_CPU_NAME(auction)(device, tokens, experts, rule, logits, choice, weight);
+        forced = choice;
     }
     struct arguments arguments = arguments_of(experts, top_k, rule);
     arguments.logits = logits;
@@ -281,6 +359,10 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
     arguments.weight = weight;
     mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens * (size_t)arguments.parts,
                     mp_cpu_grain(arguments.experts), forward_range, &arguments);
+    if (!forced && rule->matching == MP_MATCH_EXPERTS)
+        mp_cpu_parallel(mp_cpu_of(device), (size_t)(tokens / rule->together),
+                        mp_cpu_grain((size_t)rule->together * arguments.experts), match_range,
+                        &arguments);
 }
 
 /* Sum of a token's probabilities over the routes that were not dropped. */
@@ -402,6 +484,9 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
         probability_gradient(a, row, gradient);
         if (a->rule->scores == MP_SCORES_SIGMOID)
             sigmoid_gradient(a->experts, probability, a->kept[row], gradient);
+        else if (a->rule->scores == MP_SCORES_APART)
+            for (size_t e = 0; e < a->experts; e++)
+                gradient[e] *= probability[e] * (1 - probability[e]);
         else
             softmax_gradient(a->experts, probability, shift, gradient);
         for (size_t e = 0; a->rule->temperature > 0 && e < a->experts; e++)

@@ -155,6 +155,28 @@ __device__ __forceinline__ void leave_out(int expert, uint32_t (&key)[Layout::VA
             key[i] = 0;
 }
 
+/* The largest of `count` values, the lowest index of equal ones, the same in every lane; -1 where
+ * all are -INFINITY or no numbers. */
+__device__ __forceinline__ int largest_of(const float *value, int count) {
+    float best = -INFINITY;
+    int at = -1;
+    for (int i = (int)threadIdx.x % WARP; i < count; i += WARP)
+        if (value[i] > best) {
+            best = value[i];
+            at = i;
+        }
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        const float other = __shfl_xor_sync(ALL_LANES, best, distance);
+        const int place = __shfl_xor_sync(ALL_LANES, at, distance);
+        if (place >= 0 && (at < 0 || other > best || (other == best && place < at))) {
+            best = other;
+            at = place;
+        }
+    }
+    return at;
+}
+
 } // namespace mp
 
 #endif

@@ -8,6 +8,7 @@
  *   survivor_weights   12 K, and a sector of 32 for every probability that is looked up
  *   gate_statistics    4 E + 4 K            read; what is written does not grow with the tokens */
 #include "reference/device/cuda/expert_row.cuh"
+#include "reference/device/cuda/matching.cuh"
 
 #include <float.h>
 #include <math.h>
@@ -95,9 +96,13 @@ __device__ __forceinline__ float noisy(const struct mp_gate_rule &rule, int64_t 
     return (logit + noise) / rule.temperature;
 }
 
+__device__ __forceinline__ bool is_sigmoid(enum mp_gate_scores scores) {
+    return scores == MP_SCORES_SIGMOID || scores == MP_SCORES_APART;
+}
+
 /* A score that is not yet divided by the sum of all. */
 __device__ __forceinline__ float score(enum mp_gate_scores scores, float logit, float largest) {
-    return scores == MP_SCORES_SIGMOID ? sigmoid(logit) : exponential(logit, largest);
+    return is_sigmoid(scores) ? sigmoid(logit) : exponential(logit, largest);
 }
 
 /* Choices, dealt to the lanes in turn; `best` is the first.  They are those of the largest logits,
@@ -200,7 +205,7 @@ template <class Layout>
 __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_rows a) {
     const int64_t row = row_of_group<Layout>();
     const int experts = row < a.rows ? a.experts : 0;
-    const bool sigmoids = a.rule.scores == MP_SCORES_SIGMOID;
+    const bool sigmoids = is_sigmoid(a.rule.scores);
     float value[Layout::VALUES];
     uint32_t key[Layout::VALUES];
     load_row<Layout>(a.logits + row * a.experts, experts, -INFINITY, value);
@@ -219,7 +224,7 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
         sum += value[i];
     }
     sum = group_sum<Layout::LANES>(sum);
-    const float inverse = 1.0f / sum;
+    const float inverse = a.rule.scores == MP_SCORES_APART ? 1.0f : 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
         value[i] *= inverse;
@@ -255,28 +260,6 @@ struct grouped_rows {
     const float *logits, *bias;
     int32_t *choice;
 };
-
-/* The largest of `count` values, the lowest index of equal ones, the same in every lane; -1 where
- * all are -INFINITY or no numbers. */
-__device__ __forceinline__ int largest_of(const float *value, int count) {
-    float best = -INFINITY;
-    int at = -1;
-    for (int i = (int)threadIdx.x % WARP; i < count; i += WARP)
-        if (value[i] > best) {
-            best = value[i];
-            at = i;
-        }
-#pragma unroll
-    for (int distance = WARP / 2; distance > 0; distance /= 2) {
-        const float other = __shfl_xor_sync(ALL_LANES, best, distance);
-        const int place = __shfl_xor_sync(ALL_LANES, at, distance);
-        if (place >= 0 && (at < 0 || other > best || (other == best && place < at))) {
-            best = other;
-            at = place;
-        }
-    }
-    return at;
-}
 
 /* The sum of a group's `best` largest keys; one lane. */
 __device__ __forceinline__ float score_of_group(const float *key, int size, int best) {
@@ -393,6 +376,10 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                GATE_THREADS, choose_in_groups_kernel, grouped);
         forced = choice;
     }
+    if (!forced && rule->matching == MP_MATCH_AUCTION) {
+        auction(cuda, stream, tokens, experts, *rule, logits, choice, weight);
+        forced = choice;
+    }
     const gate_rows a = {(int64_t)tokens * parts,
                          experts / parts,
                          parts > 1 ? 1 : top_k,
@@ -414,6 +401,8 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
         launch(cuda, "gate", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
                gate_forward_kernel<Layout>, a);
     });
+    if (!forced && rule->matching == MP_MATCH_EXPERTS)
+        experts_choose(cuda, stream, tokens, experts, top_k, *rule, probability, choice, weight);
 }
 
 /* ---- Backward ---- */
@@ -529,7 +518,9 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     product = group_sum<Layout::LANES>(product);
     const float kept = a.kept && row < a.rows ? a.kept[row] : 0.0f;
     product -= 2.0f * a.rule.z_slope * kept; /* of the logarithm of the sum of exponentials */
-    const float sum = a.rule.scores == MP_SCORES_SIGMOID ? kept : 0.0f;
+    const bool apart = a.rule.scores == MP_SCORES_APART;
+    product = apart ? 0.0f : product;
+    const float sum = apart ? 1.0f : a.rule.scores == MP_SCORES_SIGMOID ? kept : 0.0f;
     const float temperature = a.rule.temperature > 0 ? a.rule.temperature : 1.0f;
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)

@@ -1,12 +1,9 @@
 #include "reference/schedule/exchange/descriptors.h"
 
-/* The rank of the destination's node whose place in it is the sender's; in the last node, which may
- * be smaller, places are counted round. */
+/* The rank of the destination's node at the sender's place. */
 static int stop(const struct mp_topology *topology, int from, int to, int round) {
     (void)round; /* after the last of two rows are where they have to be */
-    int node = mp_topology_node(topology, to), first = mp_topology_node_begin(topology, node);
-    int ranks = mp_topology_node_end(topology, node) - first;
-    return first + from % topology->ranks_per_node % ranks;
+    return mp_exchange_at_place(topology, mp_topology_node(topology, to), from);
 }
 
 const struct mp_exchange mp_exchange_deduplicated = {

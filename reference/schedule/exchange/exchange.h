@@ -27,6 +27,11 @@
  * What it has to know beside how many rows there are travels with the first ones
  * (reference/trainer/distinct.c).
  *
+ * Rows of any exchange but such a one may be cut, too: with a plan's degree d every block of
+ * (source, expert, holder) is cut into d consecutive chunks, as equal as can be, and all first
+ * chunks travel by the exchange's rounds, then all second ones, each a step of its own with the
+ * experts' work on it (Tutel, arXiv 2206.03382, which cuts the capacity).
+ *
  * A further one is its file, its row of MP_EXCHANGES and, if a job may ask for it, its name in
  * mp_exchange_choices; the tests of this folder then hold it to all of this. */
 #ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
@@ -53,7 +58,7 @@ enum mp_exchange_kind {
         MP_EXCHANGE_KINDS
 };
 
-enum { MP_EXCHANGE_ROUNDS = 3 }; /* at most */
+enum { MP_EXCHANGE_ROUNDS = 3, MP_MOST_DEGREE = 8 }; /* at most */
 
 struct mp_exchange {
     const char *name;   /* lower case, one word */
@@ -62,9 +67,9 @@ struct mp_exchange {
     const char *models; /* some sentences */
     const char *use;    /* how a job gets it */
 
-    /* Steps: one after the other, with the experts' work on what has arrived between them (see
-     * schedule.h).  How many there are of so many ranks in groups of that size, 0: impossible.
-     * NULL: one. */
+    /* Steps between groups of ranks, one after the other, with the experts' work on what has
+     * arrived between them (see schedule.h).  How many there are of so many ranks in groups of that
+     * size, 0: impossible.  NULL: all ranks are one group, and each chunk of rows is a step. */
     int (*steps)(int ranks, int group_size);
     bool takes_padding;
     /* What ranks send themselves for copies that are fetched after the gate stays out of the
@@ -87,6 +92,20 @@ const struct mp_exchange *mp_exchange_of(enum mp_exchange_kind kind);
 const char *mp_exchange_name(enum mp_exchange_kind kind); /* "flat", ...; "no-exchange" */
 /* Names that a job may ask for, "flat ...", numbered as the kinds are. */
 extern const char mp_exchange_choices[];
+
+/* Whether rows may be cut into chunks. */
+static inline bool mp_exchange_takes_degree(const struct mp_exchange *exchange, int degree) {
+    return degree == 1 ||
+           (degree > 1 && degree <= MP_MOST_DEGREE && !exchange->steps && !exchange->deduplicates);
+}
+/* Of a block's rows those in a chunk. */
+static inline int64_t mp_exchange_chunk(int64_t rows, int degree, int chunk) {
+    return degree == 1 ? rows : rows * (chunk + 1) / degree - rows * chunk / degree;
+}
+/* The most steps between so many ranks. */
+static inline int mp_exchange_most_steps(int ranks) {
+    return ranks > MP_MOST_DEGREE ? ranks : MP_MOST_DEGREE;
+}
 
 /* Rank at which a block is after a round; before the first one (-1) that is `from`. */
 static inline int mp_exchange_stop(const struct mp_exchange *exchange,

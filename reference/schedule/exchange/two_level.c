@@ -1,12 +1,9 @@
 #include "reference/schedule/exchange/descriptors.h"
 
-/* The rank of the own node whose place in it is the destination's; in the last node, which may be
- * smaller, places are counted round. */
+/* The rank of the own node at the destination's place. */
 static int stop(const struct mp_topology *topology, int from, int to, int round) {
     (void)round; /* after the last of two rows are where they have to be */
-    int node = mp_topology_node(topology, from), first = mp_topology_node_begin(topology, node);
-    int ranks = mp_topology_node_end(topology, node) - first;
-    return first + to % topology->ranks_per_node % ranks;
+    return mp_exchange_at_place(topology, mp_topology_node(topology, from), to);
 }
 
 const struct mp_exchange mp_exchange_two_level = {

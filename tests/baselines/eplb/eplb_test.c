@@ -222,6 +222,8 @@ static void defaults_are_documented(void **unused) {
     assert_int_equal(options.interval, 10);
     assert_int_equal(options.window, 10);
     assert_int_equal(options.dispatch, MP_EPLB_EVEN);
+    assert_int_equal(options.moves, MP_EPLB_EXPOSED);
+    assert_true(options.utilisation == 1);
 }
 
 static struct mp_setting random_setting(uint64_t *random) {
@@ -241,6 +243,7 @@ static struct mp_eplb_options random_options(uint64_t *random, struct mp_setting
     options.interval = test_random_int(random, 1, 3);
     options.window = test_random_int(random, 1, 4);
     options.dispatch = test_random_int(random, MP_EPLB_EVEN, MP_EPLB_NEAREST);
+    options.moves = test_random_int(random, MP_EPLB_EXPOSED, MP_EPLB_ASYNCHRONOUS);
     if (test_random_int(random, 0, 1)) {
         int ranks = setting->topology.ranks;
         int least = (setting->experts - 1) / ranks + 1;
@@ -288,6 +291,74 @@ static void other_homes_are_served(void **state) {
                              test_random_int(random, 0, setting.topology.ranks - 1));
     rehearsal_plan(&rehearsal, 0, &load);
     mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* Experts that gain holders after a step with these loads; four ranks with two slots each, which
+ * the first layout shares evenly. */
+static int changes_with(const char *utilisation, const uint32_t load_of[4]) {
+    const struct mp_setting setting = {
+        .layers = 1, .experts = 4, .topology = {4, 4}, .expert_bytes = 8, .route_bytes = 8};
+    const char *const pair[][2] = {
+        {"interval", "1"}, {"window", "1"}, {"utilisation", utilisation}, {NULL, NULL}};
+    struct mp_eplb_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    memcpy(load.count, load_of, 4 * sizeof *load_of);
+    rehearsal_step(&rehearsal, &load);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+    return rehearsal.changes;
+}
+
+static void even_ranks_are_left_alone(void **unused) {
+    (void)unused;
+    static const uint32_t even[4] = {5, 5, 5, 5}, hot[4] = {97, 1, 1, 1}, none[4] = {0};
+    /* At first both slots of an expert are on one rank: 100 / 4 over 97 = 0.258. */
+    assert_int_equal(changes_with("0.9", even), 0);
+    assert_true(changes_with("1", hot) > 0);
+    assert_true(changes_with("0.9", hot) > 0);
+    assert_true(changes_with("0.26", hot) > 0);
+    assert_int_equal(changes_with("0.25", hot), 0);
+    assert_int_equal(changes_with("0.9", none), 0);
+}
+
+/* In the background: homes are the old ones until the next step. */
+static void moves_may_take_a_step(void **state) {
+    uint64_t *random = *state;
+    const struct mp_setting setting = {
+        .layers = 2, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
+    const char *const pair[][2] = {
+        {"interval", "2"}, {"moves", "asynchronous"}, {"replicas", "12"}, {NULL, NULL}};
+    struct mp_eplb_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    struct mp_placement first;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_placement_create(4, 8, &first, &error), &error);
+    mp_placement_copy(&first, rehearsal.planner.home);
+    for (int layer = 0; layer < 2; layer++) {
+        assert_ok(mp_load_create(4, 8, &load[layer], &error), &error);
+        random_load(random, &load[layer]);
+        load[layer].count[5] += 100000; /* an expert that all ranks get */
+    }
+    for (int iteration = 0; iteration < 2; iteration++)
+        rehearsal_step(&rehearsal, load);
+    assert_true(rehearsal.planner.change.asynchronous && rehearsal.changes > 0);
+    assert_true(mp_placement_equal(&first, rehearsal.planner.home));
+    rehearsal_plan(&rehearsal, 0, &load[0]);
+    rehearsal_settle(&rehearsal);
+    assert_int_equal(mp_placement_copies(rehearsal.planner.home, 5), 4);
+    rehearsal_plan(&rehearsal, 0, &load[0]);
+    for (int layer = 0; layer < 2; layer++)
+        mp_load_destroy(&load[layer]);
+    mp_placement_destroy(&first);
     rehearsal_destroy(&rehearsal);
 }
 
@@ -371,6 +442,8 @@ int main(void) {
         cmocka_unit_test(defaults_are_documented),
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test_prestate(other_homes_are_served, &random),
+        cmocka_unit_test(even_ranks_are_left_alone),
+        cmocka_unit_test_prestate(moves_may_take_a_step, &random),
         cmocka_unit_test_prestate(a_restart_on_other_ranks_keeps_the_loads, &random),
         cmocka_unit_test(what_it_can_not_do_is_refused),
     };

@@ -11,6 +11,7 @@ static void defaults_are_the_sources(void **state) {
     register_and_parse_defaults(&mp_system_tutel, &options);
     assert_true(options.r == 1 && options.capacity_factor == 1 && options.trials == 1);
     assert_int_equal(options.exchange, MP_TUTEL_AUTO);
+    assert_int_equal(options.degree, MP_AUTO);
 }
 
 /* 4 nodes of 2 ranks with an expert each. */
@@ -131,7 +132,8 @@ static void run(struct rehearsal *rehearsal, const struct mp_load load[2], int i
     assert_string_equal(text, expected);
 }
 
-static const char *const dynamic[][2] = {{"capacity-factor", "0"}, {"trials", "2"}, {NULL, NULL}};
+static const char *const dynamic[][2] = {
+    {"capacity-factor", "0"}, {"trials", "2"}, {"degree", "1"}, {NULL, NULL}};
 
 /* Two trials of both ways; then few bytes go in two levels and many flat: 6 m + 6 b/W against
  * 4 m + 4 b/V + 6 b/W with V = 4 W: flat from b = 2 m W = 8000 bytes, 1000 routes, on, judged by
@@ -151,6 +153,60 @@ static void keys_are_tried_and_then_decided(void **state) {
     load[0].count[3] = 1024;
     run(&rehearsal, load, 5, "ftftttttft");
     destroy(&rehearsal, load);
+}
+
+/* 8 ranks as above, 4000 bytes of each chunk of two take 24 us flat; 20 us of work, 40 in backward.
+ * Forward: chunks are here at 24 and 48, computed at 44 and 68, back at 72 (behind all that set
+ * out) and 96; backward computed at 64 and 104, back at 88 and 128.  In one: 48 + 40 + 48, 48 + 80
+ * + 48. An expert's parameters are read for each chunk. */
+static void chunks_travel_under_work(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20);
+    setting.seconds_per_route = 1e-6;
+    assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 224e-6,
+                 1e-12);
+    assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 1, 8000, 40, 3), 312e-6,
+                 1e-12);
+    setting.seconds_per_expert =
+        10e-6; /* 50 and 100 us a chunk: 24, 74, 124, 148; 24, 124, 224, 248 */
+    assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 396e-6,
+                 1e-12);
+}
+
+/* Exchange and degree of layer 0 in one iteration after the other: f1, t8, .... */
+static void run_ways(const struct mp_setting *setting, const char *const pair[][2], int iterations,
+                     const char *expected) {
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    char text[64] = "", *at = text;
+    create(setting, pair, &rehearsal, load);
+    for (int i = 0; i < iterations; i++) {
+        rehearsal_plan(&rehearsal, 0, &load[0]);
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        at += sprintf(at, "%c%d", plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't', plan->degree);
+        rehearsal_step(&rehearsal, load);
+    }
+    assert_string_equal(text, expected);
+    destroy(&rehearsal, load);
+}
+
+/* All eight ways, then the best: with nothing to work on one chunk, with work as long as travelling
+ * as many as there are while messages are free, fewer where each costs. */
+static void degrees_are_tried_with_exchanges(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20);
+    setting.knows_messages = true;
+    run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8f1f1");
+    setting.seconds_per_route = 40e-9;
+    run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8f8f8");
+    setting.message_seconds = 3e-7;
+    run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8t4t4");
+    setting.topology.ranks_per_node = 8;
+    run_ways(&setting, NULL, 5, "f1f2f4f8f4");
+    run_ways(&setting, (const char *const[][2]){{"degree", "3"}, {NULL}}, 2, "f3f3");
+    run_ways(&setting, (const char *const[][2]){{"r", "0"}, {NULL}}, 2, "f1f1");
+    setting.exchange_degree = 4; /* the job's */
+    run_ways(&setting, NULL, 2, "f4f4");
 }
 
 /* Where messages cost their bytes alone, two levels are tried and never taken. */
@@ -208,7 +264,7 @@ static void only_where_there_are_levels(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const pair[][2] = {
-            {"r", cases[i].r}, {"exchange", cases[i].exchange}, {NULL, NULL}};
+            {"r", cases[i].r}, {"exchange", cases[i].exchange}, {"degree", "1"}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
         struct rehearsal rehearsal;
         struct mp_load load[2];
@@ -280,6 +336,7 @@ static void random_plans_are_legal(void **state) {
         parse_options(&mp_system_tutel, &options, NULL);
         options.r = test_random_int(random, MP_AUTO, 1);
         options.capacity_factor = test_random_int(random, -2, 2);
+        options.degree = test_random_int(random, 0, 2) ? MP_AUTO : test_random_int(random, 1, 8);
         rehearse(random, &mp_system_tutel, &setting, &options, 4);
     }
 }
@@ -294,6 +351,11 @@ static void refuses_what_it_can_not_do(void **state) {
                    "tutel's r above 1 would cut every expert over ranks (model parallelism), and "
                    "plans have whole experts: r is 0, 1 or auto");
     options.r = 1;
+    options.degree = 0;
+    assert_refused(&mp_system_tutel, &setting, &options, "tutel's degree is 1 to 8, or auto");
+    options.degree = MP_ALL;
+    assert_refused(&mp_system_tutel, &setting, &options, "tutel's degree is 1 to 8, or auto");
+    options.degree = MP_AUTO;
     options.capacity_factor = 0.1;
     assert_refused(&mp_system_tutel, &setting, &options, "capacity factor 0.1");
     options.capacity_factor = 1;
@@ -309,6 +371,8 @@ int main(void) {
         cmocka_unit_test(capacity_is_cut_among_an_experts_ranks),
         cmocka_unit_test(model_counts_bytes_and_messages),
         cmocka_unit_test(keys_are_tried_and_then_decided),
+        cmocka_unit_test(chunks_travel_under_work),
+        cmocka_unit_test(degrees_are_tried_with_exchanges),
         cmocka_unit_test(a_known_cost_of_messages_decides),
         cmocka_unit_test(trials_survive_restarts),
         cmocka_unit_test(only_where_there_are_levels),

@@ -65,6 +65,93 @@ static void an_exported_run_is_what_the_database_has(void **state) {
     }
 }
 
+/* The experts of tokens go from a training run into its trace, and what it says of them. */
+static void tokens_are_recorded_where_they_are_asked_for(void **state) {
+    (void)state;
+    const struct mp_trace_block *block;
+    int blocks = 0;
+    write_file("tokens.yaml",
+               "suite: tokens\n"
+               "common: {ranks: 2, nodes: 2, layers: 3, width: 16, heads: 2, experts: 8,\n"
+               "  expert-width: 16, sequence: 16, batch: 4, iterations: 7, text: default}\n"
+               "jobs:\n"
+               "  - {system: deepep, gate: softmax, top-k: 3, record-routes: yes}\n");
+    free(shell("moeperf run tokens.yaml --quiet --db t.db", 0));
+    free(shell("moeperf export --run 1 --db t.db tokens.mptrace", 0));
+    struct mp_trace_stream *stream = open_trace("tokens.mptrace");
+    assert_true(mp_trace_stream_info(stream)->routes);
+    for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
+        assert_int_equal(block->load.routes->begin[RANKS], 4 * 16);
+    assert_int_equal(blocks, ITERATIONS * LAYERS);
+    mp_trace_stream_destroy(stream);
+    json_t *shown = json_of("moeperf show tokens.mptrace --json", 0);
+    json_t *last = json_array_get(json_object_get(shown, "tokens_by_layer"), LAYERS - 1);
+    double ranks = json_real_value(json_object_get(last, "ranks_per_token"));
+    double told = json_real_value(json_object_get(last, "next_most_frequent"));
+    assert_true(ranks > 1 && ranks <= 2);
+    assert_true(told >= json_real_value(json_object_get(last, "next_most_frequent_independent")));
+    json_decref(shown);
+    assert_says("moeperf show tokens.mptrace", 0, "ranks per");
+    free(shell("moeperf import tokens.mptrace -o again.mptrace && "
+               "cmp tokens.mptrace again.mptrace",
+               0));
+    assert_says("moeperf reshape tokens.mptrace -o folded.mptrace --experts 4", 0,
+                "experts of tokens left out");
+}
+
+/* What a prediction of the run's own trace has received in the background is, exchange by exchange,
+ * what the other rank of two has sent; less the counts before them, which are no rows. */
+static void a_predicted_run_exchanges_the_bytes_of_its_trained_one(void **state) {
+    (void)state;
+    enum { EXCHANGES = 4, COUNTS = 2 * RANKS * 4 }; /* tokens to every node and rank, 4 B each */
+    sqlite3 *database;
+    sqlite3_stmt *row;
+    free(shell("moeperf predict --cluster swiftmoe --nodes 2 --set predict.precision=fp32 --quiet "
+               "--suite tokens.yaml --trace tokens.mptrace --db p.db",
+               0));
+    assert_int_equal(sqlite3_open_v2("t.db", &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database, "ATTACH 'p.db' AS predicted", NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(
+            database,
+            "WITH sent AS (SELECT iteration, layer, phase, direction, 1 - rank AS peer, "
+            "  sum(bytes) AS bytes FROM main.v_span WHERE stream = 'compute' GROUP BY 1, 2, 3, 4, "
+            "  5), received AS (SELECT iteration, layer, phase, direction, rank AS peer, "
+            "  sum(bytes) AS bytes FROM predicted.v_span WHERE stream = 'comm' "
+            "  GROUP BY 1, 2, 3, 4, 5) "
+            "SELECT phase = 'dispatch' AND direction = 'forward', sent.bytes, received.bytes "
+            "FROM sent JOIN received USING (iteration, layer, phase, direction, peer) "
+            "WHERE phase IN ('dispatch', 'combine')",
+            -1, &row, NULL),
+        SQLITE_OK);
+    int exchanges = 0;
+    for (; sqlite3_step(row) == SQLITE_ROW; exchanges++)
+        assert_int_equal(sqlite3_column_int(row, 1) - COUNTS * sqlite3_column_int(row, 0),
+                         sqlite3_column_int(row, 2));
+    assert_int_equal(exchanges, EXCHANGES * RANKS * LAYERS * ITERATIONS);
+    sqlite3_finalize(row);
+    sqlite3_close(database);
+}
+
+/* Predictions list that they draw a token's experts only where they do. */
+static void predictions_count_tokens_that_they_are_given(void **state) {
+    (void)state;
+    static const char predict[] =
+        "moeperf predict --cluster h100 --nodes 1 --system deepep --assumptions --trace 8.mptrace";
+    FILE *file = fopen("8.csv", "w");
+    fputs("rank,layer,token,k0,k1\n", file);
+    for (int i = 0; i < 8 * 2 * 16; i++)
+        fprintf(file, "%d,%d,%d,%d,%d\n", i / 32, i / 16 % 2, i % 16, i % 7, i % 7 + i % 5 + 1);
+    fclose(file);
+    free(shell("moeperf import 8.csv --as csv-tokens --experts 16 -o 8.mptrace", 0));
+    char *counted = shell(predict, 0);
+    assert_null(strstr(counted, "which experts tokens take together"));
+    free(counted);
+    free(shell("moeperf reshape 8.mptrace -o 9.mptrace --tokens 16 && mv 9.mptrace 8.mptrace", 0));
+    assert_says(predict, 0, "which experts tokens take together");
+}
+
 /* A run as CSV is its trace as CSV, and both come back as the trace. */
 static void others_get_the_same_loads(void **state) {
     (void)state;
@@ -426,6 +513,9 @@ static int record_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_exported_run_is_what_the_database_has),
+        cmocka_unit_test(tokens_are_recorded_where_they_are_asked_for),
+        cmocka_unit_test(a_predicted_run_exchanges_the_bytes_of_its_trained_one),
+        cmocka_unit_test(predictions_count_tokens_that_they_are_given),
         cmocka_unit_test(others_get_the_same_loads),
         cmocka_unit_test(others_get_times_and_views),
         cmocka_unit_test(unfinished_iterations_are_left_out),

@@ -117,6 +117,54 @@ static void attention_by_hand(void **state) {
     mp_cluster_destroy(cluster);
 }
 
+/* Serving: the cache's keys and values are read and the new ones written, scores are of all that is
+ * cached and half of the new square, and the head has one row of each sequence. */
+static void steps_of_serving_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
+    struct mp_predict_options options = default_options();
+    double d = 64, kv = 32, h = 4, peak = 0.25e12, v = 50;
+    options.key_value_heads = 2;
+    options.vocabulary = 50;
+    for (int decodes = 0; decodes < 2; decodes++) {
+        struct mp_job job = small_job();
+        job.mode = decodes ? MP_MODE_DECODE : MP_MODE_PREFILL;
+        job.batch = 6; /* of two ranks */
+        job.context = 1000;
+        double s = decodes ? 1 : 32, n = 3 * s, met = 1000 + s;
+        double around = moved(2 * 2 * n * d) + product(n, d, d + 2 * kv) + product(n, d, d) +
+                        moved(3 * 2 * n * d);
+        double rows = 2 * n * (2 * d + 2 * kv), cache = 2 * 2 * kv * (3 * met + n);
+        double square = 2 * n * met * h;
+        options.attention = MP_ATTENTION_FLASH;
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        assert_int_equal(mp_costs_tokens(costs), (int)n);
+        assert_close(mp_costs_attention(costs, MP_FORWARD),
+                     around + 1e-6 + fmax(2 * n * (s + 2 * 1000) * d / peak, (rows + cache) / 1e9),
+                     1e-15);
+        assert_close(mp_costs_head(costs),
+                     moved(2 * 2 * 3 * d) + product(3, d, v) + moved(2 * 4 * 3 * v), 1e-15);
+        assert_true(mp_costs_table_parameters(costs) == (50 + met + 2) * d);
+        assert_true(mp_costs_expert_gradient_bytes(costs) == 0);
+        assert_true(mp_costs_expert_state_bytes(costs) == 0);
+        assert_true(mp_costs_block_gradient_bytes(costs) == 0);
+        mp_costs_destroy(costs);
+        options.attention = MP_ATTENTION_FULL;
+        costs = create_costs(cluster, &job, &options);
+        assert_close(mp_costs_attention(costs, MP_FORWARD),
+                     around + 2e-6 +
+                         fmax(4 * n * met * d / peak, (2 * square + rows + cache) / 1e9) +
+                         moved(2 * square),
+                     1e-15);
+        /* What experts of few rows take is what reading their parameters takes, at least. */
+        double read = 2 * 2 * d * 128 / 1e9;
+        double took = mp_costs_expert(costs, 1, MP_FORWARD);
+        assert_true(took > read && took < 1.2 * read);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
+}
+
 static void everything_else_by_hand(void **state) {
     (void)state;
     struct mp_cluster *cluster = one_device("  elementwise: {value: 2e9, source: a test}\n"
@@ -391,11 +439,17 @@ static void what_cannot_be_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_by_hand),       cmocka_unit_test(a_shared_expert_by_hand),
-        cmocka_unit_test(attention_by_hand),     cmocka_unit_test(everything_else_by_hand),
-        cmocka_unit_test(counts_are_the_models), cmocka_unit_test(experts_on_a_shipped_cluster),
-        cmocka_unit_test(golden_bits),           cmocka_unit_test(recompute_runs_forward_again),
-        cmocka_unit_test(planners_are_told),     cmocka_unit_test(what_cannot_be_is_named),
+        cmocka_unit_test(experts_by_hand),
+        cmocka_unit_test(a_shared_expert_by_hand),
+        cmocka_unit_test(attention_by_hand),
+        cmocka_unit_test(steps_of_serving_by_hand),
+        cmocka_unit_test(everything_else_by_hand),
+        cmocka_unit_test(counts_are_the_models),
+        cmocka_unit_test(experts_on_a_shipped_cluster),
+        cmocka_unit_test(golden_bits),
+        cmocka_unit_test(recompute_runs_forward_again),
+        cmocka_unit_test(planners_are_told),
+        cmocka_unit_test(what_cannot_be_is_named),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

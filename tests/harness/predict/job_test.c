@@ -204,6 +204,8 @@ static void loads_fit_or_say_why_not(void **state) {
         {"cut.mptrace", false, MP_EFORMAT, "cut.mptrace: the file is cut"},
         {"words.mptrace", false, MP_EFORMAT, "words.mptrace"},
         {"odd.mptrace", true, MP_EINVAL, ""},
+        {"sum.mptrace", false, MP_OK, ""},
+        {"short.json", false, MP_EINVAL, "short.json has 1 rank, 1 layer, 2 experts"},
         {"", false, MP_EINVAL, "loads: not given"},
     };
     write_trace("good.mptrace", 16, 32, 3, 8);
@@ -213,6 +215,8 @@ static void loads_fit_or_say_why_not(void **state) {
     write_shape("six.mptrace", (struct mp_trace_shape){16, 32, 3, 1, 6}, 24);
     write_shape("one.mptrace", (struct mp_trace_shape){1, 4, 1, 1, 1}, 8);
     write_shape("many.mptrace", (struct mp_trace_shape){3, 4, 2, 2, 0}, 8);
+    write_shape("sum.mptrace", (struct mp_trace_shape){1, 32, 3, 1, 0}, 999);
+    write_file("short.json", "{\"logical_count\": [[0, 0], [3, 5]]}");
     write_file("words.mptrace", "no trace\n");
     assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -427,7 +431,8 @@ static void iterations_are_called_what_the_trace_calls_them(void **state) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct numbers numbers = {.last = {-1, -1, -1}};
-    const struct mp_predict_sink sink = {&numbers, number_span, number_load, NULL};
+    const struct mp_predict_sink sink = {
+        .context = &numbers, .span = number_span, .load = number_load};
     const struct mp_predict_watch watch = {&numbers, number_step};
     struct mp_prediction_summary summary;
     struct mp_error error = {0};
@@ -460,6 +465,55 @@ static void a_job_takes_open_sizes_from_a_trace(void **state) {
     assert_int_equal(job.file.job.batch, 16 * 9);
     if (predict(&job, cluster, &summary, &error))
         fail_msg("%s", error.text);
+    end_job(&job, cluster);
+}
+
+/* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
+static void sums_of_a_run_need_no_flag(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
+    set(&job, "loads=sum.json");
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_int_equal(job.file.job.layers, 1);
+    assert_int_equal(job.file.job.experts, 4);
+    assert_int_equal(job.file.job.batch, 2 * job.file.job.ranks); /* as it was */
+    if (mp_predict_job_loads(&job, cluster, &stream, &error) ||
+        mp_trace_next(stream, &block, &error))
+        fail_msg("%s", error.text);
+    /* 128 tokens to 2 of 4 experts; none has more than the tokens, 7/12 of 256 would be 149 */
+    static const uint32_t row[] = {128, 51, 26, 51};
+    for (int rank = 0; rank < job.file.job.ranks; rank++)
+        assert_memory_equal(block->load.count + (size_t)rank * 4, row, sizeof row);
+    mp_trace_stream_destroy(stream);
+    end_job(&job, cluster);
+}
+
+static void a_shape_of_a_known_model_is_adopted(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    FILE *file = fopen("v3.json", "w");
+    fputs("{\"logical_count\": [", file);
+    for (int layer = 0; layer < 61; layer++) {
+        fputs(layer ? ",[" : "[", file);
+        for (int expert = 0; expert < 256; expert++)
+            fprintf(file, "%s%d", expert ? "," : "", layer < 3 ? 0 : 8);
+        fputs("]", file);
+    }
+    fputs("]}", file);
+    fclose(file);
+    set(&job, "loads=v3.json");
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    const struct mp_job *sizes = &job.file.job;
+    const int has[] = {sizes->layers, sizes->experts,      mp_job_top_k(sizes),   sizes->width,
+                       sizes->heads,  sizes->expert_width, sizes->shared_experts, 3};
+    const int published[] = {58, 256, 8, 7168, 128, 2048, 1, job.options.expert_matrices};
+    assert_memory_equal(has, published, sizeof has);
     end_job(&job, cluster);
 }
 
@@ -625,6 +679,8 @@ int main(void) {
         cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
         cmocka_unit_test(a_summary_is_of_its_iterations),
         cmocka_unit_test(all_systems_meet_the_same_loads),
+        cmocka_unit_test(sums_of_a_run_need_no_flag),
+        cmocka_unit_test(a_shape_of_a_known_model_is_adopted),
         cmocka_unit_test(the_same_job_gives_the_same_bits),
         cmocka_unit_test(moves_hide_under_the_next_iteration),
         cmocka_unit_test(assumptions_are_what_nobody_said),

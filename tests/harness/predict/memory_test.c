@@ -44,6 +44,40 @@ static void states_by_hand(void **state) {
                  0);
 }
 
+/* Serving: parameters, one block's activations, and keys and values of all tokens in all layers. */
+static void serving_keeps_a_cache_and_nothing_of_training(void **state) {
+    (void)state;
+    struct mp_predict_options options = default_options();
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_memory memory;
+    options.key_value_heads = 2;
+    options.attention = MP_ATTENTION_FLASH;
+    options.vocabulary = 50;
+    options.micro_batches = 2;
+    job.mode = MP_MODE_DECODE;
+    job.context = 1000;
+    job.batch = 12; /* 3 of each of two ranks and micro-batches */
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    mp_costs_memory(costs, &use, &memory);
+    double h = 64, kv = 32, n = 3, f = 128, expert = 2 * 64 * 128, places = 1001;
+    double block = 4 * h + h * (h + 2 * kv) + h * h + h * 8, tables = (50 + places + 2) * h;
+    assert_close(memory.cache, 2 * 6 * places * 2 * kv * 2, 0);
+    assert_close(memory.dense, 2 * (2 * block + tables), 0);
+    assert_close(memory.parameters, 8 * expert * 2, 0);
+    assert_close(memory.copies, 3 * expert * 2, 0);
+    assert_true(memory.gradients == 0 && memory.optimizer == 0);
+    double token = 4 * h * 2 + (h + 2 * kv) * 2 + h + 4 * 4 + 3 * h + 4 * 8 + 2 * 12;
+    assert_close(memory.activations,
+                 n * (token + 2 * h * 2 + 50 * 4) + 90 * 2 * h + 70 * (2 * (h + 2 * f) + 4), 0);
+    assert_close(memory.total,
+                 memory.dense + memory.parameters + memory.copies + memory.activations +
+                     memory.cache + memory.buffers,
+                 0);
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
 /* The fullest rank's memory under a system with this option. */
 static struct mp_memory memory_under(const char *system, const char *option) {
     struct mp_error error = {0};
@@ -231,8 +265,7 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
                                    .experts = job->experts,
                                    .expert_width = job->expert_width,
                                    .sequence = job->sequence,
-                                   .top_k = mp_job_top_k(job),
-                                   .gate = {.renormalise = true}};
+                                   .top_k = mp_job_top_k(job)};
     const struct mp_device_limits limits = {
         .attention = {job->batch / 2, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,
@@ -241,6 +274,7 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
     struct mp_device *device;
     struct mp_model model;
     struct mp_error error = {0};
+    assert_ok(mp_job_gate_rule(job, &shape.gate, &error), &error);
     assert_ok(mp_device_cpu_create(1, &limits, &device, &error), &error);
     plain = device->operations;
     counting = *plain;
@@ -265,11 +299,12 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
 
 /* The trainer's model has what is predicted, but for what follows.  It takes GELU of hidden again
  * in backward, so keeps one row of F less; it has no dropout.  Statistics of layer norms and the
- * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with. */
+ * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with.  The
+ * last gate has an alignment loss, a number of every token that is kept in all layers and copied to
+ * the host. */
 static void the_model_takes_what_is_predicted(void **state) {
-    static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}};
+    static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
     struct mp_cluster *cluster = one_device("");
-    struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     (void)state;
     options.precision = MP_FP32;
@@ -277,8 +312,14 @@ static void the_model_takes_what_is_predicted(void **state) {
     options.vocabulary = MP_VOCABULARY;
     options.gradient_bytes = 4;
     options.optimizer_bytes = 8;
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
+        struct mp_job_file file;
+        struct mp_error error = {0};
+        assert_ok(mp_job_file_create(&file, &error), &error);
+        file.job = small_job();
+        if (i == 3) /* as many choices as before */
+            assert_ok(mp_job_set(&file, "gate=sam", NULL, &error), &error);
+        struct mp_costs *costs = create_costs(cluster, &file.job, &options);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
         double sent = rows[i][0], worked = rows[i][1];
         struct mp_memory memory;
@@ -291,14 +332,15 @@ static void the_model_takes_what_is_predicted(void **state) {
         double statistics = layers * (n * 4 * 4 + e * 4);
         double layer_at_hand = sent * 4 + worked * (d + 2 * f) * b + n * (6 * d * b + e * 4) +
                                n * k * 2 * 4 + 2 * 3 * e * 4;
-        double head = n * 5 * 4;
-        assert_close((double)model_bytes(&job, rows[i][0], rows[i][1]),
+        double head = n * 5 * 4 + (i == 3 ? n * 4 : 0);
+        assert_close((double)model_bytes(&file.job, rows[i][0], rows[i][1]),
                      memory.dense + memory.activations + memory.buffers - less + statistics +
                          layer_at_hand + head,
                      0);
         assert_close(memory.total, memory.dense + memory.activations + memory.buffers, 0);
+        mp_costs_destroy(costs);
+        mp_job_file_destroy(&file);
     }
-    mp_costs_destroy(costs);
     mp_cluster_destroy(cluster);
 }
 
@@ -366,6 +408,7 @@ static void predictions_follow_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_by_hand),
+        cmocka_unit_test(serving_keeps_a_cache_and_nothing_of_training),
         cmocka_unit_test(offloaded_state_is_not_there),
         cmocka_unit_test(hosts_must_be_known),
         cmocka_unit_test(activations_by_hand),

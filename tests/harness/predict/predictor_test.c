@@ -104,7 +104,7 @@ static struct mp_predict_sink sink_of(struct watcher *watcher) {
     *watcher = (struct watcher){.hash = 0xCBF29CE484222325u};
     for (int r = 0; r < MOST_RANKS; r++)
         watcher->start[r] = -1;
-    return (struct mp_predict_sink){watcher, take_span, take_load, take_facts};
+    return (struct mp_predict_sink){watcher, take_span, take_load, take_facts, NULL};
 }
 
 static void random_machine(uint64_t *random, struct test_machine *machine) {

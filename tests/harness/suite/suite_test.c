@@ -216,8 +216,7 @@ static const struct wrong_case wrong_cases[] = {
      "suite.yaml:3: job bare: can't open gone.mptrace: No such file or directory"},
     {"trace of another format",
      "suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: gone.csv}\n",
-     "suite.yaml:3: job bare: gone.csv: is not a trace; moeperf import gone.csv --as csv -o FILE "
-     "makes one of it"},
+     "suite.yaml:3: job bare: gone.csv: No such file or directory"},
     {"trace of another shape",
      "suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2}\njobs:\n"
      "  - {system: bare, trace: zipf ranks=4 layers=3 micro-batches=2}\n",

@@ -38,7 +38,8 @@ static void keep(void *self) {
 
 static struct mp_trace_stream *open_loads(struct loads *loads) {
     static const struct mp_trace_stream_operations operations = {loads_next, keep};
-    struct mp_trace_info info = {loads->shape, strdup("memory"), strdup(""), true};
+    struct mp_trace_info info = {
+        .shape = loads->shape, .source = strdup("memory"), .notes = strdup(""), .ragged = true};
     struct mp_trace_stream *stream;
     loads->next = 0;
     assert_int_equal(mp_trace_stream_create(&operations, loads, &info, &stream, NULL), MP_OK);

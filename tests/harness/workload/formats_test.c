@@ -162,7 +162,24 @@ static void sglang_without_its_dense_layers(void **state) {
     expect_blocks("sglang", "s.json", 1, 4, 1, 0, expected);
     struct mp_trace_stream *stream = open_good("sglang", "s.json");
     assert_non_null(strstr(mp_trace_stream_info(stream)->notes, "1 layers without routes"));
+    assert_true(mp_trace_stream_info(stream)->of_run);
+    assert_int_equal(mp_trace_stream_info(stream)->dense_layers, 1);
     mp_trace_stream_destroy(stream);
+    static const struct {
+        const char *counts;
+        int dense;
+    } given[] = {{"[[4, 4], [3, 5]]", 0},
+                 {"[[0, 0], [0, 0], [3, 5]]", 2},
+                 {"[[3, 5], [0, 0]]", -1},
+                 {"[[0, 0], [3, 5], [0, 0], [4, 4]]", -1}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"logical_count\": %s}", given[i].counts);
+        write_file("d.json", text);
+        stream = open_good("sglang", "d.json");
+        assert_int_equal(mp_trace_stream_info(stream)->dense_layers, given[i].dense);
+        mp_trace_stream_destroy(stream);
+    }
 }
 
 #define VLLM_HEAD                                                                                  \

@@ -52,7 +52,8 @@ static struct mp_trace_stream *open_random(struct mp_trace_shape shape, int iter
     static const struct mp_trace_stream_operations operations = {random_next, free};
     struct random_source *source = calloc(1, sizeof *source);
     *source = (struct random_source){shape, seed, tokens, iterations, 0};
-    struct mp_trace_info info = {shape, strdup("random"), strdup(""), !tokens};
+    struct mp_trace_info info = {
+        .shape = shape, .source = strdup("random"), .notes = strdup(""), .ragged = !tokens};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
     assert_int_equal(mp_trace_stream_create(&operations, source, &info, &stream, &error), MP_OK);
@@ -460,7 +461,8 @@ static struct mp_trace_stream *open_golden(const struct golden *golden, const ch
     static const struct mp_trace_stream_operations operations = {held_next, free};
     struct held_source *held = calloc(1, sizeof *held);
     held->golden = golden;
-    struct mp_trace_info info = {golden->from, strdup("by hand"), strdup(notes), true};
+    struct mp_trace_info info = {
+        .shape = golden->from, .source = strdup("by hand"), .notes = strdup(notes), .ragged = true};
     struct mp_trace_stream *stream;
     assert_int_equal(mp_trace_stream_create(&operations, held, &info, &stream, NULL), MP_OK);
     return stream;
@@ -607,7 +609,8 @@ static void errors_of_the_source_pass(void **unused) {
     for (int merged = 0; merged < 2; merged++) {
         int *left = malloc(sizeof *left);
         *left = 2;
-        struct mp_trace_info info = {{2, 2, 1, 3, 1}, strdup("a disk"), strdup(""), false};
+        struct mp_trace_info info = {
+            .shape = {2, 2, 1, 3, 1}, .source = strdup("a disk"), .notes = strdup("")};
         struct mp_trace_stream *stream;
         assert_int_equal(mp_trace_stream_create(&operations, left, &info, &stream, NULL), MP_OK);
         stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});

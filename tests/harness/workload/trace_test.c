@@ -159,7 +159,7 @@ static void assert_error(const struct mp_error *error, int code, const char *wor
 
 static struct mp_trace_stream *script_stream(struct scripted *scripted, struct mp_trace_shape shape,
                                              int expected) {
-    struct mp_trace_info info = {shape, strdup("a test"), strdup(""), false};
+    struct mp_trace_info info = {.shape = shape, .source = strdup("a test"), .notes = strdup("")};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
     assert_int_equal(mp_trace_stream_create(&scripted_operations, scripted, &info, &stream, &error),
@@ -244,7 +244,11 @@ static struct mp_trace_writer *start(const char *path, struct mp_trace_shape sha
     struct mp_error error = {0};
     snprintf(own_source, sizeof own_source, "%s", source);
     snprintf(own_notes, sizeof own_notes, "%s", notes);
-    const struct mp_trace_info info = {shape, own_source, own_notes, false};
+    const struct mp_trace_info info = {.shape = shape,
+                                       .source = own_source,
+                                       .notes = own_notes,
+                                       .of_run = true,
+                                       .dense_layers = -1};
     assert_int_equal(mp_trace_writer_create(path, &info, &writer, &error), MP_OK);
     return writer;
 }
@@ -285,6 +289,8 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
     assert_string_equal(info->source, "a test, \"seeded\" \xc3\xa4");
     assert_string_equal(info->notes, "none\n");
     assert_false(info->ragged);
+    assert_true(info->of_run);
+    assert_int_equal(info->dense_layers, -1);
     assert_int_equal(mp_load_create(shape.ranks, shape.experts, &expected.load, NULL), MP_OK);
     int per_iteration = shape.micro_batches * shape.layers;
     uint32_t routes = 0;

@@ -258,6 +258,50 @@ static void a_load_of_any_size_fits_or_is_reported(void **state) {
     unlink(path);
 }
 
+static void choices_of_many_tokens_come_in_parts(void **state) {
+    (void)state;
+    enum { TOP_K = 3, CHOICES = 3 * 50000 };
+    static int32_t expert[CHOICES];
+    static const int experts[] = {9, 40000}; /* of two bytes, of four */
+    const char *path = folder_path("choices");
+    uint64_t random = seed;
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    for (int i = 0; i < CHOICES; i++)
+        expert[i] = test_random_int(&random, -9, 8);
+    for (int k = 0; k < 2; k++)
+        mp_record_choices(thread, 3, 4 + k, experts[k], TOP_K, CHOICES, expert);
+    mp_record_choices(NULL, 3, 4, 9, TOP_K, CHOICES, expert);
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int64_t got[2] = {0};
+    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    while (mp_spool_next(reader, &record, NULL) == 1) {
+        if (record.type != MP_SPOOL_CHOICES)
+            continue;
+        int k = record.as.choices.layer - 4;
+        assert_int_equal(record.as.choices.iteration, 3);
+        assert_int_equal(record.as.choices.top_k, TOP_K);
+        assert_int_equal(record.as.choices.first, got[k]);
+        assert_int_equal(record.as.choices.width, k ? 4 : 2);
+        for (int i = 0; i < record.as.choices.count; i++) {
+            const uint8_t *at = record.as.choices.expert + i * record.as.choices.width;
+            int32_t wide;
+            int16_t narrow;
+            memcpy(&narrow, at, sizeof narrow);
+            memcpy(&wide, at, k ? sizeof wide : sizeof narrow);
+            assert_int_equal(k ? wide : narrow, expert[got[k]++]);
+        }
+    }
+    assert_int_equal(got[0], CHOICES);
+    assert_int_equal(got[1], CHOICES);
+    assert_int_equal(mp_spool_unread(reader), 0);
+    mp_spool_close(reader);
+    unlink(path);
+}
+
 static void nothing_happens_without_a_thread(void **state) {
     (void)state;
     struct mp_span span = {0};
@@ -437,6 +481,7 @@ int main(void) {
         cmocka_unit_test(an_open_span_ends_when_it_is_recorded),
         cmocka_unit_test(long_names_and_values_are_cut_between_characters),
         cmocka_unit_test(a_load_of_any_size_fits_or_is_reported),
+        cmocka_unit_test(choices_of_many_tokens_come_in_parts),
         cmocka_unit_test(nothing_happens_without_a_thread),
         cmocka_unit_test(an_existing_file_is_refused_and_kept),
         cmocka_unit_test(a_bad_configuration_is_refused),

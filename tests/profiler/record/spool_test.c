@@ -128,7 +128,7 @@ static void a_flipped_bit_stops_at_its_record(void **state) {
 
 static void records_of_unknown_types_are_skipped(void **state) {
     (void)state;
-    static const uint16_t types[] = {0, MP_SPOOL_SCHEMA + 1, 1000, UINT16_MAX};
+    static const uint16_t types[] = {0, MP_SPOOL_CHOICES + 1, 1000, UINT16_MAX};
     static uint8_t mixed[2 * MOST];
     uint64_t random = seed;
     size_t size = 0, end;

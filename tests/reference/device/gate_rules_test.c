@@ -34,13 +34,17 @@ static double noisy(const struct rules_case *c, int token, int e, double logit) 
     return (logit - log(-log(drawn(c, 1 + (uint64_t)e, token)))) / (double)c->rule.temperature;
 }
 
+static bool is_sigmoid(const struct rules_case *c) {
+    return c->rule.scores == MP_SCORES_SIGMOID || c->rule.scores == MP_SCORES_APART;
+}
+
 /* Scores as they choose, and their sum in the expert's part. */
 static void naive_scores(const struct rules_case *c, int token, const double *logits, double *score,
                          double *sum) {
     int size = c->experts / parts_of(c);
     for (int e = 0; e < c->experts; e++) {
         double logit = noisy(c, token, e, logits[e]);
-        score[e] = c->rule.scores == MP_SCORES_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit);
+        score[e] = is_sigmoid(c) ? 1 / (1 + exp(-logit)) : exp(logit);
         sum[e / size] = (e % size ? sum[e / size] : 0) + score[e];
     }
 }
@@ -50,7 +54,7 @@ static void naive_probabilities(const struct rules_case *c, int token, const dou
                                 double *probability, double sum[MOST_CHOICES]) {
     int size = c->experts / parts_of(c);
     naive_scores(c, token, logits, probability, sum);
-    for (int e = 0; e < c->experts; e++)
+    for (int e = 0; e < c->experts && c->rule.scores != MP_SCORES_APART; e++)
         probability[e] /= sum[e / size];
 }
 
@@ -134,11 +138,44 @@ static void leave_choices(const struct rules_case *c, int token, const double *p
     }
 }
 
+/* Whether an expert takes a token: fewer of the tokens that decide together have a larger
+ * probability than it has room for. */
+static bool is_taken(const struct gate *g, int token, int expert) {
+    const struct rules_case *c = &g->c;
+    int first = token - token % c->rule.together, before = 0;
+    double own[MOST_EXPERTS], other[MOST_EXPERTS], sum[MOST_CHOICES];
+    naive_probabilities(c, token, g->logits + token * c->experts, own, sum);
+    for (int t = first; t < first + c->rule.together; t++) {
+        naive_probabilities(c, t, g->logits + t * c->experts, other, sum);
+        before += other[expert] > own[expert];
+    }
+    return before < c->rule.capacity;
+}
+
+/* Of experts that take it those of largest probability; then any, lower ones first. */
+static void be_chosen(const struct gate *g, int token, int32_t *choice) {
+    const struct rules_case *c = &g->c;
+    double key[MOST_EXPERTS], sum[MOST_CHOICES];
+    bool gone[MOST_EXPERTS] = {false};
+    naive_probabilities(c, token, g->logits + token * c->experts, key, sum);
+    for (int e = 0; e < c->experts; e++)
+        key[e] = is_taken(g, token, e) ? key[e] : -1;
+    for (int j = 0; j < c->top_k; j++) {
+        int best = best_of(key, gone, 0, c->experts);
+        gone[best] = true;
+        choice[j] = key[best] < 0 ? -1 - best : best;
+    }
+}
+
 static void naive_choices(const struct gate *g, int token, const double *logits, int32_t *choice) {
     const struct rules_case *c = &g->c;
     double key[MOST_EXPERTS], sum[MOST_CHOICES];
     bool taken[MOST_EXPERTS] = {false};
     int parts = parts_of(c), size = c->experts / parts;
+    if (c->rule.matching == MP_MATCH_EXPERTS) {
+        be_chosen(g, token, choice);
+        return;
+    }
     naive_probabilities(c, token, logits, key, sum);
     for (int e = 0; e < c->experts && c->rule.scores == MP_SCORES_SIGMOID; e++)
         key[e] = key[e] * sum[0] + (g->bias ? (double)g->bias[e] : 0);
@@ -203,6 +240,9 @@ static void gate_follows_its_rule(struct mp_device *device, const void *argument
     for (int t = 0; t < c->tokens; t++) {
         int32_t expected[MOST_CHOICES];
         naive_choices(&g, t, g.logits + t * c->experts, expected);
+        if (c->rule.matching == MP_MATCH_AUCTION &&
+            !forced) /* an auction's have tests of their own */
+            expected[0] = choice[t];
         assert_memory_equal(choice + t * c->top_k, forced ? forced + t * c->top_k : expected,
                             (size_t)c->top_k * sizeof *choice);
         check_token(&g, t, probability + t * c->experts, kept[t], weight + t * c->top_k);
@@ -210,6 +250,123 @@ static void gate_follows_its_rule(struct mp_device *device, const void *argument
     perform(device, gate_backward, c->tokens, c->experts, c->top_k, &c->rule, probability,
             keeps ? kept : NULL, choice, NULL, weight, dweight, auxiliary, dlogits);
     assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
+}
+
+/* The largest sum of logits that token `token` and those behind it can have, of experts with so
+ * much room left. */
+static double best_sum(const float *logits, int tokens, int experts, int room[], int token) {
+    double best = -INFINITY;
+    if (token == tokens)
+        return 0;
+    for (int e = 0; e < experts; e++) {
+        if (room[e] == 0)
+            continue;
+        room[e]--;
+        best = fmax(best, (double)logits[token * experts + e] +
+                              best_sum(logits, tokens, experts, room, token + 1));
+        room[e]++;
+    }
+    return best;
+}
+
+struct auction_case {
+    int tokens, experts, groups;
+    float accuracy;
+    double range; /* of logits, in eighths */
+};
+
+/* Every expert has as many tokens of each group, whose sum is the largest there is where so many
+ * steps are less than logits are apart, and otherwise nearly. */
+static void auction_is_as_good_as_it_says(struct mp_device *device, const void *argument) {
+    const struct auction_case *c = argument;
+    int capacity = c->tokens / c->experts, all = c->tokens * c->groups;
+    size_t size = (size_t)(all * c->experts);
+    const struct mp_gate_rule rule = {.scores = MP_SCORES_APART,
+                                      .matching = MP_MATCH_AUCTION,
+                                      .together = c->tokens,
+                                      .capacity = capacity,
+                                      .accuracy = c->accuracy};
+    float *logits = random_floats(size, c->range), *probability = new_floats(size);
+    float *weight = new_floats((size_t)all);
+    int32_t *choice = new_ints((size_t)all);
+    for (size_t i = 0; i < size; i++)
+        logits[i] = roundf(logits[i]) / 8;
+    perform(device, gate_forward, all, c->experts, 1, &rule, logits, NULL, NULL, probability, NULL,
+            choice, weight);
+    for (int g = 0; g < c->groups; g++) {
+        const float *own = logits + g * c->tokens * c->experts;
+        int room[MOST_EXPERTS];
+        float least = INFINITY, most = -INFINITY;
+        double sum = 0, slack;
+        for (int e = 0; e < c->experts; e++)
+            room[e] = capacity;
+        for (int i = 0; i < c->tokens * c->experts; i++) {
+            least = fminf(least, own[i]);
+            most = fmaxf(most, own[i]);
+        }
+        for (int t = 0; t < c->tokens; t++) {
+            int32_t chosen = choice[g * c->tokens + t];
+            assert_in_range(chosen, 0, c->experts - 1);
+            room[chosen]--;
+            sum += (double)own[t * c->experts + chosen];
+        }
+        for (int e = 0; e < c->experts; e++) {
+            assert_int_equal(room[e], 0);
+            room[e] = capacity;
+        }
+        slack = c->tokens * fmax(1e-4, (double)((most - least) * c->accuracy));
+        slack = slack < 1. / 8 ? 1e-5 : slack * 1.0001;
+        assert_true(sum >= best_sum(own, c->tokens, c->experts, room, 0) - slack);
+    }
+}
+
+/* All tokens want the same expert, by the same; and logits that are no numbers, or infinite. */
+static void auctions_end(struct mp_device *device, const void *argument) {
+    enum { TOKENS = 64, EXPERTS = 8 };
+    const struct mp_gate_rule rule = {.scores = MP_SCORES_FORCED,
+                                      .matching = MP_MATCH_AUCTION,
+                                      .together = TOKENS,
+                                      .capacity = TOKENS / EXPERTS,
+                                      .accuracy = 1e-5f};
+    static const float first[] = {5, 1e30f, INFINITY, -INFINITY, NAN};
+    float *logits = new_floats(TOKENS * EXPERTS), *probability = new_floats(TOKENS * EXPERTS);
+    float *weight = new_floats(TOKENS);
+    int32_t *choice = new_ints(TOKENS);
+    (void)argument;
+    memset(logits, 0, TOKENS * EXPERTS * sizeof *logits);
+    for (int i = 0; i < 5; i++) {
+        int held[EXPERTS] = {0};
+        for (int t = 0; t < TOKENS; t++)
+            logits[t * EXPERTS] = first[i];
+        perform(device, gate_forward, TOKENS, EXPERTS, 1, &rule, logits, NULL, NULL, probability,
+                NULL, choice, weight);
+        for (int t = 0; t < TOKENS; t++) {
+            assert_in_range(choice[t], 0, EXPERTS - 1);
+            assert_true(weight[t] == 1);
+            held[choice[t]]++;
+        }
+        for (int e = 0; e < EXPERTS; e++)
+            assert_int_equal(held[e], TOKENS / EXPERTS);
+    }
+}
+
+/* Of equal probabilities an expert takes the earlier tokens'; with room for all, every token has
+ * the top_k largest. */
+static void experts_take_earlier_tokens(struct mp_device *device, const void *argument) {
+    enum { TOKENS = 12, EXPERTS = 4, TOP_K = 2 };
+    struct mp_gate_rule rule = {.matching = MP_MATCH_EXPERTS, .together = 6, .capacity = 2};
+    float *logits = new_floats(TOKENS * EXPERTS), *probability = new_floats(TOKENS * EXPERTS);
+    float *weight = new_floats(TOKENS * TOP_K);
+    int32_t *choice = new_ints(TOKENS * TOP_K);
+    (void)argument;
+    memset(logits, 0, TOKENS * EXPERTS * sizeof *logits);
+    perform(device, gate_forward, TOKENS, EXPERTS, TOP_K, &rule, logits, NULL, NULL, probability,
+            NULL, choice, weight);
+    for (int t = 0; t < TOKENS; t++)
+        for (int j = 0; j < TOP_K; j++) {
+            assert_int_equal(choice[t * TOP_K + j], t % 6 < 2 ? j : -1 - j);
+            assert_true(weight[t * TOP_K + j] == (t % 6 < 2 ? 0.25f : 0));
+        }
 }
 
 /* V-GATE-2: the probabilities of V-GATE-1 in two groups, of which one is kept. */
@@ -276,6 +433,20 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
     assert_true(token[0] == 1 && token[1] == 2 && token[2] == 0);
 }
 
+/* V-GATE-5: slots of second choices come after those of all first ones of their expert. */
+static void seconds_follow_firsts(struct mp_device *device, const void *argument) {
+    static const int32_t chosen[] = {0, 1, 0, 1, 1, 0}, slots[] = {0, 4, 1, 5, 3, 2};
+    static const int begin[] = {0, 1, 2}, count[] = {3, 3}, row[] = {0, 3};
+    float *probability = random_floats(6, 1);
+    int32_t *choice = new_ints(6), *order = new_ints(6), *position = new_ints(6);
+    int32_t *token = new_ints(6);
+    (void)argument;
+    memcpy(choice, chosen, sizeof chosen);
+    perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_CHOICE, probability, choice, 0, order);
+    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 6, position, token);
+    assert_memory_equal(position, slots, sizeof slots);
+}
+
 #define RULE(name, tokens, experts, top_k, biased, forced, ...)                                    \
     {                                                                                              \
         name, gate_follows_its_rule, &(const struct rules_case) {                                  \
@@ -284,6 +455,10 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
     }
 #define RANDOM_SECOND .random_second = true, .seed = 77, .first_token = 1000
 #define NOISE(heat) .temperature = heat, .seed = 78, .first_token = 50
+#define AUCTION(tokens, room)                                                                      \
+    .matching = MP_MATCH_AUCTION, .together = tokens, .capacity = room, .accuracy = 0.02f
+#define EXPERTS_CHOOSE(tokens, room)                                                               \
+    .matching = MP_MATCH_EXPERTS, .together = tokens, .capacity = room
 #define SIGMOID .scores = MP_SCORES_SIGMOID, .renormalise = true
 
 static const struct device_test tests[] = {
@@ -316,7 +491,26 @@ static const struct device_test tests[] = {
     RULE("noise, cold, 16 of 50", 40, 50, 16, false, false, .least_weight = 0.1f, NOISE(0.3f)),
     RULE("no tokens", 0, 8, 2, true, false, SIGMOID, .groups = 2, .groups_kept = 1,
          .group_best = 2),
+    RULE("auction, 4 groups", 32, 4, 1, false, false, .scores = MP_SCORES_APART, AUCTION(8, 2)),
+    RULE("auction, forced", 24, 6, 1, false, true, .scores = MP_SCORES_APART, AUCTION(12, 2)),
+    RULE("experts choose, 2 of 8", 32, 8, 2, false, false, EXPERTS_CHOOSE(16, 4)),
+    RULE("experts choose, 16 of 40", 34, 40, 16, false, false, EXPERTS_CHOOSE(17, 5)),
+    RULE("experts choose, 4 of 4", 12, 4, 4, false, false, EXPERTS_CHOOSE(4, 1)),
+    RULE("experts choose, forced", 16, 8, 4, false, true, EXPERTS_CHOOSE(8, 4)),
+    {"auction, 8 tokens, 4 experts", auction_is_as_good_as_it_says,
+     &(const struct auction_case){8, 4, 60, 1e-3f, 24}},
+    {"auction, 12 tokens, 3 experts", auction_is_as_good_as_it_says,
+     &(const struct auction_case){12, 3, 8, 1e-3f, 24}},
+    {"auction, 7 tokens, 7 experts", auction_is_as_good_as_it_says,
+     &(const struct auction_case){7, 7, 20, 1e-3f, 40}},
+    {"auction, 6 tokens, 1 expert", auction_is_as_good_as_it_says,
+     &(const struct auction_case){6, 1, 2, 0.02f, 40}},
+    {"auction, wide steps", auction_is_as_good_as_it_says,
+     &(const struct auction_case){8, 4, 60, 0.02f, 400}},
+    {"auctions end", auctions_end, NULL},
+    {"experts take earlier tokens", experts_take_earlier_tokens, NULL},
     {"V-GATE-2", golden_groups, NULL},
+    {"V-GATE-5", seconds_follow_firsts, NULL},
     {"routes that are not taken", routes_not_taken_have_no_row, NULL},
     {"forced scores learn nothing", forced_scores_learn_nothing, NULL},
 };

@@ -7,7 +7,7 @@
 #include "reference/plan/option_choice.h"
 #include "tests/support.h"
 
-static const struct mp_gate_sizes sizes = {16, 2, 1000};
+static const struct mp_gate_sizes sizes = {16, 2, 1000, 32};
 
 static void descriptors_are_whole(void **state) {
     (void)state;
@@ -36,7 +36,7 @@ static void rules_follow_from_defaults(void **state) {
     (void)state;
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *gate = mp_gate_kinds[i];
-        const struct mp_gate_sizes usual = {16, gate->usual, 1000};
+        const struct mp_gate_sizes usual = {16, gate->usual, 1000, 32};
         struct mp_gate_values values = {0};
         struct mp_gate_rule rule;
         char words[MP_GATE_WORDS];
@@ -79,7 +79,7 @@ static void choices_are_read_from_words(void **state) {
  * rank's curve would be another's. */
 static void several_choices_keep_their_weights(void **state) {
     (void)state;
-    static const char *const keeping = "ktop1 sam dts";
+    static const char *const keeping = "ktop1 sam dts expertchoice";
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *kind = mp_gate_kinds[i];
         struct mp_gate_values values = {0};
@@ -139,7 +139,7 @@ static void far_experts_have_less_and_cost_more(void **state) {
 static void factors_follow_the_ranks(void **state) {
     (void)state;
     const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_find("tamoe")];
-    const struct mp_gate_sizes eight = {8, 2, 1000};
+    const struct mp_gate_sizes eight = {8, 2, 1000, 32};
     const struct mp_topology topology = {4, 2}, alone = {1, 1};
     static const double far[] = {7.620593 / 16, 8 / 5.}, near[] = {.379407 / 16, 2 / 5.};
     static const char *const form[] = {"released", "paper"};

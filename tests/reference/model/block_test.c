@@ -252,7 +252,7 @@ static void gradients_are_slopes_of_the_loss(void **state) {
             if (work.forced[0] == e) /* one that has routes */
                 assert_gradient(&work, "expert", work.parameter[l][e], work.gradient[l][e], CHUNK);
     /* All characters alike: a loss of ln 256 each. */
-    memset(mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE), 0,
+    memset(mp_dense_common(dense, dense->parameter, MP_TOKEN_TABLE), 0,
            (size_t)VOCABULARY * D * sizeof(float));
     assert_close(run(&work, false), log(256), 1e-6);
     destroy_work(&work);

@@ -82,11 +82,11 @@ static void tensors_follow_one_another(void **state) {
         }
         static const char *const shared[] = {"final_gain", "final_bias", "position_table",
                                              "token_table"};
-        for (int i = 0; i < MP_SHARED_TENSORS; i++) {
+        for (int i = 0; i < MP_COMMON_TENSORS; i++) {
             const struct mp_tensor *tensor = mp_dense_find(&dense, shared[i]);
             assert_non_null(tensor);
             assert_true(tensor->offset >= dense.bucket[shape.layers]);
-            assert_ptr_equal(mp_dense_shared(&dense, dense.first, i), dense.first + tensor->offset);
+            assert_ptr_equal(mp_dense_common(&dense, dense.first, i), dense.first + tensor->offset);
         }
         mp_dense_destroy(&dense);
     }

@@ -10,9 +10,9 @@ enum { MOST_RANKS = 130 }; /* of a random example */
 static uint64_t random_state;
 
 /* A row carries which route it is: the i-th of a source's routes to an expert, -1 for a row without
- * a token. */
+ * a token; and its number among those of one of the expert's holders. */
 struct label {
-    int32_t source, expert, index;
+    int32_t source, expert, index, number;
 };
 
 struct exchange {
@@ -70,11 +70,17 @@ static bool stays_everywhere(const struct exchange *exchange, int expert, int ra
     return is_late && plan->during.owner[expert] == rank;
 }
 
-/* The segment in which `rank` computes what `source` sends it. */
-static int segment_of(const struct exchange *exchange, int source, int expert, int rank) {
+/* The segment in which `rank` computes what `source` sends it, and with a plan's degree the one of
+ * the row with that number among the pair's, which has so many. */
+static int segment_of(const struct exchange *exchange, int source, int expert, int rank, int number,
+                      int rows) {
     const struct mp_plan *plan = exchange->plan;
-    if (plan->exchange == MP_EXCHANGE_FLAT)
-        return 0;
+    if (plan->exchange == MP_EXCHANGE_FLAT) {
+        int chunk = 0;
+        while (number >= rows * (chunk + 1) / plan->degree)
+            chunk++;
+        return chunk;
+    }
     int groups = exchange->ranks / plan->group_size;
     if (source == rank &&
         (fetched_late(plan, expert, rank) || stays_everywhere(exchange, expert, rank)))
@@ -90,14 +96,20 @@ static void send_rows(struct exchange *exchange, int source) {
     struct label *row = malloc(((size_t)routing->send_total + 1) * sizeof *row);
     memset(row, 0xff, ((size_t)routing->send_total + 1) * sizeof *row);
     for (int e = 0; e < exchange->experts; e++) {
-        int index = 0, covered = routes_covered(exchange->plan, source, e);
+        int index = 0, number = 0, covered = routes_covered(exchange->plan, source, e);
         for (int p = routing->part_begin[e]; p < routing->part_begin[e + 1]; p++) {
-            int rows = routing->padding > 0 ? (int)routing->padding : routing->part_count[p];
+            int rows = routing->part_count[p],
+                chunk = (p - routing->part_begin[e]) % routing->degree;
+            number = chunk > 0 ? number : 0;
+            if (routing->padding > 0) /* one holder */
+                rows = (int)(routing->padding * (chunk + 1) / routing->degree -
+                             routing->padding * chunk / routing->degree);
             for (int i = 0; i < rows; i++) {
                 int at = routing->part_row[p] + i;
                 assert_in_range(at, 0, routing->send_total - 1);
                 assert_int_equal(row[at].source, -1); /* no row is used twice */
-                row[at] = (struct label){source, e, i < routing->part_count[p] ? index++ : -1};
+                row[at] =
+                    (struct label){source, e, i < routing->part_count[p] ? index++ : -1, number++};
             }
         }
         assert_int_equal(index, covered);
@@ -128,19 +140,20 @@ static void assert_sent_to(const struct exchange *exchange, int source, int rank
     }
 }
 
-/* Send order: by destination; every destination belongs to one step; the last segment's behind. */
+/* Send order: by chunk, by destination; every destination belongs to one of a chunk's steps; the
+ * last segment's behind. */
 static void assert_send_order(const struct exchange *exchange, int source) {
     const struct mp_routing *routing = &exchange->routing[source];
     int row = 0;
-    for (int r = 0; r < exchange->ranks; r++) {
-        int rows = 0;
-        for (int step = 0; step < routing->steps; step++) {
+    for (int i = 0; i < exchange->plan->degree * exchange->ranks; i++) {
+        int rows = 0, r = i % exchange->ranks, chunk = i / exchange->ranks;
+        for (int step = chunk; step < routing->steps; step += exchange->plan->degree) {
             const struct mp_routing_step *at = &routing->step[step];
             if (at->send_rows[r] == 0)
                 continue;
             int before = at->send_first; /* where a transport looks for them */
-            for (int i = 0; i < r; i++)
-                before += at->send_rows[i];
+            for (int to = 0; to < r; to++)
+                before += at->send_rows[to];
             assert_int_equal(before, row);
             assert_int_equal(rows, 0);
             rows = at->send_rows[r];
@@ -187,7 +200,11 @@ static void receive_rows(struct exchange *exchange, int rank) {
 /* Row `here` of a segment of `rank`, after `before` of the same group. */
 static void assert_row(struct exchange *exchange, int rank, int segment, const struct label *before,
                        const struct label *here) {
-    assert_int_equal(segment_of(exchange, here->source, here->expert, rank), segment);
+    int rows = (int)mp_plan_routes_to(exchange->plan, here->source, here->expert, rank);
+    if (exchange->plan->padding > 0)
+        rows = (int)exchange->plan->padding;
+    assert_int_equal(segment_of(exchange, here->source, here->expert, rank, here->number, rows),
+                     segment);
     if (before)
         assert_true(
             before->source < here->source ||
@@ -212,7 +229,9 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
         const struct mp_routing_segment *at = &routing->segment[segment];
         bool identity = true, last = segment == routing->steps;
         assert_int_equal(at->first, row);
-        assert_int_equal(at->shares, last || exchange->ranks != 2 ? 1 : 2 / routing->steps);
+        assert_int_equal(at->shares, last || exchange->ranks != 2
+                                         ? 1
+                                         : 2 * exchange->plan->degree / routing->steps);
         for (int group = 0; group < routing->groups; group++) {
             int expert = routing->group_expert[group];
             const struct label *before = NULL;

@@ -96,6 +96,31 @@ static void check_local(const struct cut_up *row, int expert) {
     }
 }
 
+/* Nearest first: of what is not local, too, pieces of a node and its ranks' routes have as many in
+ * common as can be. */
+static void check_nearest(const struct cut_up *row, int expert) {
+    const struct mp_topology *topology = &row->plan.topology;
+    check_local(row, expert);
+    for (int node = 0; node < mp_topology_nodes(topology); node++) {
+        int64_t room = 0, wanted = 0, inside = 0;
+        for (int rank = mp_topology_node_begin(topology, node);
+             rank < mp_topology_node_end(topology, node); rank++) {
+            room += row->routes[expert][rank];
+            wanted += mp_load_at(&row->load, rank, expert);
+            for (int to = mp_topology_node_begin(topology, node);
+                 to < mp_topology_node_end(topology, node); to++)
+                inside += mp_plan_routes_to(&row->plan, rank, expert, to);
+        }
+        assert_int_equal(inside, room < wanted ? room : wanted);
+    }
+}
+
+static void (*const check_cut[])(const struct cut_up *, int) = {
+    [MP_CUT_IN_ORDER] = check_order,
+    [MP_CUT_LOCAL_FIRST] = check_local,
+    [MP_CUT_NEAREST_FIRST] = check_nearest,
+};
+
 static void routes_fill_pieces(void **state) {
     uint64_t *random = *state;
     struct mp_plan_law law = {.extra_copies_limit = -1};
@@ -105,13 +130,13 @@ static void routes_fill_pieces(void **state) {
         struct mp_error error = {0};
         struct cut_up row;
         create_cut_up(random, &row);
-        enum mp_piece_cut cut = round % 2 ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER;
+        enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         assert_ok(mp_plan_copy_pieces(&row.plan, &row.pieces, &error), &error);
         assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
         assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);
         check_pieces(&row);
         for (int expert = 0; expert < row.plan.experts; expert++)
-            (cut == MP_CUT_IN_ORDER ? check_order : check_local)(&row, expert);
+            check_cut[cut](&row, expert);
         copies += row.plan.fetch.count;
         destroy_cut_up(&row);
     }

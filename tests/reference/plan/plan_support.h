@@ -200,6 +200,8 @@ static inline void random_exchange(uint64_t *random, struct example *example) {
     default:
         break;
     }
+    if (plan->exchange == MP_EXCHANGE_FLAT && test_random_int(random, 0, 1))
+        plan->degree = test_random_int(random, 2, MP_MOST_DEGREE);
     example->law.padding_limit = plan->padding;
 }
 

@@ -60,6 +60,9 @@ static size_t save(const void *self, void *buffer, size_t size) {
     (void)size;
     return 0;
 }
+static const void *found(const void *self) {
+    return self;
+}
 static int load(void *self, const void *buffer, size_t size, struct mp_error *error) {
     (void)self;
     (void)buffer;
@@ -139,6 +142,7 @@ SPOIL(after, system->after_gate = NULL)
 SPOIL(step, system->after_step = NULL)
 SPOIL(save, system->save = NULL)
 SPOIL(load, system->load = NULL)
+SPOIL(found, system->found = found)
 SPOIL(options, system->options = NULL)
 SPOIL(options_size, system->options_size = 2)
 
@@ -167,6 +171,7 @@ static const struct spoilt_case SPOILT[] = {
     {spoil_step, MP_EINVAL, "system complete: moves-owners needs after_step"},
     {spoil_save, MP_EINVAL, "system complete: save and load come together"},
     {spoil_load, MP_EINVAL, "system complete: save and load come together"},
+    {spoil_found, MP_EINVAL, "system complete: facts and found come together"},
     {spoil_options, MP_EINVAL, "system complete: an option table and the size of its struct"},
     {spoil_options_size, MP_EINVAL, "option \"degree\" of system complete: the field lies outside"},
 };

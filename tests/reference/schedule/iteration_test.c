@@ -324,6 +324,46 @@ static void homes_follow_the_step(void **state) {
     destroy_scribe(scribe);
 }
 
+/* Serving ends with the head, and slices are put together only for homes that have changed. */
+static void serving_goes_forward_only(void **state) {
+    struct mp_error error = {0};
+    struct scribe *scribe = create_scribe(1, 4);
+    struct mp_plan made;
+    char text[TEXT];
+    (void)state;
+    golden_plan(&made, 0);
+    assert_ok(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+    made.rematerialise = true;
+    dispatch(&made);
+    scribe->plan[0] = &made;
+    scribe->schedule.forward_only = scribe->schedule.learns = true;
+    scribe->schedule.gathers_homes = true;
+    scribe->schedule.micro_batches = 2;
+    run(scribe);
+    const char *part = "embed >fetch0 attention0 gate0 >counts0 <counts0 permute0 >rows0 <rows0 "
+                       "<fetch0 experts0 >returns0 <returns0 combine0 head";
+    const char *both = told(scribe, MP_FORWARD, text);
+    assert_int_equal(strlen(both), 2 * strlen(part) + 1);
+    assert_memory_equal(both, part, strlen(part));
+    assert_string_equal(both + strlen(part) + 1, part);
+    assert_string_equal(told(scribe, MP_BACKWARD, text), "");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
+    assert_false(scribe->schedule.gathered);
+    scribe->change.changed = true;
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
+                        ">moves <moves >homes0 <homes0 >loss <loss");
+    assert_true(scribe->schedule.gathered);
+    scribe->change.asynchronous = true;
+    scribe->schedule.gathers_homes = false;
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">moves <moves >loss <loss");
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
 static void asynchronous_moves_set_out_first_and_end_before_the_update(void **state) {
     struct scribe *scribe = create_scribe(1, 4);
@@ -482,6 +522,7 @@ int main(void) {
         cmocka_unit_test(slices_set_out_ahead),
         cmocka_unit_test(a_shared_expert_hides_rows),
         cmocka_unit_test(homes_follow_the_step),
+        cmocka_unit_test(serving_goes_forward_only),
         cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
         cmocka_unit_test(any_plans_keep_the_laws),
     };

@@ -262,7 +262,7 @@ static const struct message_case apply_cases[] = {
      "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
     {"misspelt choice", "gate: gsard\n",
      "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
-     "hash, ktop1, sam, sigmoid, tamoe, dts; did you mean \"gshard\"?"},
+     "hash, ktop1, sam, sigmoid, tamoe, dts, base, expertchoice; did you mean \"gshard\"?"},
     {"mapping for a value", "text: {a: b}\n",
      "job.yaml:1: text: should be one value or a list of values"},
     {"rows and values mixed", "load: [[1, 2], 3]\n",
@@ -393,6 +393,18 @@ static const struct message_case check_cases[] = {
      "validate-every: 5, but validation-share keeps no text for it"},
     {"checkpoints to nowhere", "{system: plain, text: x, checkpoint-every: 5}",
      "checkpoint-every: 5, but checkpoint names no folder to write to"},
+    {"a cache in training", "{system: plain, text: x, context: 5}",
+     "context: 5 tokens in a cache, which mode train has not; take mode prefill or decode"},
+    {"serving on a GPU", "{system: plain, text: x, mode: decode, device: cuda}",
+     "mode: decode needs device cpu; attention with a cache has no kernels for GPUs, which "
+     "predictions do without"},
+    {"serving and validating", "{system: plain, text: x, mode: prefill, validate-every: 2}",
+     "validate-every: 2, but mode prefill changes no parameters; take 0, or mode train"},
+    {"serving into a checkpoint", "{system: plain, text: x, mode: decode, checkpoint: y}",
+     "checkpoint: mode decode changes no parameters that could be saved; leave it out (restore "
+     "names a checkpoint to serve), or take mode train"},
+    {"serving to a loss", "{system: plain, text: x, mode: decode, target-loss: 2}",
+     "target-loss: 2, but mode decode does not train; take 0, or mode train"},
 };
 
 static void check_says(void **state) {
@@ -471,6 +483,16 @@ static void systems_are_asked_about_the_job(void **state) {
     set(&file, "", "nodes", "3");
     assert_int_equal(mp_job_check(&file, &error), MP_OK);
     assert_int_equal(asked.topology.ranks_per_node, 2);
+    assert_false(asked.forward_only);
+    assert_int_equal(asked.gradient_bytes, 2 * 64 * 96 * 4);
+    set(&file, "", "mode", "prefill");
+    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_true(asked.forward_only);
+    assert_int_equal(asked.gradient_bytes, 0);
+    assert_int_equal(asked.tokens_per_rank, 64);
+    set(&file, "", "mode", "decode");
+    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_int_equal(asked.tokens_per_rank, file.job.batch / 6);
     mp_job_file_destroy(&file);
 }
 

@@ -51,6 +51,11 @@ static const struct {
     {"v_speedup: what survives, and whether anybody could",
      "SELECT run_id, round(dropped_fraction, 9), unattainable FROM v_speedup",
      "1|0.05|0\n2|0.05|0\n3|0.05|0\n4|NULL|1"},
+    /* 99 % of three iterations are all of them. */
+    {"v_speedup: serving",
+     "SELECT run_id, mode, round(ms_p99, 6), round((SELECT max(ms) FROM v_iteration AS i WHERE "
+     "i.run_id = v_speedup.run_id AND steady), 6) FROM v_speedup WHERE run_id < 3",
+     "1|NULL|28.0|28.0\n2|NULL|14.0|14.0"},
     {"v_run: yardsticks", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
     {"v_fact: yardsticks",
      "SELECT run_id, name, value, rank FROM v_fact WHERE name LIKE 'system.%'",

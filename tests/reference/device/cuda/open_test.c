@@ -152,7 +152,8 @@ static void two_devices_describe_themselves(void **state) {
     cuda_double_reset();
 }
 
-/* No operation is NULL: every family has been installed. */
+/* No operation but that of a cache, which only processors have, is NULL: every family has been
+ * installed. */
 static void the_table_is_full(void **state) {
     (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
@@ -160,8 +161,10 @@ static void the_table_is_full(void **state) {
     for (size_t at = 0; at + sizeof(void *) <= sizeof *device->operations; at += sizeof(void *)) {
         void *operation;
         memcpy(&operation, bytes + at, sizeof operation);
-        if (!operation)
-            fail_msg("operation %zu of the table is missing", at / sizeof(void *));
+        bool of_cache = at == offsetof(struct mp_device_operations, attention_cached);
+        if (!operation != of_cache)
+            fail_msg("operation %zu of the table is %s", at / sizeof(void *),
+                     operation ? "there" : "missing");
     }
     close_device(device);
 }

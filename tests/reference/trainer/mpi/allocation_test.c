@@ -188,11 +188,14 @@ static int list_pieces(const struct mp_trainer *trainer, struct piece piece[MOST
     assert_true(4 * layers + 9 <= MOST_PIECES);
     for (int l = 0; l < layers; l++) {
         const struct mp_block_state *block = &model->state[l];
-        piece[count++] =
-            (struct piece){&block->sent, .layer = l, .sent = !block->routing.deduplicated};
+        int whose = model->shape.serves ? layers : l; /* serving layers share the first one's */
         piece[count++] = (struct piece){&block->distinct.rows, .layer = l, .distinct = true};
-        piece[count++] = (struct piece){&block->index, .layer = l};
-        piece[count++] = (struct piece){&block->worked, .layer = l};
+        if (l > 0 && model->shape.serves)
+            continue;
+        piece[count++] =
+            (struct piece){&block->sent, .layer = whose, .sent = !block->routing.deduplicated};
+        piece[count++] = (struct piece){&block->index, .layer = whose};
+        piece[count++] = (struct piece){&block->worked, .layer = whose};
     }
     piece[count++] = (struct piece){&model->sent, .layer = layers, .sent = true};
     piece[count++] = (struct piece){&model->worked, .layer = layers};
@@ -308,6 +311,7 @@ int main(void) {
     /* Homes change, replicas come and go, slices travel, routes are sorted, padded and dropped. */
     static const char *const published[][5] = {
         {"system=fastermoe"},
+        {"system=deepep", "record-routes=yes"},
         {"system=fastermoe", "options.group-size=1"},
         {"system=deepspeed"},
         {"system=deepspeed", "options.dispatch=one-hot"},
@@ -320,13 +324,22 @@ int main(void) {
         {"system=laer", "exchange=leader"},
         {"system=laer", "options.rematerialise=yes"},
         {"system=eplb", "options.interval=2"},
+        {"system=eplb", "options.interval=2", "options.moves=asynchronous"},
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
+        {"system=lp", "options.interval=2"},
         {"system=moonep", "exchange=two-level"},
+        {"system=harmoeny", "options.least=1"},
+        {"system=ultraep"},
         {"system=hetumoe", "ranks-per-node=2"},
         {"system=tutel", "ranks-per-node=2"},
         {"system=free-balance"},
         {"system=deepep"},
         {"system=hiermoe"},
+        {"system=fssdp", "mode=decode", "context=9"},
+        {"system=eplb", "options.interval=2", "mode=prefill"},
+        {"system=swiftmoe", "mode=decode"},
+        {"system=flexmoe", "options.interval=2", "mode=prefill", "context=3"},
+        {"system=moetuner", "options.interval=1", "options.window=1", "options.solver=search"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };

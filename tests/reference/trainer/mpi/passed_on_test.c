@@ -2,11 +2,12 @@
  * every system that leaves rows to the job's exchange have the bits of a flat exchange, forward and
  * backward, whatever the nodes; and those of systems that drop nothing are one rank's.  Where
  * tokens' rows are deduplicated, what comes back is summed in another order: nearly the same bits.
- */
+ * Rows that are cut into chunks arrive in the same order of chunks whatever the exchange, and sums
+ * over them are nearly those of one rank. */
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { BATCH = 8, SEQUENCE = 16, STEPS = 3, SETTINGS = 8 };
+enum { BATCH = 8, SEQUENCE = 16, STEPS = 3, SETTINGS = 9 };
 
 /* One per system: copies, replicas, slices, padding and drops, one hot expert. */
 static const char *const cases[][5] = {
@@ -40,16 +41,22 @@ static void run(struct mp_comm *comm, const char *const settings[], double loss[
     mp_trainer_destroy(trainer);
 }
 
-/* A case with an exchange in so many nodes. */
-static void run_case(const char *const given[], enum mp_exchange_kind kind, int nodes,
-                     double loss[STEPS]) {
-    char exchange[32], size[32];
-    const char *settings[SETTINGS + 1] = {exchange, size};
+/* A case with an exchange of some degree in so many nodes. */
+static void run_degree(const char *const given[], enum mp_exchange_kind kind, int degree, int nodes,
+                       double loss[STEPS]) {
+    char exchange[32], size[32], chunks[32];
+    const char *settings[SETTINGS + 1] = {exchange, size, chunks};
+    snprintf(chunks, sizeof chunks, "exchange-degree=%d", degree);
     snprintf(exchange, sizeof exchange, "exchange=%s", mp_exchange_name(kind));
     snprintf(size, sizeof size, "ranks-per-node=%d", world->ranks / nodes);
     for (int i = 0; i < 5 && given[i]; i++)
-        settings[2 + i] = given[i];
+        settings[3 + i] = given[i];
     run(world, settings, loss);
+}
+
+static void run_case(const char *const given[], enum mp_exchange_kind kind, int nodes,
+                     double loss[STEPS]) {
+    run_degree(given, kind, 1, nodes, loss);
 }
 
 static void bits_are_those_of_a_flat_exchange(void **state) {
@@ -63,6 +70,35 @@ static void bits_are_those_of_a_flat_exchange(void **state) {
         if (memcmp(loss, flat, sizeof flat) != 0)
             fail_msg("%s on %d nodes: losses %.17g .. %.17g, flat %.17g .. %.17g", given[0], nodes,
                      loss[0], loss[STEPS - 1], flat[0], flat[STEPS - 1]);
+        nodes = 2 * nodes > world->ranks ? 1 : 2 * nodes;
+    }
+}
+
+/* Every system cut into 2, 4 and 8 in turn, padded rows too: those of one rank's routes may be
+ * fewer than chunks. */
+static void chunks_are_those_of_a_flat_exchange(void **state) {
+    (void)state;
+    int nodes = 1;
+    for (int i = 0; i < CASES; i++) {
+        double whole[STEPS], flat[STEPS], loss[STEPS];
+        const char *const *given = cases[i];
+        int degree = 2 << i % 3;
+        struct choices choices = {0};
+        noted = &choices;
+        run_case(given, MP_EXCHANGE_FLAT, nodes, whole);
+        noted = NULL;
+        followed = &choices;
+        run_degree(given, MP_EXCHANGE_FLAT, degree, nodes, flat);
+        run_degree(given, i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL, degree, nodes, loss);
+        followed = NULL;
+        forget_choices(&choices);
+        if (memcmp(loss, flat, sizeof flat) != 0)
+            fail_msg("%s on %d nodes, degree %d: losses %.17g .. %.17g, flat %.17g .. %.17g",
+                     given[0], nodes, degree, loss[0], loss[STEPS - 1], flat[0], flat[STEPS - 1]);
+        for (int at = 0; at < STEPS; at++)
+            if (!(fabs(flat[at] - whole[at]) <= 3e-6))
+                fail_msg("%s on %d nodes, degree %d, step %d: loss %.17g, whole %.17g", given[0],
+                         nodes, degree, at, flat[at], whole[at]);
         nodes = 2 * nodes > world->ranks ? 1 : 2 * nodes;
     }
 }
@@ -111,6 +147,11 @@ static void losses_are_those_of_one_rank(void **state) {
                 assert_close(loss[at], expected[at], 3e-6);
         }
     }
+    for (int degree = 2; degree <= MP_MOST_DEGREE; degree *= 2) {
+        run_degree(many[degree == 4], MP_EXCHANGE_FLAT, degree, 1, loss);
+        for (int at = 0; at < STEPS; at++)
+            assert_close(loss[at], expected[at], 3e-6);
+    }
     followed = NULL;
     forget_choices(&choices);
 }
@@ -118,6 +159,7 @@ static void losses_are_those_of_one_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_of_a_flat_exchange),
+        cmocka_unit_test(chunks_are_those_of_a_flat_exchange),
         cmocka_unit_test(sums_are_nearly_those_of_a_flat_exchange),
         cmocka_unit_test(losses_are_those_of_one_rank),
     };

@@ -47,6 +47,7 @@ static struct {
                     const int32_t *forced, float *probability, float *kept, int32_t *choice,
                     float *weight);
     const struct mp_trainer *trainer;
+    size_t gates; /* of a trainer that serves, so far */
 } replaced;
 
 static inline void note_choices(const int32_t *choice, size_t begin, size_t count) {
@@ -109,6 +110,53 @@ static inline bool is_close_call(const struct keys *keys, int token, int own, in
     return own / size != taken / size && fabs(apart) <= CLOSE_CALL;
 }
 
+static inline bool has(const int32_t *choice, int top_k, int expert) {
+    for (int j = 0; j < top_k; j++)
+        if (choice[j] == expert)
+            return true;
+    return false;
+}
+
+/* Whether rounding may have decided who has an expert: another token of the sequence is nearly as
+ * likely to have it, or this one another expert. */
+static inline bool is_close_match(const struct keys *keys, int token, int expert) {
+    int together = keys->rule->together, first = token - token % together;
+    double own = key_of(keys, token, expert);
+    for (int t = first; t < first + together; t++)
+        if (t != token && fabs(key_of(keys, t, expert) - own) <= CLOSE_CALL)
+            return true;
+    for (int e = 0; e < keys->experts; e++)
+        if (e != expert && fabs(key_of(keys, token, e) - own) <= CLOSE_CALL)
+            return true;
+    return false;
+}
+
+/* The same of choices that tokens make together, whatever their order.  A bid that is a close call
+ * may move any tokens of an auction, to a sum that is nearly as good. */
+static inline void check_matches(const int32_t *own, const int32_t *taken, int tokens, int top_k,
+                                 const struct keys *keys) {
+    int together = keys->rule->together;
+    bool auction = keys->rule->matching == MP_MATCH_AUCTION;
+    double slack = together * (double)keys->rule->accuracy;
+    for (int first = 0; first < tokens; first += together) {
+        double apart = 0;
+        bool same = true;
+        for (int i = first * top_k; i < (first + together) * top_k; i++) {
+            int token = i / top_k;
+            apart += own[i] < 0 ? 0 : key_of(keys, token, own[i]);
+            apart -= taken[i] < 0 ? 0 : key_of(keys, token, taken[i]);
+            same = same && (own[i] < 0 || has(taken + token * top_k, top_k, own[i]) ||
+                            (!auction && is_close_match(keys, token, own[i])));
+        }
+        if (same || (auction && fabs(apart) <= slack))
+            continue;
+        print_error("rank %d: tokens %d to %d don't have the experts that they have on one rank, "
+                    "and probabilities are %.3g apart\n",
+                    world->rank, first, first + together - 1, apart);
+        mp_comm_abort(world, 1);
+    }
+}
+
 static inline void check_choices(const int32_t *own, const int32_t *taken, int routes, int top_k,
                                  const struct keys *keys) {
     for (int i = 0; i < routes; i++) {
@@ -139,6 +187,8 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
     while (model->state[layer].probability != probability)
         layer++;
     size_t turn = (size_t)trainer->iteration * (size_t)model->shape.layers + layer;
+    if (model->shape.serves) /* where layers share memory, and a cache is filled first */
+        turn = replaced.gates++;
     size_t begin = (turn * (size_t)trainer->comm->ranks + (size_t)trainer->comm->rank) * routes;
     if (noted) {
         note_choices(choice, begin, routes);
@@ -147,7 +197,10 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
     const int32_t *taken = followed->expert + begin;
     const struct keys keys = {rule, probability, kept, bias, experts};
     assert_true(begin + routes <= followed->count);
-    check_choices(choice, taken, (int)routes, top_k, &keys);
+    if (rule->matching)
+        check_matches(choice, taken, tokens, top_k, &keys);
+    else
+        check_choices(choice, taken, (int)routes, top_k, &keys);
     replaced.forward(device, stream, tokens, experts, top_k, rule, logits, bias, taken, probability,
                      kept, choice, weight);
 }
@@ -157,6 +210,7 @@ static inline void replace_gate(struct mp_trainer *trainer) {
     replaced.forward = replaced.operations.gate_forward;
     replaced.operations.gate_forward = gate_of_one_rank;
     replaced.trainer = trainer;
+    replaced.gates = 0;
     trainer->device->operations = &replaced.operations;
 }
 

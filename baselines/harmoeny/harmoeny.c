@@ -1,0 +1,129 @@
+/* HarMoEny as a system: options and the descriptor. */
+#include "baselines/harmoeny/harmoeny.h"
+
+#include <stdlib.h>
+
+static const struct mp_option option_table[] = {
+    {"least", MP_OPTION_INT64, offsetof(struct mp_harmoeny_options, least), "routes", "150", 1,
+     1e15, NULL,
+     "fewest routes of an expert, and least room of a rank below the mean, for which they move "
+     "(q)"},
+    {0},
+};
+
+struct harmoeny {
+    int layers, experts, ranks;
+    struct mp_harmoeny_options options;
+    struct mp_harmoeny state;
+};
+
+static void harmoeny_destroy(void *opaque) {
+    struct harmoeny *self = opaque;
+    if (!self)
+        return;
+    mp_harmoeny_destroy(&self->state);
+    free(self);
+}
+
+static int harmoeny_create(const struct mp_setting *setting, const void *options, void **created,
+                           struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "harmoeny needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       setting->layers, setting->experts, ranks);
+    struct harmoeny *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system harmoeny");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->ranks = ranks;
+    self->options = *(const struct mp_harmoeny_options *)options;
+    int code = mp_harmoeny_create(ranks, setting->experts, &self->state, error);
+    if (code)
+        harmoeny_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void harmoeny_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct harmoeny *self = opaque;
+
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+}
+
+/* All experts but a rank's own: nothing limits them in the source, which has them all in host
+ * memory.
+ */
+static int harmoeny_copies_limit(const void *opaque) {
+    const struct harmoeny *self = opaque;
+
+    return self->experts - self->experts / self->ranks;
+}
+
+static int copy_experts(const struct mp_harmoeny *state, struct mp_plan *plan,
+                        struct mp_error *error) {
+    for (int expert = 0; expert < state->experts; expert++)
+        for (int source = 0; source < state->ranks; source++)
+            for (int32_t at = state->first[(long)source * state->experts + expert]; at >= 0;
+                 at = state->move[at].next) {
+                int rank = state->move[at].rank, code = MP_OK;
+                if (!mp_placement_holds(&plan->during, expert, rank))
+                    code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
+                if (code)
+                    return code;
+            }
+    return MP_OK;
+}
+
+/* What the owner computes of a pair, then what others do. */
+static int dispatch(const struct mp_harmoeny *state, struct mp_plan *plan, struct mp_error *error) {
+    int code = mp_plan_dispatch_begin(plan, error);
+
+    for (int source = 0; source < state->ranks && !code; source++)
+        for (int expert = 0; expert < state->experts && !code; expert++) {
+            long cell = (long)source * state->experts + expert;
+            code =
+                mp_plan_dispatch_part(plan, plan->during.owner[expert], state->kept[cell], error);
+            for (int32_t at = state->first[cell]; at >= 0 && !code; at = state->move[at].next)
+                code = mp_plan_dispatch_part(plan, state->move[at].rank,
+                                             (uint32_t)state->move[at].routes, error);
+            mp_plan_dispatch_end_pair(plan);
+        }
+    return code;
+}
+
+static int harmoeny_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                               struct mp_error *error) {
+    struct harmoeny *self = opaque;
+
+    mp_harmoeny_decide(&self->state, &self->options, plan->during.owner, load);
+    int code = copy_experts(&self->state, plan, error);
+    return code ? code : dispatch(&self->state, plan, error);
+}
+
+const struct mp_system mp_system_harmoeny = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "harmoeny",
+    .title = "HarMoEny: hot experts' routes go to the least loaded ranks",
+    .source = "HarMoEny, arXiv 2506.12417; sacs-epfl/HarMoEny",
+    .models =
+        "Modelled: once the gate has spoken, in every layer and batch, routes to the hottest "
+        "expert of the most loaded rank go to the least loaded one, from the largest source on, as "
+        "released (schedule_harmony); exact and dropless. The source serves inference and loads "
+        "experts from every rank's host memory while it computes others; here they come from "
+        "their owners, and experts wait for them, and in training copies send their gradients "
+        "home. Uneven numbers of experts are our own. Not modelled: the cache of experts on the "
+        "GPU, and loading in the background.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_harmoeny_options),
+    .create = harmoeny_create,
+    .destroy = harmoeny_destroy,
+    .initial_owners = harmoeny_initial_owners,
+    .copies_limit = harmoeny_copies_limit,
+    .after_gate = harmoeny_after_gate,
+};

@@ -1,0 +1,250 @@
+/* LP as a system: options, placements and the descriptor. */
+#include "baselines/lp/lp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/eplb/eplb.h"
+#include "reference/plan/recent.h"
+
+#define FIELD(member) offsetof(struct mp_lp_options, member)
+
+static const struct mp_option option_table[] = {
+    {"placement", MP_OPTION_CHOICE, FIELD(placement), "", "cyclic", 0, 0,
+     "cyclic cube hypercube ring torus",
+     "which ranks share experts: cyclic, as symmetric placements of FineEP; or LPLB's topologies, "
+     "of every 8, 16 or 8 ranks, or (torus) of all"},
+    {"replicas", MP_OPTION_COUNT, FIELD(replicas), "ranks", "2", 1, 65536, NULL,
+     "ranks that hold an expert, with placement cyclic (FineEP's d); of fewer ranks all"},
+    {"redundant", MP_OPTION_COUNT, FIELD(redundant), "experts", "auto", -1, 65536, NULL,
+     "experts of every rank that have a replica, the hottest first, with LPLB's topologies; auto: "
+     "one for each link of a rank"},
+    {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "0", 0, 1000000, NULL,
+     "iterations between placements in EPLB's order (left to the caller in LPLB); 0: never"},
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "10", 1, 1000, NULL,
+     "iterations whose mean load is placed (left to the caller in LPLB)"},
+    {0},
+};
+
+struct lp {
+    struct mp_setting setting;
+    struct mp_lp_options options;
+    struct mp_lp state;
+    int replicated;          /* experts of a rank */
+    int most;                /* experts of a layer on a rank */
+    int32_t *owner;          /* [experts], owned, as all below */
+    int32_t *place;          /* [experts], among those of the owner */
+    int32_t *order;          /* [experts], working memory as filled */
+    int32_t *filled;         /* [ranks] */
+    struct mp_eplb placer;   /* with an interval */
+    struct mp_recent recent; /* likewise; cells [layers][experts] */
+};
+
+static void lp_destroy(void *opaque) {
+    struct lp *self = opaque;
+    if (!self)
+        return;
+    mp_lp_destroy(&self->state);
+    mp_eplb_destroy(&self->placer);
+    mp_recent_destroy(&self->recent);
+    free(self->owner);
+    free(self->place);
+    free(self->order);
+    free(self->filled);
+    free(self);
+}
+
+/* Places of the experts among those of their owners, in this order. */
+static void number_places(struct lp *self) {
+    memset(self->filled, 0, (size_t)self->setting.topology.ranks * sizeof *self->filled);
+    for (int index = 0; index < self->setting.experts; index++) {
+        int32_t expert = self->order[index];
+        self->place[expert] = self->filled[self->owner[expert]]++;
+    }
+}
+
+static void lay_out(const struct lp *self, struct mp_placement *home) {
+    mp_placement_set_owners(home, self->owner);
+    mp_lp_add_replicas(&self->options, &self->setting.topology, self->replicated, self->place,
+                       home);
+}
+
+/* The first placement, and from it the most experts that a rank holds: under EPLB's order as many,
+ * since ranks are alike there. */
+static int place_first(struct lp *self, struct mp_error *error) {
+    int ranks = self->setting.topology.ranks, experts = self->setting.experts;
+    struct mp_placement home;
+    int code = mp_placement_create(ranks, experts, &home, error);
+
+    if (code)
+        return code;
+    memset(self->filled, 0, (size_t)ranks * sizeof *self->filled);
+    mp_contiguous_owners(1, experts, ranks, self->owner);
+    for (int expert = 0; expert < experts; expert++)
+        self->order[expert] = expert;
+    number_places(self);
+    lay_out(self, &home);
+    for (int rank = 0; rank < ranks; rank++) {
+        int held = 0;
+        for (int expert = 0; expert < experts; expert++)
+            held += mp_placement_holds(&home, expert, rank);
+        self->most = held > self->most ? held : self->most;
+    }
+    mp_placement_destroy(&home);
+    return MP_OK;
+}
+
+static int create_parts(struct lp *self, struct mp_error *error) {
+    int ranks = self->setting.topology.ranks, experts = self->setting.experts;
+
+    self->owner = malloc((size_t)experts * sizeof *self->owner);
+    self->place = malloc((size_t)experts * sizeof *self->place);
+    self->order = malloc((size_t)experts * sizeof *self->order);
+    self->filled = malloc((size_t)ranks * sizeof *self->filled);
+    if (!self->owner || !self->place || !self->order || !self->filled)
+        return mp_fail(error, MP_ENOMEM, "no memory to place %d experts", experts);
+    int code = mp_lp_create(&self->setting.topology, experts, &self->state, error);
+    if (!code)
+        code = place_first(self, error);
+    if (!code && self->options.interval > 0)
+        code = mp_eplb_create(experts, experts, 1, 1, ranks, &self->placer, error);
+    if (!code && self->options.interval > 0)
+        code = mp_recent_create((size_t)self->setting.layers * (size_t)experts,
+                                self->options.window, &self->recent, error);
+    return code;
+}
+
+static int lp_create(const struct mp_setting *setting, const void *options, void **created,
+                     struct mp_error *error) {
+    const struct mp_lp_options *chosen = options;
+    int ranks = setting->topology.ranks, experts = setting->experts, replicated;
+
+    *created = NULL;
+    if (setting->layers < 1 || experts < 1 || ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "lp needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       setting->layers, experts, ranks);
+    if (chosen->interval > 0 && experts % ranks != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "lp in EPLB's order (interval) needs as many experts on every rank: %d "
+                       "can't be shared by %d ranks",
+                       experts, ranks);
+    int code = mp_lp_replicated(chosen, &setting->topology, experts, &replicated, error);
+    if (code)
+        return code;
+    struct lp *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system lp");
+    self->setting = *setting;
+    self->options = *chosen;
+    self->replicated = replicated;
+    code = create_parts(self, error);
+    if (code)
+        lp_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void lp_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct lp *self = opaque;
+    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                         owner);
+}
+
+static void lp_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct lp *self = opaque;
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        lay_out(self, &home[layer]);
+}
+
+static enum mp_optimizer_split lp_optimizer(const void *opaque) {
+    (void)opaque;
+    return MP_OPTIMIZER_REPLICATED;
+}
+
+static int lp_homes_limit(const void *opaque) {
+    const struct lp *self = opaque;
+    return self->most * self->setting.layers;
+}
+
+static int lp_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                         struct mp_error *error) {
+    struct lp *self = opaque;
+    int code = mp_lp_balance(&self->state, &plan->topology, &plan->during, load, error);
+
+    return code ? code
+                : mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_NEAREST_FIRST,
+                                          error);
+}
+
+/* EPLB without replicas gives every rank as many experts; each rank's hottest come first. */
+static int lp_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                         const struct mp_placement home[], struct mp_rehome *change,
+                         struct mp_error *error) {
+    struct lp *self = opaque;
+    int experts = self->setting.experts, each = experts / self->setting.topology.ranks;
+
+    (void)home;
+    (void)error;
+    if (self->options.interval == 0)
+        return MP_OK;
+    mp_recent_push_totals(&self->recent, load, self->setting.layers);
+    if ((iteration + 1) % self->options.interval != 0)
+        return MP_OK;
+    for (int layer = 0; layer < self->setting.layers; layer++) {
+        const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
+        mp_eplb_place(&self->placer, sum);
+        for (int slot = 0; slot < experts; slot++)
+            self->owner[self->placer.expert[slot]] = slot / each;
+        mp_load_hottest(sum, experts, experts, self->order);
+        number_places(self);
+        lay_out(self, &change->next[layer]);
+    }
+    change->changed = true;
+    return MP_OK;
+}
+
+static size_t lp_save(const void *opaque, void *buffer, size_t size) {
+    const struct lp *self = opaque;
+    return self->options.interval > 0 ? mp_recent_save(&self->recent, buffer, size) : 0;
+}
+
+static int lp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct lp *self = opaque;
+    /* A run without an interval saves nothing. */
+    return self->options.interval > 0 && size > 0
+               ? mp_recent_load(&self->recent, buffer, size, error)
+               : MP_OK;
+}
+
+const struct mp_system mp_system_lp = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "lp",
+    .title = "LP: routes split over fixed replicas so that the largest load is least",
+    .source = "FineEP of FineMoE, arXiv 2511.16947; LPLB, deepseek-ai/LPLB",
+    .models =
+        "Modelled: experts on several ranks for good, by a cyclic placement (FineEP's symmetric "
+        "one; its generators are our own) or by LPLB's cube, hypercube, ring and torus; once the "
+        "gate has spoken, in every layer and micro-batch, the least possible largest load of a "
+        "rank, in whole routes and exactly, a rank's own routes first to its own replica, then "
+        "those of its node; LPLB's placement of each rank's hottest experts in EPLB's order, when "
+        "wanted. No expert is copied in a step. Replicas are tied: gradients are summed, and each "
+        "makes the same update (LPLB sends gradients home and parameters back). Not modelled: "
+        "rounding of the sources' solvers, FineEP's placement by Monte Carlo and when it is "
+        "renewed, which are not known, and hiding the program under the permutation.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_lp_options),
+    .create = lp_create,
+    .destroy = lp_destroy,
+    .initial_owners = lp_initial_owners,
+    .initial_holders = lp_initial_holders,
+    .optimizer = lp_optimizer,
+    .homes_limit = lp_homes_limit,
+    .after_gate = lp_after_gate,
+    .after_step = lp_after_step,
+    .save = lp_save,
+    .load = lp_load,
+};

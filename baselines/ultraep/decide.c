@@ -1,0 +1,186 @@
+/* Which copies get how many routes: the quota planner of UltraEP (see ultraep.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/ultraep/ultraep.h"
+
+enum { FIRST_TRIES = 3, PROBES = 4 };
+
+int mp_ultraep_create(int ranks, int experts, struct mp_ultraep *state, struct mp_error *error) {
+    *state = (struct mp_ultraep){.ranks = ranks, .experts = experts};
+    if (ranks < 1 || experts < 1)
+        return mp_fail(error, MP_EINVAL, "no quotas of %d experts on %d ranks", experts, ranks);
+    /* Every quota fills a rank, ends an expert or relieves a rank, for good. */
+    size_t r = (size_t)ranks, e = (size_t)experts, quotas = e + 2 * r;
+    int code = mp_pieces_create(experts, (int)(e + quotas), &state->pieces, error);
+    if (!code)
+        code = mp_queue_create(ranks, &state->fullest, error);
+    if (!code)
+        code = mp_queue_create(ranks, &state->room, error);
+    state->total = malloc(e * sizeof *state->total);
+    state->load = malloc(r * sizeof *state->load);
+    state->order = malloc(e * sizeof *state->order);
+    state->begin = malloc((r + 1) * sizeof *state->begin);
+    state->owned = malloc(e * sizeof *state->owned);
+    state->copies = malloc(r * sizeof *state->copies);
+    state->quota = malloc(quotas * sizeof *state->quota);
+    if (!code && (!state->total || !state->load || !state->order || !state->begin ||
+                  !state->owned || !state->copies || !state->quota))
+        code = mp_fail(error, MP_ENOMEM, "no memory for quotas of %d experts on %d ranks", experts,
+                       ranks);
+    if (code)
+        mp_ultraep_destroy(state);
+    return code;
+}
+
+void mp_ultraep_destroy(struct mp_ultraep *state) {
+    mp_pieces_destroy(&state->pieces);
+    mp_queue_destroy(&state->fullest);
+    mp_queue_destroy(&state->room);
+    free(state->total);
+    free(state->load);
+    free(state->order);
+    free(state->begin);
+    free(state->owned);
+    free(state->copies);
+    free(state->quota);
+    *state = (struct mp_ultraep){0};
+}
+
+static void list_owned(struct mp_ultraep *state, const int32_t owner[]) {
+    memset(state->load, 0, (size_t)state->ranks * sizeof *state->load);
+    memset(state->begin, 0, (size_t)(state->ranks + 1) * sizeof *state->begin);
+    for (int expert = 0; expert < state->experts; expert++) {
+        state->load[owner[expert]] += state->total[expert];
+        state->begin[owner[expert] + 1]++;
+    }
+    for (int rank = 0; rank < state->ranks; rank++) {
+        state->begin[rank + 1] += state->begin[rank];
+        state->copies[rank] = state->begin[rank]; /* for a while, where the next one goes */
+    }
+    mp_load_hottest(state->total, state->experts, state->experts, state->order);
+    for (int index = 0; index < state->experts; index++)
+        state->owned[state->copies[owner[state->order[index]]]++] = state->order[index];
+}
+
+/* An expert's routes to those with most room.  Returns what of `need` is left. */
+static int64_t give(struct mp_ultraep *state, const struct mp_ultraep_options *options, int expert,
+                    int64_t least, int64_t need) {
+    int64_t routes = state->total[expert];
+
+    if (routes > 0 && !options->empty_owners)
+        routes--;
+    while (need > 0 && routes > 0 && state->room.count > 0) {
+        int64_t room = (int64_t)state->room.item[0].key, quota = need < room ? need : room;
+        int32_t rank = state->room.item[0].id;
+        quota = routes < quota ? routes : quota;
+        /* Without a least quota: that which all who could take some would share. */
+        if (quota < (least > 0 ? least : (need + state->room.count - 1) / state->room.count))
+            break;
+        state->quota[state->quotas++] = (struct mp_ultraep_quota){quota, expert, rank};
+        if (++state->copies[rank] == options->redundant || quota == room)
+            mp_queue_pop(&state->room);
+        else
+            mp_queue_change_first(&state->room, (double)(room - quota));
+        need -= quota;
+        routes -= quota;
+    }
+    return need;
+}
+
+/* Quotas with which no rank from `first` on is above the bound; false: none were found. */
+static bool try_bound(struct mp_ultraep *state, const struct mp_ultraep_options *options, int first,
+                      int end, int64_t bound, int64_t least) {
+    state->quotas = state->fullest.count = state->room.count = 0;
+    for (int rank = first; rank < end; rank++) {
+        state->copies[rank] = 0;
+        if (state->load[rank] > bound)
+            mp_queue_push(&state->fullest, (double)state->load[rank], rank);
+        else if (state->load[rank] < bound && options->redundant > 0)
+            mp_queue_push(&state->room, (double)(bound - state->load[rank]), rank);
+    }
+    while (state->fullest.count > 0) {
+        int32_t rank = mp_queue_pop(&state->fullest).id;
+        int64_t need = state->load[rank] - bound;
+        for (int32_t at = state->begin[rank]; at < state->begin[rank + 1] && need > 0; at++)
+            need = give(state, options, state->owned[at], least, need);
+        if (need > 0)
+            return false;
+    }
+    return true;
+}
+
+/* The bound of the released kernel's search: what four tries at once narrow down. */
+static int64_t search(struct mp_ultraep *state, const struct mp_ultraep_options *options, int first,
+                      int end, int64_t low, int64_t high) {
+    if (try_bound(state, options, first, end, low, options->least_quota))
+        return low;
+    if (low < high)
+        low++;
+    while (low < high) {
+        int64_t range = high - low, before = low;
+        int probe = 0;
+        for (; probe < PROBES; probe++) {
+            int64_t bound =
+                range <= PROBES ? low + probe : low + range * (probe + 1) / (PROBES + 1);
+            if (bound >= high)
+                return high;
+            if (try_bound(state, options, first, end, bound, options->least_quota)) {
+                high = bound;
+                break;
+            }
+            before = bound + 1;
+        }
+        if (range <= PROBES)
+            return high;
+        low = before;
+    }
+    return high;
+}
+
+static void decide_node(struct mp_ultraep *state, const struct mp_ultraep_options *options,
+                        int first, int end) {
+    int64_t all = 0, most = 0;
+
+    for (int rank = first; rank < end; rank++) {
+        all += state->load[rank];
+        most = state->load[rank] > most ? state->load[rank] : most;
+    }
+    double mean = (double)all / (end - first);
+    int64_t low = (int64_t)ceil(mean * options->threshold), high = most > low ? most : low;
+    int64_t bound = (int64_t)ceil((double)low * (1 + options->tolerance));
+    int64_t step = (high + 99) / 100 > 1 ? (high + 99) / 100 : 1;
+    for (int tries = 0; tries < FIRST_TRIES; tries++) {
+        if (try_bound(state, options, first, end, bound, 0))
+            return;
+        bound = bound + step < high ? bound + step : high;
+    }
+    bound = search(state, options, first, end, low, high);
+    try_bound(state, options, first, end, bound, options->least_quota);
+}
+
+int mp_ultraep_decide(struct mp_ultraep *state, const struct mp_ultraep_options *options,
+                      const struct mp_topology *topology, const int32_t owner[],
+                      struct mp_error *error) {
+    int code = MP_OK;
+
+    list_owned(state, owner);
+    mp_pieces_clear(&state->pieces);
+    for (int node = 0; node < mp_topology_nodes(topology) && !code; node++) {
+        int first = mp_topology_node_begin(topology, node);
+        int end = mp_topology_node_end(topology, node);
+        decide_node(state, options, first, end);
+        for (int index = 0; index < state->quotas; index++)
+            state->total[state->quota[index].expert] -= state->quota[index].routes;
+        for (int32_t at = state->begin[first]; at < state->begin[end] && !code; at++) {
+            int expert = state->owned[at];
+            code =
+                mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error);
+        }
+        for (int index = 0; index < state->quotas && !code; index++)
+            code = mp_pieces_add(&state->pieces, state->quota[index].expert,
+                                 state->quota[index].rank, state->quota[index].routes, error);
+    }
+    return code;
+}

@@ -1,0 +1,124 @@
+/* UltraEP as a system: options and the descriptor. */
+#include "baselines/ultraep/ultraep.h"
+
+#include <stdlib.h>
+
+#define FIELD(member) offsetof(struct mp_ultraep_options, member)
+
+static const struct mp_option option_table[] = {
+    {"redundant", MP_OPTION_INT, FIELD(redundant), "experts", "2", 0, 65536, NULL,
+     "slots of every rank for copies of a layer's experts (no default in the source; 2 in its "
+     "examples)"},
+    {"threshold", MP_OPTION_DOUBLE, FIELD(threshold), "", "1", 1, 1e9, NULL,
+     "largest over mean load of a node's ranks below which no bound is tried"},
+    {"tolerance", MP_OPTION_DOUBLE, FIELD(tolerance), "", "0.01", 0, 1e9, NULL,
+     "how far above that the first bound is, over it"},
+    {"least-quota", MP_OPTION_INT64, FIELD(least_quota), "routes", "1024", 1, 1e15, NULL,
+     "fewest routes of a copy where the first bounds fail and one is searched"},
+    {"empty-owners", MP_OPTION_BOOL, FIELD(empty_owners), "", "no", 0, 0, NULL,
+     "owners may give away all routes of an expert"},
+    {"locality", MP_OPTION_BOOL, FIELD(locality), "", "yes", 0, 0, NULL,
+     "a rank's own routes go to its own copy first"},
+    {0},
+};
+
+struct ultraep {
+    int layers, experts, ranks;
+    struct mp_ultraep_options options;
+    struct mp_ultraep state;
+};
+
+static void ultraep_destroy(void *opaque) {
+    struct ultraep *self = opaque;
+    if (!self)
+        return;
+    mp_ultraep_destroy(&self->state);
+    free(self);
+}
+
+static int ultraep_create(const struct mp_setting *setting, const void *options, void **created,
+                          struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "ultraep needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       setting->layers, setting->experts, ranks);
+    struct ultraep *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system ultraep");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->ranks = ranks;
+    self->options = *(const struct mp_ultraep_options *)options;
+    int code = mp_ultraep_create(ranks, setting->experts, &self->state, error);
+    if (code)
+        ultraep_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void ultraep_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct ultraep *self = opaque;
+
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+}
+
+static int ultraep_copies_limit(const void *opaque) {
+    const struct ultraep *self = opaque;
+
+    if (self->ranks == 1)
+        return 0;
+    return self->options.redundant < self->experts ? self->options.redundant : self->experts;
+}
+
+/* Nothing is copied before the gate; copies of all layers share their slots. */
+static int ultraep_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    (void)opaque;
+    (void)error;
+    plan->rematerialise = true;
+    return MP_OK;
+}
+
+static int ultraep_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                              struct mp_error *error) {
+    struct ultraep *self = opaque;
+
+    mp_load_expert_totals(load, self->state.total);
+    int code =
+        mp_ultraep_decide(&self->state, &self->options, &plan->topology, plan->during.owner, error);
+    if (!code)
+        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
+    if (!code)
+        code = mp_plan_dispatch_pieces(
+            plan, load, &self->state.pieces,
+            self->options.locality ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER, error);
+    return code;
+}
+
+const struct mp_system mp_system_ultraep = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "ultraep",
+    .title = "UltraEP: quotas for copies of hot experts, on the actual loads",
+    .source = "UltraEP, arXiv 2606.04101; Dots-Infra/UltraEP",
+    .models =
+        "Modelled: once the gate has spoken, in every layer and micro-batch, copies of hot experts "
+        "in a few slots of every rank of the node, with a quota of routes each, by the released "
+        "search for the smallest bound of a rank's load; exact and dropless. Copies are exposed, "
+        "freed after forward and fetched again for backward, and send their gradients home. A "
+        "rank's own routes go to its own copy first, the others in order (the source: in "
+        "proportion). Uneven numbers of experts, ranks and nodes are our own. Not modelled: tiles "
+        "that ranks with little to send relay for others, and the planner's time on a GPU.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_ultraep_options),
+    .create = ultraep_create,
+    .destroy = ultraep_destroy,
+    .initial_owners = ultraep_initial_owners,
+    .copies_limit = ultraep_copies_limit,
+    .before_gate = ultraep_before_gate,
+    .after_gate = ultraep_after_gate,
+};

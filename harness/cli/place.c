@@ -1,0 +1,297 @@
+/* moeperf place: where a system would put experts for given loads, and whether that pays. */
+#include "harness/cli/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/predict_job.h"
+#include "harness/cli/system_words.h"
+#include "harness/suite/paths.h"
+
+enum { SETTING_SIZE = MP_TEXT_SIZE + 32, OWN_SETTINGS = 4 };
+
+struct place_flags {
+    const char *trace, *loads, *cluster, *nodes, *system, *output, *kind, *history, *iterations;
+    struct cli_words set;
+    bool decide, fit, json;
+};
+
+static int parse(struct place_flags *flags, int argc, char *argv[], struct mp_error *error) {
+    struct cli_words words;
+    const struct cli_flag table[] = {
+        {"--trace", CLI_VALUE, &flags->trace, "FILE",
+         "the loads: a trace, or what moeperf import reads by\n"
+         "its ending, as SGLang's recorder writes it"},
+        {"--loads", CLI_VALUE, &flags->loads, "TEXT",
+         "the loads: a generator and its options in one word\n"
+         "(moeperf generate --help)"},
+        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
+         "a ready-made cluster (moeperf list clusters) or a file"},
+        {"--nodes", CLI_VALUE, &flags->nodes, "N", "so many nodes of it instead"},
+        {"--system", CLI_VALUE, &flags->system, "NAME[:OPTION=VALUE,...]",
+         "whose planner places (eplb): one whose homes change"},
+        {"--decide", CLI_SWITCH, &flags->decide, NULL,
+         "says whether to turn the system on, and why"},
+        {"--history", CLI_VALUE, &flags->history, "N%",
+         "of the iterations, the first that the placement is made\n"
+         "of (50%); it is judged on the rest"},
+        {"-o", CLI_VALUE, &flags->output, "OUT", "file to write the placement to"},
+        {"--as", CLI_VALUE, &flags->kind, "KIND",
+         "json (the default); sglang: --init-expert-location;\n"
+         "vllm: vLLM Ascend's expert_map_path"},
+        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+         "sets an option of the job, predict.KEY=VALUE one of\n"
+         "predictions, options.KEY=VALUE one of the system; may\n"
+         "be repeated"},
+        {"--iterations", CLI_VALUE, &flags->iterations, "N",
+         "at most so many (30 of a generator, 100 of a trace)"},
+        {"--fit", CLI_SWITCH, &flags->fit, NULL, "folds or splits a trace of another shape"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf place (--trace FILE | --loads TEXT) --cluster NAME [options]",
+        "Runs a system's planner over recorded loads and takes the placement of experts\n"
+        "that it ends with: how even it makes ranks, what it saves and costs, as\n"
+        "predicted on later loads than it was made of, and as a file that serving\n"
+        "engines read.  With --decide it answers first what to ask before a balancer is\n"
+        "turned on; \"leave it off\" is an answer, and every answer ends with status 0.",
+        table,
+        0,
+        0,
+        "  moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 \\\n"
+        "    --as sglang -o placement.json\n"
+        "  moeperf place --trace loads.mptrace --cluster h100 --decide\n"
+        "  moeperf place --loads \"dynamics seed=3\" --cluster hecate-b --system smartmoe \\\n"
+        "    --history 30% --decide --json\n"};
+    return cli_parse(&usage, argc, argv, &words, error);
+}
+
+/* ---- the job ---- */
+
+struct settings {
+    char text[OWN_SETTINGS][SETTING_SIZE];
+    const char *item[CLI_WORDS_LIMIT + OWN_SETTINGS];
+    int count;
+};
+
+static int add_setting(struct settings *settings, const char *key, const char *value,
+                       struct mp_error *error) {
+    if (!value)
+        return MP_OK;
+    if (strlen(value) >= MP_TEXT_SIZE)
+        return mp_fail(error, MP_EINVAL, "%.100s...: longer than %d characters", value,
+                       MP_TEXT_SIZE - 1);
+    char *text = settings->text[settings->count];
+    snprintf(text, SETTING_SIZE, "%s=%s", key, value);
+    settings->item[settings->count++] = text;
+    return MP_OK;
+}
+
+static int collect(const struct place_flags *flags, struct settings *settings,
+                   struct mp_error *error) {
+    char nodes[64];
+    snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes ? flags->nodes : "");
+    if (!flags->trace == !flags->loads)
+        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
+    if (flags->trace && access(flags->trace, R_OK))
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "--trace %.1000s: %s",
+                       flags->trace, strerror(errno));
+    int code = add_setting(settings, "cluster", flags->cluster, error);
+    if (!code)
+        code = add_setting(settings, "change", flags->nodes ? nodes : NULL, error);
+    if (!code)
+        code = add_setting(settings, "loads", flags->trace ? flags->trace : flags->loads, error);
+    if (!code)
+        code = add_setting(settings, "iterations",
+                           flags->iterations ? flags->iterations
+                           : flags->loads    ? "30"
+                                             : NULL,
+                           error);
+    for (int i = 0; i < flags->set.count; i++)
+        settings->item[settings->count++] = flags->set.word[i];
+    return code;
+}
+
+/* The system with its options, from --system and from --set. */
+static int set_system(const struct place_flags *flags, const struct mp_systems *systems,
+                      struct mp_predict_job *job, struct mp_error *error) {
+    struct cli_system_words words;
+    char text[SETTING_SIZE];
+    int code =
+        cli_system_words_parse(systems, flags->system ? flags->system : "eplb", &words, error);
+    if (code)
+        return code;
+    snprintf(text, sizeof text, "system=%s", words.system->name);
+    code = mp_predict_job_set(job, text, systems, error);
+    for (int i = 0; i < words.options && !code; i++) {
+        snprintf(text, sizeof text, "options.%s=%s", words.option[i][0], words.option[i][1]);
+        code = mp_predict_job_set(job, text, systems, error);
+    }
+    for (int i = 0; i < flags->set.count && !code; i++)
+        if (!strncmp(flags->set.word[i], "options.", 8))
+            code = mp_predict_job_set(job, flags->set.word[i], systems, error);
+    return code;
+}
+
+static bool is_set(const struct place_flags *flags, const char *key) {
+    const size_t length = strlen(key);
+    for (int i = 0; i < flags->set.count; i++)
+        if (!strncmp(flags->set.word[i], key, length) && flags->set.word[i][length] == '=')
+            return true;
+    return false;
+}
+
+enum { DECODED = 128, CACHED = 2048 }; /* sequences of a rank, and tokens of each */
+
+/* Loads that a serving engine recorded are predicted as serving unless a mode is set: decode if
+ * their name has that word, else prefill.  What was chosen goes into `words`. */
+static int choose_mode(const struct place_flags *flags, const struct mp_cluster *cluster,
+                       struct mp_predict_job *job, char *words, size_t size,
+                       struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    struct mp_job *sizes = &job->file.job;
+    *words = '\0';
+    if (is_set(flags, "mode") || flags->loads)
+        return MP_OK;
+    int code = mp_predict_job_loads(job, cluster, &stream, error);
+    if (code)
+        return code;
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    const bool serving = strstr(info->source, "(sglang)") || strstr(info->source, "(vllm-eplb)");
+    const bool decoding = serving && strstr(info->source, "decode"), of_run = info->of_run;
+    mp_trace_stream_destroy(stream);
+    if (!serving)
+        return MP_OK;
+    sizes->mode = decoding ? MP_MODE_DECODE : MP_MODE_PREFILL;
+    if (decoding && !is_set(flags, "batch"))
+        sizes->batch = of_run ? DECODED * sizes->ranks : sizes->batch * sizes->sequence;
+    if (decoding && !is_set(flags, "context"))
+        sizes->context = CACHED;
+    snprintf(words, size,
+             "A serving engine recorded these loads, so %s is predicted%s: %d sequences per rank "
+             "with %d tokens in the cache (--set mode=, batch=, context=).",
+             decoding ? "decode" : "prefill", decoding ? ", as their name says" : "",
+             sizes->batch / sizes->ranks, sizes->context);
+    return MP_OK;
+}
+
+static int prepare(const struct place_flags *flags, const struct mp_systems *systems,
+                   struct mp_predict_job *job, struct mp_cluster **cluster, char *words,
+                   size_t size, struct mp_error *error) {
+    struct settings *settings = calloc(1, sizeof *settings);
+    char folder[MP_PATH_SIZE];
+    if (!settings)
+        return mp_fail(error, MP_ENOMEM, "no memory for the options");
+    job->fit = flags->fit;
+    int code = collect(flags, settings, error);
+    if (!code)
+        code = cli_prepare_job(systems, settings->item, settings->count, job, error);
+    free(settings);
+    if (!code)
+        code = set_system(flags, systems, job, error);
+    if (!code)
+        code = mp_path_clusters(folder, error);
+    if (!code)
+        code = mp_predict_job_cluster(job, folder, cluster, error);
+    if (!code)
+        code = choose_mode(flags, *cluster, job, words, size, error);
+    return code ? code : mp_predict_job_check(job, *cluster, error);
+}
+
+/* ---- the command ---- */
+
+static int find_share(const char *text, double *share, struct mp_error *error) {
+    char *end;
+    *share = 50;
+    if (text) {
+        *share = strtod(text, &end);
+        end += *end == '%';
+        if (end == text || *end || !(*share > 0 && *share <= 100))
+            return mp_fail(error, MP_EINVAL,
+                           "--history %.40s: should be a share of the iterations, above 0 up to "
+                           "100%%",
+                           text);
+    }
+    *share /= 100;
+    return MP_OK;
+}
+
+static int find_format(const struct place_flags *flags, enum mp_place_format *format,
+                       struct mp_error *error) {
+    *format = MP_PLACE_JSON;
+    if (!flags->kind)
+        return MP_OK;
+    if (!flags->output)
+        return mp_fail(error, MP_EINVAL, "--as says how to write; -o OUT says where to");
+    for (*format = 0; *format < MP_PLACE_FORMATS; ++*format)
+        if (!strcmp(flags->kind, mp_place_format_name(*format)))
+            return MP_OK;
+    return mp_fail(error, MP_EINVAL, "--as %.40s: should be json, sglang or vllm", flags->kind);
+}
+
+static int print(const struct place_flags *flags, const struct cli_placed *placed,
+                 struct mp_error *error) {
+    FILE *out = placed->output ? cli_beside(placed->output) : stdout;
+    if (flags->json)
+        return cli_print_json(cli_pack_placed(placed), error);
+    if (flags->decide)
+        cli_print_decision(placed, out);
+    else
+        cli_print_placement(placed, out);
+    return fflush(out) ? mp_fail(error, MP_EIO, "can't print: %s", strerror(errno)) : MP_OK;
+}
+
+static int place_with(const struct place_flags *flags, const struct mp_predict_job *job,
+                      const struct mp_cluster *cluster, const char *mode, double share,
+                      enum mp_place_format format, struct mp_error *error) {
+    struct mp_place_loads loads;
+    struct mp_decision decision = {0};
+    char made_by[MP_TEXT_SIZE];
+    int code = mp_place_loads_read(job, cluster, &loads, error);
+    if (code)
+        return code;
+    code = mp_decide(job, cluster, &loads, share, &decision, error);
+    snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
+             job->file.system->name, loads.source);
+    if (!code && flags->output)
+        code = mp_place_write(flags->output, format, &decision.placed.after, loads.dense_layers,
+                              made_by, error);
+    const struct cli_placed placed = {job, cluster, &loads, &decision, mode, flags->output, format};
+    if (!code)
+        code = print(flags, &placed, error);
+    mp_decision_destroy(&decision);
+    mp_place_loads_destroy(&loads);
+    return code;
+}
+
+static int place(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
+    struct place_flags flags = {0};
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = NULL;
+    enum mp_place_format format;
+    double share;
+    char mode[512];
+    int code = parse(&flags, argc, argv, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    code = find_share(flags.history, &share, error);
+    if (!code)
+        code = find_format(&flags, &format, error);
+    if (!code)
+        code = mp_predict_job_create(&job, error);
+    if (code)
+        return code;
+    code = prepare(&flags, systems, &job, &cluster, mode, sizeof mode, error);
+    if (!code)
+        code = place_with(&flags, &job, cluster, mode, share, format, error);
+    mp_cluster_destroy(cluster);
+    mp_predict_job_destroy(&job);
+    return code;
+}
+
+const struct cli_command cli_place = {
+    "place", "places experts by a system's planner, and says whether that pays", place};

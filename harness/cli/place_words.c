@@ -1,0 +1,465 @@
+/* moeperf place in words with numbers, and as an object. */
+#include <math.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/place.h"
+#include "results/report/table.h"
+
+static const double GIB = 1024.0 * 1024 * 1024;
+
+static double percent(double part, double whole) {
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static double mean_run(const struct mp_decide_runs *runs) {
+    return runs->runs ? (double)runs->on / (double)runs->runs : 0;
+}
+
+static const char *plural(int64_t count) {
+    return count == 1 ? "" : "s";
+}
+
+/* ---- what both say ---- */
+
+static void print_heading(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const struct mp_place_loads *loads = placed->loads;
+    const struct mp_topology topology = mp_cluster_topology(placed->cluster);
+    char workload[MP_TEXT_SIZE + 64];
+    const int nodes = mp_topology_nodes(&topology);
+    table_paragraph(
+        out,
+        "Predicted, not measured: %s, %d rank%s on %d node%s; %d layer%s of %d experts, "
+        "%d of them per token; %lld tokens per rank",
+        placed->job->cluster, loads->ranks, plural(loads->ranks), nodes, plural(nodes),
+        loads->layers, plural(loads->layers), loads->experts, mp_job_top_k(&placed->job->file.job),
+        (long long)mp_job_tokens(&placed->job->file.job) / loads->ranks);
+    table_paragraph(out, "loads: %s; %lld iteration%s",
+                    mp_predict_job_workload(placed->job, workload, sizeof workload),
+                    (long long)loads->iterations, plural(loads->iterations));
+    if (loads->of_run)
+        table_paragraph(out,
+                        "These are the sums of a whole run: its proportions, with the tokens of "
+                        "the job (--set batch=, sequence=).  Whether they change while it runs "
+                        "they do not say.");
+    if (*placed->mode)
+        table_paragraph(out, "%s", placed->mode);
+    if (decision->in_sample)
+        table_paragraph(out,
+                        "There are no later loads: the placement is judged on those that it is "
+                        "made of, so what it saves is an upper bound.");
+    else
+        table_paragraph(out,
+                        "The placement is made of the first %lld iterations and judged on the "
+                        "other %lld (--history).",
+                        (long long)decision->history,
+                        (long long)(decision->iterations - decision->history));
+    if (decision->placed.steps > decision->history)
+        table_paragraph(out, "The history was gone through again, %lld steps in all, until %s %s.",
+                        (long long)decision->placed.steps, placed->job->file.system->name,
+                        decision->placed.changes ? "placed" : "was given up");
+    fputc('\n', out);
+}
+
+struct row {
+    const char *name;
+    double before, after;
+    int decimals;
+};
+
+static void print_rows(const struct row rows[], int count, const char *after, FILE *out) {
+    const struct table_column head[] = {
+        {"", TABLE_LEFT}, {"contiguous", TABLE_RIGHT}, {after, TABLE_RIGHT}};
+    struct table table;
+    struct mp_error error;
+    int row;
+    table_init(&table, head, 3);
+    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+        table_set(&table, 0, "%s", rows[i].name);
+        table_set_number(&table, 1, rows[i].before, rows[i].decimals);
+        table_set_number(&table, 2, rows[i].after, rows[i].decimals);
+    }
+    table_print(&table, out);
+    table_free(&table);
+}
+
+static void print_worth(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const struct mp_place_time *before = &decision->time_before, *after = &decision->time_after;
+    char worst[64];
+    snprintf(worst, sizeof worst, "worst layer's (%d; %d)", decision->before.worst_layer,
+             decision->after.worst_layer);
+    const struct row rows[] = {
+        {"fullest rank / mean", decision->before.mean, decision->after.mean, 3},
+        {worst, decision->before.worst, decision->after.worst, 3},
+        {"ms per iteration", 1e3 * before->mean, 1e3 * after->mean, 3},
+        {"GiB on the fullest rank", before->memory.total / GIB, after->memory.total / GIB, 2},
+        {"GB sent inside nodes", 1e-9 * decision->traffic_before.inside,
+         1e-9 * decision->traffic_after.inside, 4},
+        {"GB sent between nodes", 1e-9 * decision->traffic_before.between,
+         1e-9 * decision->traffic_after.between, 4},
+    };
+    print_rows(rows, sizeof rows / sizeof *rows, "placed", out);
+    fputc('\n', out);
+}
+
+static void print_cost(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const struct mp_placed *made = &decision->placed;
+    const double gain = decision->time_before.mean - decision->time_after.mean;
+    const double limit = decision->time_after.memory.limit;
+    table_paragraph(out,
+                    "Memory: %d slots per rank and layer instead of %d, which is %.2f GiB of "
+                    "parameters more on every rank.%s",
+                    made->after.per_rank, made->before.per_rank,
+                    (made->after.per_rank - made->before.per_rank) * (double)made->after.layers *
+                        made->expert_bytes / GIB,
+                    decision->time_after.memory.total > limit
+                        ? decision->time_before.memory.total > limit
+                              ? "  The job does not fit either way: smaller batches or more ranks "
+                                "would."
+                              : "  That does not fit."
+                        : "");
+    table_paragraph(out,
+                    "Moves: %d experts, %.2f GB to the busiest rank, %.1f ms for which the others "
+                    "wait once%s.",
+                    made->moved, 1e-9 * made->move_bytes_most, 1e3 * decision->move_seconds,
+                    placed->job->file.system->capabilities & MP_SYSTEM_REPLICATES
+                        ? " (none if an engine starts with the file)"
+                        : "");
+    table_paragraph(out, "Planning took %.1f ms of this machine.", 1e3 * made->plan_seconds);
+    if (gain > 0 && decision->move_seconds > 0)
+        table_paragraph(out,
+                        "At %.3f ms saved in each, moves and planning are earned back after "
+                        "%.0f iterations.",
+                        1e3 * gain, ceil((decision->move_seconds + made->plan_seconds) / gain));
+}
+
+void cli_print_placement(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const double before = decision->time_before.mean, after = decision->time_after.mean;
+    const char *name = placed->job->file.system->name;
+    print_heading(placed, out);
+    print_worth(placed, out);
+    if (decision->placed.changes == 0)
+        table_paragraph(out,
+                        "%s sees nothing to change in %lld steps: the placement is its first "
+                        "one.",
+                        name, (long long)decision->placed.steps);
+    table_paragraph(out, "An iteration takes %.1f %% %s under %s's placement%s.",
+                    fabs(percent(before - after, before)), after <= before ? "less" : "more", name,
+                    decision->in_sample ? ", at best" : "");
+    print_cost(placed, out);
+    if (placed->loads->one_source)
+        table_paragraph(out, "The loads do not say which rank sent what: all are taken to send "
+                             "alike, which counts in traffic.");
+    if (placed->output)
+        table_paragraph(out, "Written to %s, %s.%s", placed->output,
+                        placed->format == MP_PLACE_SGLANG ? "for SGLang's --init-expert-location"
+                        : placed->format == MP_PLACE_VLLM
+                            ? "for vLLM Ascend's expert_map_path (vLLM itself reads none)"
+                            : "as JSON",
+                        "");
+    if (placed->output && placed->format == MP_PLACE_SGLANG)
+        table_paragraph(out,
+                        "Start the engine with --ep-num-redundant-experts %d, and with the dense "
+                        "layers in front that the loads say: %d.",
+                        decision->placed.copies, placed->loads->dense_layers);
+    table_paragraph(out, "Whether it pays to keep placing: moeperf place --decide with the same "
+                         "words.");
+}
+
+/* ---- the decision ---- */
+
+static void print_verdict(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const char *name = placed->job->file.system->name;
+    const double saves = 100 * decision->saves;
+    static const char *const why[] = {
+        [MP_DECIDE_EVEN] = "no rank is late often enough to matter",
+        [MP_DECIDE_MEMORY] = "it does not fit into memory",
+        [MP_DECIDE_DOMINANT] = "one expert fills a rank wherever it is, and gets no copies",
+        [MP_DECIDE_STALE] = "what is hot has changed when a placement arrives",
+        [MP_DECIDE_NO_CHANGE] = "it sees nothing to change",
+        [MP_DECIDE_COST] = "what it saves is not worth what it costs"};
+    if (decision->reason == MP_DECIDE_SAVES)
+        table_paragraph(out, "Turn %s on: it saves %.1f %% of an iteration%s.\n", name, saves,
+                        decision->in_sample ? " at best, before its cost" : " after its cost");
+    else
+        table_paragraph(out, "Leave %s off: %s (%s %.1f %% of an iteration).\n", name,
+                        why[decision->reason], saves < 0 ? "it costs" : "it would save",
+                        fabs(saves));
+}
+
+static void print_places(const struct mp_decide_place place[], int count, const char *what,
+                         FILE *out) {
+    const struct table_column head[] = {{"layer", TABLE_RIGHT},
+                                        {what, TABLE_RIGHT},
+                                        {"x mean", TABLE_RIGHT},
+                                        {"% of\niterations", TABLE_RIGHT},
+                                        {"longest\nrun", TABLE_RIGHT}};
+    struct table table;
+    struct mp_error error;
+    int row;
+    table_init(&table, head, 5);
+    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+        const struct mp_decide_runs *runs = &place[i].runs;
+        table_set_number(&table, 0, place[i].layer, 0);
+        table_set_number(&table, 1, place[i].which, 0);
+        table_set_number(&table, 2, place[i].mean, 2);
+        table_set_number(&table, 3, percent((double)runs->on, (double)runs->of), 0);
+        table_set_number(&table, 4, (double)runs->longest, 0);
+    }
+    if (count)
+        table_print(&table, out);
+    table_free(&table);
+    fputc('\n', out);
+}
+
+static void print_experts(const struct mp_decision *decision, FILE *out) {
+    table_paragraph(out, "Are experts uneven?  The fullest has %.2f times the mean of its layer.%s",
+                    decision->expert_balance,
+                    decision->hot.on ? "" : "  None ever has twice the mean.");
+    if (decision->hot.on && decision->iterations == 1)
+        table_paragraph(out, "Which stay hot?  One iteration can't say.");
+    else if (decision->hot.on)
+        table_paragraph(out,
+                        "Which stay hot?  An expert that has twice the mean keeps it for %.1f "
+                        "iterations at a time, %lld at most.",
+                        mean_run(&decision->hot), (long long)decision->hot.longest);
+    if (decision->padding)
+        table_paragraph(out, "%d expert%s of a layer never get%s a route and count in no mean.",
+                        decision->padding, plural(decision->padding),
+                        decision->padding == 1 ? "s" : "");
+    print_places(decision->hottest, decision->hottest_count, "expert", out);
+}
+
+static void print_ranks(const struct mp_decision *decision, FILE *out) {
+    table_paragraph(out,
+                    "Does a rank become late by it?  The fullest has %.2f times the mean; in %.0f "
+                    "%% of layers and iterations one has a tenth more than it.",
+                    decision->rank_balance,
+                    percent((double)decision->late_steps, (double)decision->late.of));
+    if (decision->late.on && decision->iterations > 1)
+        table_paragraph(out, "A late rank stays late for %.1f iterations at a time, %lld at most.",
+                        mean_run(&decision->late), (long long)decision->late.longest);
+    if (decision->idle)
+        table_paragraph(out, "%d rank%s hold only experts without a route and count in no mean.",
+                        decision->idle, plural(decision->idle));
+    print_places(decision->latest, decision->latest_count, "rank", out);
+}
+
+static void print_dominant(const struct mp_decision *decision, FILE *out) {
+    if (decision->late_steps == 0)
+        return;
+    table_paragraph(out,
+                    "Would moving one expert only move the bottleneck?  In %.0f %% of the late "
+                    "cases one expert alone is more than a rank's share: %s.\n",
+                    percent((double)decision->dominated, (double)decision->late_steps),
+                    decision->dominated * 2 <= decision->late_steps
+                        ? "mostly no, other experts can move away from it"
+                    : decision->replicates ? "yes, so it takes copies, which this system makes"
+                                           : "yes, and this system makes no copies of it");
+}
+
+static void print_lags(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    const struct table_column head[] = {{"iterations\nlater", TABLE_RIGHT},
+                                        {"fullest / mean\ncontiguous", TABLE_RIGHT},
+                                        {"\nplaced", TABLE_RIGHT},
+                                        {"imbalance taken\naway, %", TABLE_RIGHT},
+                                        {"placements", TABLE_RIGHT}};
+    struct table table;
+    struct mp_error error;
+    int row;
+    if (decision->lag[0].samples == 0) {
+        table_paragraph(out, "Would a placement still fit when it arrives?  That can't be said: "
+                             "there are no loads after one.\n");
+        return;
+    }
+    table_paragraph(out, "Would a placement still fit when it arrives?");
+    table_init(&table, head, 5);
+    for (int i = 0; i < MP_DECIDE_LAGS; i++) {
+        const struct mp_decide_lag *lag = &decision->lag[i];
+        if (!lag->samples || table_add(&table, &row, &error))
+            break;
+        table_set_number(&table, 0, mp_decide_lags[i], 0);
+        table_set_number(&table, 1, lag->before, 3);
+        table_set_number(&table, 2, lag->after, 3);
+        table_set_number(&table, 3, 100 * mp_decide_benefit(lag), 0);
+        table_set_number(&table, 4, (double)lag->samples, 0);
+    }
+    table_print(&table, out);
+    table_free(&table);
+    if (decision->interval > 0)
+        table_paragraph(out, "%s places every %.1f iterations.", placed->job->file.system->name,
+                        decision->interval);
+    fputc('\n', out);
+}
+
+static void print_saving(const struct cli_placed *placed, FILE *out) {
+    const struct mp_decision *decision = placed->decision;
+    table_paragraph(out, "What would it save?");
+    print_worth(placed, out);
+    if (!decision->in_sample)
+        table_paragraph(out,
+                        "With %s at work, moves included, an iteration takes %.3f ms; placed once "
+                        "and left, %.3f; without, %.3f.",
+                        placed->job->file.system->name, 1e3 * decision->time_system.mean,
+                        1e3 * decision->time_after.mean, 1e3 * decision->time_before.mean);
+    print_cost(placed, out);
+    fputc('\n', out);
+}
+
+enum { LINKS_SHOWN = 8 };
+
+/* Pairs of nodes, those with most bytes first. */
+static void print_links(const struct cli_placed *placed, FILE *out) {
+    const struct mp_place_traffic *before = &placed->decision->traffic_before;
+    const struct mp_place_traffic *after = &placed->decision->traffic_after;
+    const int nodes = before->nodes;
+    struct row rows[LINKS_SHOWN + 2] = {
+        {"stays on its rank", 1e-9 * before->own, 1e-9 * after->own, 4},
+        {"inside nodes", 1e-9 * before->inside, 1e-9 * after->inside, 4}};
+    char name[LINKS_SHOWN][32];
+    int link[LINKS_SHOWN], count = 0;
+    for (int i = 0; i < nodes * nodes; i++) {
+        int at = count;
+        if (i / nodes == i % nodes)
+            continue;
+        for (; at > 0 && before->bytes[link[at - 1]] + after->bytes[link[at - 1]] <
+                             before->bytes[i] + after->bytes[i];
+             at--)
+            if (at < LINKS_SHOWN)
+                link[at] = link[at - 1];
+        if (at < LINKS_SHOWN)
+            link[at] = i;
+        count += count < LINKS_SHOWN;
+    }
+    for (int i = 0; i < count; i++) {
+        snprintf(name[i], sizeof name[i], "node %d to %d", link[i] / nodes, link[i] % nodes);
+        rows[i + 2] =
+            (struct row){name[i], 1e-9 * before->bytes[link[i]], 1e-9 * after->bytes[link[i]], 4};
+    }
+    table_paragraph(out,
+                    "What happens to traffic?  GB of tokens' rows to experts in an iteration, as "
+                    "much comes back%s.",
+                    nodes * (nodes - 1) > LINKS_SHOWN ? "; the fullest links (--json has all)"
+                                                      : "");
+    print_rows(rows, count + 2, "placed", out);
+    if (placed->loads->one_source)
+        table_paragraph(out, "All ranks send alike here, as the loads do not say who sent what.");
+}
+
+void cli_print_decision(const struct cli_placed *placed, FILE *out) {
+    print_heading(placed, out);
+    print_verdict(placed, out);
+    print_experts(placed->decision, out);
+    print_ranks(placed->decision, out);
+    print_dominant(placed->decision, out);
+    print_lags(placed, out);
+    print_saving(placed, out);
+    print_links(placed, out);
+    if (placed->output) {
+        fputc('\n', out);
+        table_paragraph(out, "The placement is in %s (%s).", placed->output,
+                        mp_place_format_name(placed->format));
+    }
+}
+
+/* ---- the object ---- */
+
+static json_t *number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *pack_runs(const struct mp_decide_runs *runs) {
+    return json_pack("{s:I, s:I, s:f, s:I}", "on", (json_int_t)runs->on, "runs",
+                     (json_int_t)runs->runs, "mean_run", mean_run(runs), "longest_run",
+                     (json_int_t)runs->longest);
+}
+
+static json_t *pack_places(const struct mp_decide_place place[], int count, const char *what) {
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(array, json_pack("{s:i, s:i, s:f, s:f, s:I}", "layer", place[i].layer,
+                                               what, place[i].which, "times_mean", place[i].mean,
+                                               "share_of_iterations",
+                                               (double)place[i].runs.on / (double)place[i].runs.of,
+                                               "longest_run", (json_int_t)place[i].runs.longest));
+    return array;
+}
+
+static json_t *pack_lags(const struct mp_decision *decision) {
+    json_t *array = json_array();
+    for (int i = 0; i < MP_DECIDE_LAGS && decision->lag[i].samples; i++)
+        json_array_append_new(
+            array, json_pack("{s:i, s:I, s:f, s:f, s:f}", "iterations_later", mp_decide_lags[i],
+                             "placements", (json_int_t)decision->lag[i].samples, "before",
+                             decision->lag[i].before, "after", decision->lag[i].after, "benefit",
+                             mp_decide_benefit(&decision->lag[i])));
+    return array;
+}
+
+static json_t *pack_side(const struct mp_place_balance *balance, const struct mp_place_time *time,
+                         const struct mp_place_traffic *traffic, int layers) {
+    json_t *links = json_array(), *by_layer = json_array();
+    for (int i = 0; i < traffic->nodes * traffic->nodes; i++)
+        json_array_append_new(links,
+                              json_pack("{s:i, s:i, s:f}", "from_node", i / traffic->nodes,
+                                        "to_node", i % traffic->nodes, "bytes", traffic->bytes[i]));
+    for (int i = 0; i < layers; i++)
+        json_array_append_new(by_layer, number(balance->layer[i]));
+    return json_pack("{s:o, s:o, s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
+                     "rank_max_over_mean", number(balance->mean), "worst_layer_max_over_mean",
+                     number(balance->worst), "worst_layer", balance->worst_layer, "by_layer",
+                     by_layer, "seconds_mean", time->mean, "seconds_median", time->median,
+                     "memory_bytes", time->memory.total, "memory_limit_bytes", time->memory.limit,
+                     "bytes_on_rank", traffic->own, "bytes_inside_nodes", traffic->inside,
+                     "bytes_between_nodes", traffic->between, "links", links);
+}
+
+static json_t *pack_cost(const struct mp_decision *decision) {
+    const struct mp_placed *made = &decision->placed;
+    return json_pack("{s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f}", "slots_per_rank",
+                     made->after.per_rank, "slots_per_rank_before", made->before.per_rank,
+                     "redundant_experts", made->copies, "expert_bytes", made->expert_bytes,
+                     "move_bytes_busiest_rank", made->move_bytes_most, "moved_experts", made->moved,
+                     "move_seconds", decision->move_seconds, "plan_seconds", made->plan_seconds);
+}
+
+json_t *cli_pack_placed(const struct cli_placed *placed) {
+    const struct mp_decision *decision = placed->decision;
+    const struct mp_place_loads *loads = placed->loads;
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:b}", "kind", "placement",
+        "system", placed->job->file.system->name, "loads", loads->source, "ranks", loads->ranks,
+        "layers", loads->layers, "experts", loads->experts, "iterations",
+        (json_int_t)loads->iterations, "history", (json_int_t)decision->history, "steps",
+        (json_int_t)decision->placed.steps, "judged_on_history", decision->in_sample,
+        "sums_of_a_run", loads->of_run, "sources_alike", loads->one_source);
+    json_t *asked = json_pack(
+        "{s:b, s:s, s:f, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:f, s:b, s:i, s:i, s:o, s:f}",
+        "turn_on", decision->reason == MP_DECIDE_SAVES, "reason",
+        mp_decide_reason_name(decision->reason), "saves", decision->saves, "expert_max_over_mean",
+        decision->expert_balance, "hot", pack_runs(&decision->hot), "hottest",
+        pack_places(decision->hottest, decision->hottest_count, "expert"), "rank_max_over_mean",
+        decision->rank_balance, "late_share",
+        decision->late.of ? (double)decision->late_steps / (double)decision->late.of : 0.0, "late",
+        pack_runs(&decision->late), "latest",
+        pack_places(decision->latest, decision->latest_count, "rank"), "dominated_share",
+        decision->late_steps ? (double)decision->dominated / (double)decision->late_steps : 0.0,
+        "replicates", decision->replicates, "idle_ranks", decision->idle, "experts_without_routes",
+        decision->padding, "lags", pack_lags(decision), "interval", decision->interval);
+    json_object_set_new(object, "decision", asked);
+    json_object_set_new(object, "before",
+                        pack_side(&decision->before, &decision->time_before,
+                                  &decision->traffic_before, loads->layers));
+    json_object_set_new(object, "after",
+                        pack_side(&decision->after, &decision->time_after, &decision->traffic_after,
+                                  loads->layers));
+    if (!decision->in_sample)
+        json_object_set_new(object, "at_work_seconds_mean", json_real(decision->time_system.mean));
+    json_object_set_new(object, "cost", pack_cost(decision));
+    return object;
+}

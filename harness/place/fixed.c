@@ -1,0 +1,114 @@
+#include "harness/place/fixed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/layouts.h"
+
+struct fixed {
+    struct place_fixed_options options;
+    struct mp_layouts layouts[2]; /* of map, of next */
+    int active;
+};
+
+static void fixed_destroy(void *opaque) {
+    struct fixed *self = opaque;
+    if (!self)
+        return;
+    mp_layouts_destroy(&self->layouts[0]);
+    mp_layouts_destroy(&self->layouts[1]);
+    free(self);
+}
+
+static int fill(const struct mp_place_map *map, struct mp_layouts *layouts,
+                struct mp_error *error) {
+    const size_t slots = (size_t)map->ranks * (size_t)map->per_rank;
+    int code =
+        mp_layouts_create(map->layers, map->ranks, map->experts, map->per_rank, 0, layouts, error);
+    for (int layer = 0; layer < map->layers && !code; layer++) {
+        memcpy(layouts->slots[layer].expert, mp_place_slots(map, layer), slots * sizeof(int32_t));
+        mp_slots_index(&layouts->slots[layer], 0);
+    }
+    return code;
+}
+
+static int fixed_create(const struct mp_setting *setting, const void *options, void **created,
+                        struct mp_error *error) {
+    (void)setting;
+    struct fixed *self = calloc(1, sizeof *self);
+    *created = NULL;
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for a placement");
+    self->options = *(const struct place_fixed_options *)options;
+    int code = fill(self->options.map, &self->layouts[0], error);
+    if (!code && self->options.next)
+        code = fill(self->options.next, &self->layouts[1], error);
+    if (code)
+        fixed_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void fixed_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct fixed *self = opaque;
+    mp_layouts_owners(&self->layouts[0], owner);
+}
+
+static void fixed_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct fixed *self = opaque;
+    mp_layouts_holders(&self->layouts[0], home);
+}
+
+static enum mp_optimizer_split fixed_optimizer(const void *opaque) {
+    (void)opaque;
+    return MP_OPTIMIZER_REPLICATED;
+}
+
+static int fixed_homes_limit(const void *opaque) {
+    const struct fixed *self = opaque;
+    int now = mp_layouts_limit(&self->layouts[0]);
+    int then = self->options.next ? mp_layouts_limit(&self->layouts[1]) : 0;
+    return now > then ? now : then;
+}
+
+static int fixed_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                            struct mp_error *error) {
+    struct fixed *self = opaque;
+    struct mp_slots *slots =
+        mp_layouts_for_home(&self->layouts[self->active], plan->layer, &plan->before);
+    return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_SOURCE, error);
+}
+
+static int fixed_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                            const struct mp_placement home[], struct mp_rehome *change,
+                            struct mp_error *error) {
+    struct fixed *self = opaque;
+    int code = MP_OK;
+    (void)iteration, (void)load, (void)home;
+    if (!self->options.next || self->active)
+        return MP_OK;
+    for (int layer = 0; layer < self->options.next->layers && !code; layer++)
+        code = mp_slots_homes(&self->layouts[1].slots[layer], &change->next[layer], error);
+    change->changed = true;
+    self->active = 1;
+    return code;
+}
+
+const struct mp_system place_fixed = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "placed",
+    .title = "a placement that stays",
+    .source = "none",
+    .models = "A placement as an engine reads it from a file.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
+    .create = fixed_create,
+    .destroy = fixed_destroy,
+    .initial_owners = fixed_initial_owners,
+    .initial_holders = fixed_initial_holders,
+    .optimizer = fixed_optimizer,
+    .homes_limit = fixed_homes_limit,
+    .after_gate = fixed_after_gate,
+    .after_step = fixed_after_step,
+};

@@ -1,0 +1,157 @@
+/* All loads of a job in memory, which several looks are taken at. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/place/place.h"
+#include "harness/predict/loads.h"
+
+enum { GIGABYTES = 4 }; /* of loads, at most */
+
+static int64_t per_iteration(const struct mp_place_loads *loads) {
+    return (int64_t)loads->layers * loads->micro_batches;
+}
+
+static void destroy_loads(struct mp_load *load, int64_t count) {
+    for (int64_t i = 0; load && i < count; i++)
+        mp_load_destroy(&load[i]);
+    free(load);
+}
+
+void mp_place_loads_destroy(struct mp_place_loads *loads) {
+    if (loads->learnt != loads->load)
+        destroy_loads(loads->learnt, loads->iterations * loads->layers);
+    destroy_loads(loads->load, loads->iterations * per_iteration(loads));
+    free(loads->total);
+    free(loads->source);
+    free(loads->never);
+    *loads = (struct mp_place_loads){0};
+}
+
+/* Room for one iteration more, whose loads are zero. */
+static int add_iteration(struct mp_place_loads *loads, struct mp_error *error) {
+    const int64_t blocks = per_iteration(loads), have = loads->iterations * blocks;
+    const double bytes = (double)(have + blocks) * loads->ranks * loads->experts * sizeof(uint32_t);
+    if (bytes > GIGABYTES * 1024.0 * 1024 * 1024)
+        return mp_fail(error, MP_ELIMIT,
+                       "more than %lld iterations take over %d GiB; --iterations says how many to "
+                       "take",
+                       (long long)loads->iterations, GIGABYTES);
+    struct mp_load *grown = realloc(loads->load, (size_t)(have + blocks) * sizeof *grown);
+    if (!grown)
+        return mp_fail(error, MP_ENOMEM, "no memory for loads");
+    loads->load = grown;
+    memset(grown + have, 0, (size_t)blocks * sizeof *grown);
+    loads->iterations++;
+    int code = MP_OK;
+    for (int64_t i = have; i < have + blocks && !code; i++)
+        code = mp_load_create(loads->ranks, loads->experts, &grown[i], error);
+    return code;
+}
+
+/* Loads that are wanted in several micro-batches and come in one stand for each. */
+static int read_blocks(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       struct mp_trace_stream *stream, struct mp_place_loads *loads,
+                       struct mp_error *error) {
+    const struct mp_trace_block *block;
+    const struct mp_trace_wanted wanted = predict_loads_wanted(job, cluster);
+    const bool fewer = mp_job_takes_fewer(&job->file.job);
+    const int given = mp_trace_stream_info(stream)->shape.micro_batches;
+    int code;
+    while (!(code = mp_trace_next(stream, &block, error)) && block) {
+        if (block->layer == 0 && block->micro_batch == 0) {
+            if (loads->iterations == job->file.job.iterations)
+                break;
+            code = add_iteration(loads, error);
+        }
+        if (!code && block->layer == 0)
+            code = predict_loads_check(&wanted, fewer, block, error);
+        for (int m = block->micro_batch; m < loads->micro_batches && !code; m += given)
+            mp_load_copy(&loads->load[(loads->iterations - 1) * per_iteration(loads) +
+                                      (int64_t)m * loads->layers + block->layer],
+                         &block->load);
+        if (code)
+            break;
+    }
+    if (!code && loads->iterations == 0)
+        code = mp_fail(error, MP_EFORMAT, "there is no load in %s", loads->source);
+    return code;
+}
+
+static int sum_micro_batches(struct mp_place_loads *loads, struct mp_error *error) {
+    const int64_t cells = (int64_t)loads->ranks * loads->experts;
+    int code = MP_OK;
+    loads->learnt = loads->load;
+    if (loads->micro_batches == 1)
+        return MP_OK;
+    loads->learnt = calloc((size_t)(loads->iterations * loads->layers), sizeof *loads->learnt);
+    if (!loads->learnt)
+        return mp_fail(error, MP_ENOMEM, "no memory for loads");
+    for (int64_t i = 0; i < loads->iterations * loads->layers && !code; i++) {
+        struct mp_load *sum = &loads->learnt[i];
+        const struct mp_load *first =
+            &loads->load[i / loads->layers * per_iteration(loads) + i % loads->layers];
+        code = mp_load_create(loads->ranks, loads->experts, sum, error);
+        for (int m = 0; m < loads->micro_batches && !code; m++)
+            for (int64_t cell = 0; cell < cells; cell++)
+                sum->count[cell] += first[(int64_t)m * loads->layers].count[cell];
+    }
+    return code;
+}
+
+/* To a route: what splitting leaves. */
+static bool sources_send_alike(const struct mp_place_loads *loads) {
+    for (int64_t i = 0; i < loads->iterations * loads->layers; i++) {
+        const uint32_t *count = loads->learnt[i].count;
+        for (int64_t cell = loads->experts; count && cell < (int64_t)loads->ranks * loads->experts;
+             cell++) {
+            int64_t apart = (int64_t)count[cell] - count[cell % loads->experts];
+            if (apart < -loads->micro_batches || apart > loads->micro_batches)
+                return false;
+        }
+    }
+    return true;
+}
+
+static int add_up(struct mp_place_loads *loads, struct mp_error *error) {
+    const size_t columns = (size_t)loads->layers * (size_t)loads->experts;
+    loads->total = calloc((size_t)loads->iterations * columns, sizeof *loads->total);
+    loads->never = calloc(columns, sizeof *loads->never);
+    if (!loads->total || !loads->never)
+        return mp_fail(error, MP_ENOMEM, "no memory for loads");
+    memset(loads->never, true, columns);
+    for (int64_t i = 0; i < loads->iterations * loads->layers; i++)
+        mp_load_expert_totals(&loads->learnt[i], loads->total + i * loads->experts);
+    for (size_t i = 0; i < (size_t)loads->iterations * columns; i++)
+        if (loads->total[i] > 0)
+            loads->never[i % columns] = false;
+    loads->one_source = sources_send_alike(loads);
+    return MP_OK;
+}
+
+int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                        struct mp_place_loads *loads, struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    *loads = (struct mp_place_loads){.layers = job->file.job.layers,
+                                     .micro_batches = job->options.micro_batches,
+                                     .ranks = mp_cluster_ranks(cluster),
+                                     .experts = job->file.job.experts};
+    int code = mp_predict_job_loads(job, cluster, &stream, error);
+    if (code)
+        return code;
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    loads->of_run = info->of_run;
+    loads->dense_layers = info->dense_layers;
+    loads->source = strdup(info->source ? info->source : "");
+    if (!loads->source)
+        code = mp_fail(error, MP_ENOMEM, "no memory for loads");
+    if (!code)
+        code = read_blocks(job, cluster, stream, loads, error);
+    mp_trace_stream_destroy(stream);
+    if (!code)
+        code = sum_micro_batches(loads, error);
+    if (!code)
+        code = add_up(loads, error);
+    if (code)
+        mp_place_loads_destroy(loads);
+    return code;
+}

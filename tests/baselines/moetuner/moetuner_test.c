@@ -1,0 +1,194 @@
+/* The system moetuner: within the law on random loads, the same after a restart; moves when its
+ * window is full, and then says what it found. */
+#include <string.h>
+
+#include "baselines/moetuner/moetuner.h"
+#include "reference/base/program.h"
+#include "tests/baselines/rehearsal.h"
+
+static const struct mp_system *const tested = &mp_system_moetuner;
+
+struct options_room {
+    max_align_t bytes[16];
+};
+
+static void *options_of(struct options_room *room, const char *const assignments[][2]) {
+    assert_true(tested->options_size <= sizeof *room);
+    parse_options(tested, room, assignments);
+    return room;
+}
+
+static struct mp_setting setting_of(int layers, int experts, int ranks, int ranks_per_node) {
+    return (struct mp_setting){.layers = layers,
+                               .experts = experts,
+                               .top_k = 2,
+                               .topology = {ranks, ranks_per_node},
+                               .tokens_per_rank = 64,
+                               .expert_bytes = 1000,
+                               .route_bytes = 1000,
+                               .bandwidth = 1e9,
+                               .bandwidth_in_node = 1e10};
+}
+
+static bool has_solver(void) {
+    char text[64];
+    struct mp_error error = {0};
+    if (!mp_program_solver(text, sizeof text, &error))
+        return true;
+    print_message("%s\n", error.text);
+    return false;
+}
+
+static void random_loads_and_restarts(void **state) {
+    static const char *const solver[] = {"search", "ilp"};
+    int moved = 0, solvers = has_solver() ? 2 : 1;
+    for (int round = 0; round < 20; round++) {
+        struct options_room room;
+        char window[32], interval[32];
+        int which = round % solvers;
+        const char *const assignments[][2] = {{"solver", solver[which]}, {"window", window},
+                                              {"interval", interval},    {"even", "0"},
+                                              {"nodes", "50"},           {0}};
+        int ranks = test_random_int(*state, 1, 6);
+        const struct mp_setting setting =
+            setting_of(test_random_int(*state, 1, 3), ranks * test_random_int(*state, 1, 3), ranks,
+                       test_random_int(*state, 1, ranks + 1));
+        snprintf(window, sizeof window, "%d", test_random_int(*state, 1, 4));
+        snprintf(interval, sizeof interval, "%d", test_random_int(*state, 0, 3));
+        moved += rehearse(*state, tested, &setting, options_of(&room, assignments), 9);
+    }
+    assert_true(moved > 0);
+}
+
+/* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
+ * goes on to expert 7 - e of layer 1: only transitions tell where to put them. */
+static void make_loads(struct mp_load load[2]) {
+    struct mp_error error = {0};
+    for (int l = 0; l < 2; l++) {
+        assert_ok(mp_load_create(4, 8, &load[l], &error), &error);
+        for (int i = 0; i < 4 * 8; i++)
+            load[l].count[i] = 25;
+    }
+    load[0].next = calloc(64, sizeof *load[0].next);
+    assert_non_null(load[0].next);
+    for (int e = 0; e < 8; e++)
+        load[0].next[e * 8 + 7 - e] = (uint32_t)(100 - e);
+}
+
+static void places_when_the_window_is_full(void **state) {
+    static const char *const assignments[][2] = {{"window", "3"}, {"solver", "search"}, {0}};
+    const struct mp_setting setting = setting_of(2, 8, 4, 2);
+    struct options_room room;
+    struct rehearsal rehearsal;
+    struct mp_load load[2] = {0};
+    (void)state;
+    make_loads(load);
+    rehearsal_create(&rehearsal, tested, &setting, options_of(&room, assignments));
+    for (int iteration = 0; iteration < 7; iteration++) {
+        rehearsal_step(&rehearsal, load);
+        const struct mp_moetuner_facts *facts = mp_planner_found(&rehearsal.planner);
+        assert_int_equal(facts != NULL, iteration == 2);
+        if (iteration < 2)
+            assert_int_equal(rehearsal.changes, 0);
+        if (!facts)
+            continue;
+        assert_close(facts->deviation, 0, 0);
+        assert_int_equal(facts->programs, 0);
+        assert_true(rehearsal.changes > 0);
+        /* As homes are, in routes of the window: the most between two ranks of different layers. */
+        double most = 0, between[4][4] = {{0}};
+        const struct mp_placement *home = rehearsal.planner.home;
+        for (int e = 0; e < 8; e++)
+            between[home[0].owner[e]][home[1].owner[7 - e]] += 3.0 * (100 - e);
+        for (int from = 0; from < 4; from++)
+            for (int to = 0; to < 4; to++)
+                if (from != to)
+                    most = fmax(most, between[from][to] *
+                                          (from / 2 == to / 2 ? 1000 / 1e10 : 1000 / 1e9));
+        assert_close(facts->links, most, 1e-12);
+        assert_true(facts->links_bound <= facts->links);
+        assert_close(facts->links_gap,
+                     most > 0 ? (facts->links - facts->links_bound) / facts->links : 0, 1e-9);
+    }
+    rehearsal_destroy(&rehearsal);
+    for (int l = 0; l < 2; l++)
+        mp_load_destroy(&load[l]);
+}
+
+/* Programs go on where the search may be off, and say so. */
+static void programs_are_counted(void **state) {
+    static const char *const both[][3][2] = {{{"window", "1"}, {"solver", "search"}},
+                                             {{"window", "1"}, {"solver", "ilp"}}};
+    const struct mp_setting setting = setting_of(4, 8, 8, 4);
+    struct mp_error error = {0};
+    double links[2];
+    if (!has_solver())
+        skip();
+    struct mp_load load[4] = {0};
+    for (int l = 0; l < 4; l++) {
+        assert_ok(mp_load_create(8, 8, &load[l], &error), &error);
+        random_load(*state, &load[l]);
+        load[l].next = l < 3 ? calloc(64, sizeof *load[l].next) : NULL;
+        for (int i = 0; l < 3 && i < 64; i++)
+            load[l].next[i] = (uint32_t)test_random_int(*state, 0, 1000);
+    }
+    for (int which = 0; which < 2; which++) {
+        struct options_room room;
+        struct rehearsal rehearsal;
+        rehearsal_create(&rehearsal, tested, &setting, options_of(&room, both[which]));
+        rehearsal_step(&rehearsal, load);
+        const struct mp_moetuner_facts *facts = mp_planner_found(&rehearsal.planner);
+        assert_non_null(facts);
+        links[which] = facts->links;
+        if (which == 0) {
+            assert_int_equal(facts->programs, 0);
+        } else {
+            assert_int_equal(facts->programs, 1); /* one expert per rank: clusters are settled */
+            assert_int_equal(facts->programs_limited, 0);
+            assert_true(facts->links_gap <= 0.025);
+        }
+        rehearsal_destroy(&rehearsal);
+    }
+    assert_true(links[1] <= links[0]);
+    for (int l = 0; l < 4; l++)
+        mp_load_destroy(&load[l]);
+}
+
+static void what_it_refuses(void **state) {
+    const struct mp_setting uneven = setting_of(2, 9, 4, 2), even = setting_of(2, 8, 4, 2);
+    struct options_room room;
+    (void)state;
+    options_of(&room, NULL);
+    setenv("MOEPERF_CBC_LIBRARY", "libno-solver.so", 1);
+    assert_refused(tested, &even, &room,
+                   "moetuner with solver ilp (search does without): integer programs can't be "
+                   "solved");
+    unsetenv("MOEPERF_CBC_LIBRARY");
+    assert_refused(tested, &uneven, &room,
+                   "moetuner needs the same number of experts on every rank: 9 experts can't be "
+                   "shared by 4 ranks");
+}
+
+static void a_state_of_others_is_refused(void **state) {
+    static const char *const search[][2] = {{"solver", "search"}, {0}};
+    const struct mp_setting setting = setting_of(2, 8, 4, 2);
+    struct options_room room;
+    struct mp_error error = {0};
+    void *self;
+    (void)state;
+    assert_ok(tested->create(&setting, options_of(&room, search), &self, &error), &error);
+    assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
+    tested->destroy(self);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(random_loads_and_restarts, &random),
+        cmocka_unit_test(places_when_the_window_is_full),
+        cmocka_unit_test_prestate(programs_are_counted, &random),
+        cmocka_unit_test(what_it_refuses),
+        cmocka_unit_test(a_state_of_others_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* Decisions on loads of which the answer is known. */
+#include "harness/place/decide.h"
+
+#include "tests/harness/place/loads_support.h"
+
+enum { LAYERS = 2, EXPERTS = 32, STEPS = 24 };
+
+static struct mp_decision decide(const char *system, const char *option, count_of *count,
+                                 int64_t iterations) {
+    struct mp_predict_job job;
+    struct mp_decision decision;
+    struct mp_error error = {0};
+    struct mp_cluster *cluster = make_placed_job(&job, system, ONE_NODE, LAYERS, EXPERTS);
+    struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
+    set(&job, option);
+    if (!strcmp(system, "eplb"))
+        set(&job, "options.replicas=40");
+    if (!strcmp(system, "smartmoe")) { /* placement alone, without what it copies in between */
+        set(&job, "options.smart-schedule=no");
+        set(&job, "options.shadows=0");
+    }
+    if (mp_decide(&job, cluster, &loads, 0.5, &decision, &error))
+        fail_msg("%s", error.text);
+    mp_place_loads_destroy(&loads);
+    end_job(&job, cluster);
+    return decision;
+}
+
+static void assert_reason(const struct mp_decision *decision, enum mp_decide_reason reason) {
+    if (decision->reason != reason)
+        fail_msg("%s, saves %g, late %ld of %ld, benefit %g",
+                 mp_decide_reason_name(decision->reason), decision->saves,
+                 (long)decision->late_steps, (long)decision->late.of,
+                 mp_decide_benefit(&decision->lag[0]));
+}
+
+static uint32_t even(int64_t iteration, int layer, int source, int expert) {
+    (void)iteration, (void)layer, (void)source, (void)expert;
+    return TOKENS * TOP_K / EXPERTS;
+}
+
+static void even_loads_need_nothing(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("eplb", "options.interval=2", even, STEPS);
+    assert_reason(&decision, MP_DECIDE_EVEN);
+    assert_within(decision.expert_balance, 1, 1e-9);
+    assert_within(decision.rank_balance, 1, 1e-9);
+    assert_int_equal(decision.late_steps, 0);
+    assert_int_equal(decision.hot.on, 0);
+    assert_int_equal(decision.hottest_count, 0);
+    assert_int_equal(decision.history, STEPS / 2);
+    assert_false(decision.in_sample);
+    mp_decision_destroy(&decision);
+}
+
+/* 230 to each of experts 8 to 11, which rank 2 has, and 40 to the other 28; and so on, times 32. */
+static uint32_t hot(int64_t iteration, int layer, int source, int expert) {
+    (void)iteration, (void)layer, (void)source;
+    return expert / 4 == 2 ? 230 * 32 : 40 * 32;
+}
+
+static void what_stays_hot_is_placed(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("eplb", "options.interval=2", hot, STEPS);
+    assert_reason(&decision, MP_DECIDE_SAVES);
+    assert_true(decision.saves > 0.1);
+    const double total = 4 * 230 + 28 * 40;
+    assert_within(decision.expert_balance, 230 * EXPERTS / total, 1e-9);
+    assert_within(decision.rank_balance, 920 * RANKS / total, 1e-9);
+    assert_int_equal(decision.late.of, LAYERS * STEPS);
+    assert_int_equal(decision.late_steps, LAYERS * STEPS);
+    assert_int_equal(decision.late.on, LAYERS * STEPS); /* always the same rank */
+    assert_int_equal(decision.late.runs, LAYERS);
+    assert_int_equal(decision.late.longest, STEPS);
+    assert_int_equal(decision.latest_count, LAYERS);
+    for (int i = 0; i < LAYERS; i++)
+        assert_int_equal(decision.latest[i].which, 2);
+    assert_int_equal(decision.hot.on, 4 * LAYERS * STEPS);
+    assert_int_equal(decision.hot.longest, STEPS);
+    assert_int_equal(decision.hottest[0].which / 4, 2);
+    assert_int_equal(decision.dominated, 0);
+    assert_within(decision.interval, 0, 1e-9); /* the second change changes nothing */
+    /* placed after step 2, judged 1 and 20 later */
+    assert_int_equal(decision.lag[0].samples, 1);
+    assert_true(mp_decide_benefit(&decision.lag[0]) > 0.9);
+    assert_true(mp_decide_benefit(&decision.lag[4]) > 0.9);
+    assert_int_equal(decision.lag[5].samples, 0); /* 50 */
+    mp_decision_destroy(&decision);
+}
+
+/* One expert is hot, another one each time. */
+static uint32_t jumping(int64_t iteration, int layer, int source, int expert) {
+    (void)layer, (void)source;
+    return expert == iteration * 13 % EXPERTS ? 400 * 32 : 53 * 32;
+}
+
+static void what_jumps_is_left_alone(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("eplb", "options.interval=1", jumping, STEPS);
+    assert_int_equal(decision.late_steps, LAYERS * STEPS);
+    assert_int_equal(decision.late.longest, 1);
+    assert_int_equal(decision.late.on, decision.late.runs);
+    assert_int_equal(decision.hot.longest, 1);
+    assert_within(decision.interval, 1, 1e-9);
+    assert_int_equal(decision.lag[0].samples, STEPS - 1);
+    assert_true(mp_decide_benefit(&decision.lag[0]) < 0.25);
+    assert_true(decision.saves < MP_DECIDE_WORTH);
+    assert_reason(&decision, MP_DECIDE_STALE);
+    mp_decision_destroy(&decision);
+}
+
+/* Half of all to expert 5, which fills a rank wherever it is. */
+static uint32_t dominant(int64_t iteration, int layer, int source, int expert) {
+    (void)iteration, (void)layer, (void)source;
+    return expert == 5 ? 1025 * 32 : 33 * 32;
+}
+
+static void one_expert_takes_copies(void **state) {
+    (void)state;
+    struct mp_decision moved = decide("smartmoe", "options.interval=2", dominant, STEPS);
+    assert_int_equal(moved.dominated, LAYERS * STEPS);
+    assert_false(moved.replicates);
+    assert_reason(&moved, MP_DECIDE_DOMINANT);
+    struct mp_decision copied = decide("eplb", "options.interval=2", dominant, STEPS);
+    assert_int_equal(copied.dominated, LAYERS * STEPS);
+    assert_true(copied.replicates);
+    assert_reason(&copied, MP_DECIDE_SAVES);
+    mp_decision_destroy(&moved);
+    mp_decision_destroy(&copied);
+}
+
+/* Only the experts of ranks 0 to 3 get routes, and all alike (a balanced router with a stride). */
+static uint32_t half_idle(int64_t iteration, int layer, int source, int expert) {
+    (void)iteration, (void)layer, (void)source;
+    return expert < EXPERTS / 2 ? 2 * TOKENS * TOP_K / EXPERTS : 0;
+}
+
+static void idle_ranks_are_in_no_mean(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("eplb", "options.interval=2", half_idle, STEPS);
+    assert_int_equal(decision.idle, RANKS / 2);
+    assert_int_equal(decision.padding, LAYERS * EXPERTS / 2);
+    assert_within(decision.expert_balance, 1, 1e-9);
+    assert_within(decision.rank_balance, 1, 1e-9);
+    assert_within(decision.before.mean, 1, 1e-9);
+    assert_reason(&decision, MP_DECIDE_EVEN);
+    mp_decision_destroy(&decision);
+}
+
+/* One iteration is judged on itself, and says nothing of later ones. */
+static void one_iteration_has_no_later_one(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("eplb", "options.interval=2", hot, 1);
+    assert_true(decision.in_sample);
+    assert_int_equal(decision.history, 1);
+    assert_int_equal(decision.placed.steps, 2);
+    assert_int_equal(decision.lag[0].samples, 0);
+    assert_within(decision.time_system.mean, 0, 0);
+    assert_reason(&decision, MP_DECIDE_SAVES);
+    mp_decision_destroy(&decision);
+}
+
+/* Rank 2's experts are hot in the first half; then all are even. */
+static uint32_t cooling(int64_t iteration, int layer, int source, int expert) {
+    return iteration < STEPS / 2 ? hot(iteration, layer, source, expert)
+                                 : even(iteration, layer, source, expert);
+}
+
+/* What is placed is judged on what comes after. */
+static void the_future_judges(void **state) {
+    (void)state;
+    struct mp_decision decision = decide("smartmoe", "options.interval=1000", hot, STEPS);
+    assert_reason(&decision, MP_DECIDE_NO_CHANGE);
+    assert_int_equal(decision.placed.steps, MP_PLACE_STEPS);
+    mp_decision_destroy(&decision);
+    decision = decide("smartmoe", "options.interval=12", cooling, STEPS);
+    assert_int_equal(decision.placed.changes, 1);
+    assert_within(decision.before.mean, 1, 1e-9);
+    assert_within(decision.after.mean, 1, 1e-9);
+    assert_true(decision.rank_balance > 2);
+    assert_true(decision.saves < MP_DECIDE_WORTH);
+    assert_true(decision.reason != MP_DECIDE_SAVES);
+    mp_decision_destroy(&decision);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(even_loads_need_nothing),
+        cmocka_unit_test(what_stays_hot_is_placed),
+        cmocka_unit_test(what_jumps_is_left_alone),
+        cmocka_unit_test(one_expert_takes_copies),
+        cmocka_unit_test(idle_ranks_are_in_no_mean),
+        cmocka_unit_test(one_iteration_has_no_later_one),
+        cmocka_unit_test(the_future_judges),
+    };
+    return cmocka_run_group_tests(tests, enter, leave_folder);
+}

@@ -1,0 +1,66 @@
+/* Loads by a formula, and the job that they are for: 8 ranks. */
+#ifndef MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
+#define MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
+
+#include "harness/place/place.h"
+#include "tests/harness/predict/job_support.h"
+
+enum { RANKS = 8, TOKENS = 32768, TOP_K = 2 };
+#define ONE_NODE "cluster=h100", "change=nodes=1"
+#define TWO_NODES "cluster=fastermoe-trevor", "change=nodes=2"
+
+static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, const char *system,
+                                                 const char *name, const char *change, int layers,
+                                                 int experts) {
+    struct mp_cluster *cluster = make_job(job, system);
+    struct mp_error error = {0};
+    char text[64];
+    mp_cluster_destroy(cluster);
+    set(job, name);
+    set(job, change);
+    snprintf(text, sizeof text, "layers=%d", layers);
+    set(job, text);
+    snprintf(text, sizeof text, "experts=%d", experts);
+    set(job, text);
+    set(job, "width=1024");
+    set(job, "expert-width=4096");
+    set(job, "sequence=1024");
+    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(job->file.job.ranks, RANKS);
+    job->file.job.batch = RANKS * TOKENS / 1024;
+    return cluster;
+}
+
+/* Routes of one source to an expert, in one layer and iteration. */
+typedef uint32_t count_of(int64_t iteration, int layer, int source, int expert);
+
+static inline struct mp_place_loads make_loads(int64_t iterations, int layers, int experts,
+                                               count_of *count) {
+    struct mp_place_loads loads = {.layers = layers,
+                                   .micro_batches = 1,
+                                   .ranks = RANKS,
+                                   .experts = experts,
+                                   .iterations = iterations,
+                                   .source = strdup("a formula")};
+    size_t blocks = (size_t)iterations * (size_t)layers, columns = (size_t)(layers * experts);
+    loads.load = loads.learnt = calloc(blocks, sizeof *loads.load);
+    loads.total = calloc(blocks * (size_t)experts, sizeof *loads.total);
+    loads.never = calloc(columns, sizeof *loads.never);
+    for (size_t b = 0; b < blocks; b++) {
+        assert_int_equal(mp_load_create(RANKS, experts, &loads.load[b], NULL), MP_OK);
+        for (int r = 0; r < RANKS; r++)
+            for (int e = 0; e < experts; e++)
+                loads.load[b].count[r * experts + e] =
+                    count((int64_t)b / layers, (int)(b % (size_t)layers), r, e);
+        mp_load_expert_totals(&loads.load[b], loads.total + b * (size_t)experts);
+    }
+    for (size_t c = 0; c < columns; c++) {
+        loads.never[c] = true;
+        for (int64_t i = 0; i < iterations; i++)
+            loads.never[c] &= loads.total[(size_t)i * columns + c] == 0;
+    }
+    return loads;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* Sources with the experts of tokens: the same random ones as CSV and as a router trace. */
+#include "harness/workload/formats.h"
+#include "tests/harness/folder.h"
+#include "tests/harness/workload/draw_tokens.h"
+
+enum { RANKS = 3, LAYERS = 2, EXPERTS = 11, STEPS = 2, TOKENS = 6, TOP_K = 3 };
+static const struct mp_format_options options = {EXPERTS};
+
+static void put_csv(FILE *file, int step, int layer, const struct mp_load *load) {
+    for (int t = 0; t < TOKENS * RANKS; t++) {
+        const int32_t *expert = load->routes->expert + (size_t)t * TOP_K;
+        fprintf(file, "%d,%d,%d,%d", t % TOKENS, step + 4, layer, t / TOKENS);
+        for (int j = 0; j < TOP_K; j++)
+            if (expert[j] < 0)
+                fputs(",", file);
+            else
+                fprintf(file, ", %d", expert[j]);
+        fputs("\n", file);
+    }
+}
+
+static void put_json(FILE *file, int step, int layer, const struct mp_load *load) {
+    for (int r = 0; r < RANKS; r++) {
+        const int32_t *expert = load->routes->expert + (size_t)(r * TOKENS * TOP_K);
+        fprintf(file,
+                "{\"step\": %d, \"block\": \"decoder\", \"layer\": %d, \"rank\": %d, "
+                "\"num_tokens\": %d, \"topk\": %d, \"top_indices\": [",
+                step + 4, layer, r, TOKENS, TOP_K);
+        for (int i = 0; i < TOKENS * TOP_K; i++)
+            fprintf(file, "%s%d", i ? ", " : "", expert[i]);
+        fputs("]}\n", file);
+    }
+}
+
+static void tokens_are_those_of_the_source(void **state) {
+    static const char *const kind[] = {"csv-tokens", "megatron-tokens"};
+    static const char *const path[] = {"tokens.csv", "tokens.jsonl"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const uint64_t seed = test_seed();
+        uint64_t random = seed;
+        struct mp_trace_stream *stream;
+        const struct mp_trace_block *block;
+        struct mp_load load;
+        struct mp_error error = {0};
+        int blocks = 0;
+        assert_int_equal(mp_load_create(RANKS, EXPERTS, &load, &error), MP_OK);
+        FILE *file = fopen(path[k], "w");
+        if (k == 0)
+            fputs("token,iteration,layer,rank,k0,\"k1\",k2\n", file);
+        for (int step = 0; step < STEPS; step++)
+            for (int layer = 0; layer < LAYERS; layer++) {
+                draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
+                (k ? put_json : put_csv)(file, step, layer, &load);
+            }
+        fclose(file);
+        assert_int_equal(mp_format_open_with(kind[k], path[k], &options, &stream, &error), MP_OK);
+        assert_true(mp_trace_stream_info(stream)->routes);
+        mp_trace_allow_ragged(stream);
+        for (random = seed; !mp_trace_next(stream, &block, &error) && block; blocks++) {
+            draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
+            assert_int_equal(block->iteration, 4 + blocks / LAYERS);
+            assert_memory_equal(block->load.count, load.count,
+                                RANKS * EXPERTS * sizeof *load.count);
+            for (int i = 0; i < RANKS * TOKENS * TOP_K; i++) {
+                int32_t drawn = load.routes->expert[i];
+                assert_int_equal(block->load.routes->expert[i], drawn < 0 ? -1 : drawn);
+            }
+        }
+        if (error.code)
+            fail_msg("%s", error.text);
+        assert_int_equal(blocks, STEPS * LAYERS);
+        mp_trace_stream_destroy(stream);
+        mp_load_destroy(&load);
+    }
+}
+
+static const struct {
+    const char *text, *words;
+} wrong[] = {
+    {"", "no column layer, token or k0"},
+    {"layer,token,k1\n", "bad.csv:1: a header of columns"},
+    {"layer,token,k0,token\n", "bad.csv:1: a header of columns"},
+    {"layer,token,k0\n", "the header is all there is"},
+    {"layer,token,k0\n0,0,11\n", "bad.csv:2: column 3: '11' is no expert that there is"},
+    {"layer,token,k0\n0,0,x\n", "bad.csv:2: column 3: 'x' is not a whole number"},
+    {"layer,token,k0\n0,0\n", "bad.csv:2: another number of columns"},
+    {"layer,token,k0\n0,1,2\n", "numbered from 0 on"},
+    {"layer,token,k0\n0,0,2\n0,0,2\n", "numbered from 0 on"},
+    {"layer,token,k0\n0,0,2\n1,0,1\n1,1,1\n", "other numbers of tokens than in layer 0"},
+    {"layer,token,k0,k1\n0,0,2,2\n", "block 0 (iteration 0, micro-batch 0, layer 0): token 0 of "
+                                     "rank 0 has an expert twice"},
+    {"iteration,layer,token,k0\n1,0,0,2\n0,0,0,2\n", "iterations to ascend"},
+    {"iteration,layer,token,k0\n0,0,0,2\n1,1,0,2\n", "the first iteration has not"},
+    {"layer,rank,token,k0\n65535,65535,0,2\n", "ask for more"},
+};
+
+static void what_is_wrong_is_said(void **state) {
+    struct mp_trace_stream *stream = NULL;
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(mp_format_open("csv-tokens", "bad.csv", &stream, &error), MP_EINVAL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct mp_trace_block *block = NULL;
+        write_file("bad.csv", wrong[i].text);
+        error = (struct mp_error){0};
+        stream = NULL;
+        int code = mp_format_open_with("csv-tokens", "bad.csv", &options, &stream, &error);
+        if (!code)
+            mp_trace_allow_ragged(stream);
+        while (!code && !(code = mp_trace_next(stream, &block, &error)) && block)
+            ;
+        if (!code || !strstr(error.text, wrong[i].words))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, wrong[i].words);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_are_those_of_the_source),
+        cmocka_unit_test(what_is_wrong_is_said),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,90 @@
+/* What tokens say: by hand, and where every token goes on the same way. */
+#include "harness/workload/tokens.h"
+#include "tests/harness/workload/draw_tokens.h"
+
+#include <math.h>
+
+static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, int iterations,
+                                          const int32_t expert[], int tokens) {
+    struct mp_token_statistics *statistics;
+    struct mp_trace_block block = {.iteration = 0};
+    struct mp_error error = {0};
+    int32_t own[8];
+    int choices = tokens * shape->top_k;
+    assert_int_equal(mp_token_statistics_create(shape, &statistics, &error), MP_OK);
+    assert_int_equal(mp_load_create(shape->ranks, shape->experts, &block.load, &error), MP_OK);
+    for (int r = 0; r < shape->ranks; r++)
+        own[r] = tokens / shape->ranks;
+    for (; block.iteration < iterations; block.iteration++)
+        for (block.layer = 0; block.layer < shape->layers; block.layer++) {
+            assert_int_equal(mp_load_give_routes(&block.load, shape->top_k, own, &error), MP_OK);
+            memcpy(block.load.routes->expert, expert + block.layer * choices,
+                   (size_t)choices * sizeof *expert);
+            memset(block.load.count, 0,
+                   (size_t)(shape->ranks * shape->experts) * sizeof *block.load.count);
+            for (int r = 0; r < shape->ranks; r++)
+                mp_routes_count(block.load.routes, r, block.load.count + r * shape->experts);
+            assert_int_equal(mp_token_statistics_add(statistics, &block, &error), MP_OK);
+        }
+    mp_load_destroy(&block.load);
+    return statistics;
+}
+
+static void what_is_certain_is_told(void **state) {
+    const struct mp_trace_shape shape = {1, 4, 2, 1, 1};
+    const int32_t expert[] = {0, 1, 2, 3, /**/ 3, 0, 1, 2};
+    struct mp_token_summary summary;
+    (void)state;
+    struct mp_token_statistics *statistics = gather(&shape, 3, expert, 4);
+    mp_token_statistics_summarise(statistics, 0, &summary);
+    assert_true(isnan(summary.most) && isnan(summary.entropy));
+    assert_within(summary.ranks, 1, 0);
+    mp_token_statistics_summarise(statistics, 1, &summary);
+    assert_within(summary.most, 1, 0);
+    assert_within(summary.most_independent, 0.25, 0);
+    assert_within(summary.information, 2, 1e-12);
+    assert_within(summary.entropy, 2, 1e-12);
+    mp_token_statistics_destroy(statistics);
+}
+
+static void what_is_drawn_is_not(void **state) {
+    /* After either expert, as many go on to 0 as to 1, and half as many to 2. */
+    const struct mp_trace_shape shape = {2, 4, 2, 1, 1};
+    const int32_t expert[] = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, /**/ 0, 0, 1, 1, 2, 0, 0, 1, 1, 2};
+    struct mp_token_summary summary;
+    (void)state;
+    struct mp_token_statistics *statistics = gather(&shape, 1, expert, 10);
+    mp_token_statistics_summarise(statistics, 1, &summary);
+    assert_within(summary.most, 0.4, 1e-12);
+    assert_within(summary.most_independent, 0.4, 1e-12);
+    assert_within(summary.information, 0, 1e-12);
+    assert_within(summary.entropy, -0.8 * log2(0.4) - 0.2 * log2(0.2), 1e-12);
+    mp_token_statistics_destroy(statistics);
+}
+
+static void sets_of_ranks_differ_from_what_counts_say(void **state) {
+    /* Tokens take both experts of a rank, or (where a choice is not taken) one. */
+    const struct mp_trace_shape shape = {2, 4, 1, 1, 2};
+    const int32_t expert[] = {0, 1, 2, 3, 1, 0, 3, 2};
+    const int32_t apart[] = {0, 2, 3, 1, 0, -3, 2, 0};
+    struct mp_token_summary summary;
+    (void)state;
+    struct mp_token_statistics *statistics = gather(&shape, 1, expert, 4);
+    mp_token_statistics_summarise(statistics, 0, &summary);
+    assert_within(summary.ranks, 1, 0);
+    assert_within(summary.ranks_independent, 5.0 / 3, 1e-6); /* 4 of 6 pairs are apart */
+    mp_token_statistics_destroy(statistics);
+    statistics = gather(&shape, 1, apart, 4);
+    mp_token_statistics_summarise(statistics, 0, &summary);
+    assert_within(summary.ranks, 7.0 / 4, 1e-12);
+    mp_token_statistics_destroy(statistics);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_certain_is_told),
+        cmocka_unit_test(what_is_drawn_is_not),
+        cmocka_unit_test(sets_of_ranks_differ_from_what_counts_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

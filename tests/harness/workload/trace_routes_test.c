@@ -1,0 +1,210 @@
+/* Traces with the experts of tokens: exact, cut and damaged anywhere, and what does not agree. */
+#include "harness/workload/reshape.h"
+#include "tests/harness/folder.h"
+#include "tests/harness/workload/draw_tokens.h"
+
+enum { RANKS = 4, LAYERS = 2, TOP_K = 2, TOKENS = 5 };
+
+static void write_tokens(const char *path, int experts, int iterations, int tokens, bool all_taken,
+                         uint64_t seed) {
+    char source[] = "a test", notes[] = "";
+    struct mp_trace_info info = {.shape = {RANKS, experts, LAYERS, 1, TOP_K},
+                                 .source = source,
+                                 .notes = notes,
+                                 .ragged = !all_taken,
+                                 .routes = true};
+    struct mp_trace_block block = {.iteration = 3};
+    struct mp_trace_writer *writer;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_writer_create(path, &info, &writer, &error), MP_OK);
+    assert_int_equal(mp_load_create(RANKS, experts, &block.load, &error), MP_OK);
+    for (; block.iteration < 3 + iterations; block.iteration++)
+        for (block.layer = 0; block.layer < LAYERS; block.layer++) {
+            draw_tokens(&seed, tokens, TOP_K, all_taken, &block.load);
+            assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+        }
+    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    mp_load_destroy(&block.load);
+}
+
+/* Blocks of the file that are those drawn from seed; `error` is what ended it. */
+static int read_back(const char *path, int experts, int tokens, bool all_taken, uint64_t seed,
+                     struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    struct mp_load drawn;
+    int blocks = 0;
+    *error = (struct mp_error){0};
+    if (mp_trace_open(path, &stream, error))
+        return 0;
+    assert_true(mp_trace_stream_info(stream)->routes);
+    assert_int_equal(mp_load_create(RANKS, experts, &drawn, NULL), MP_OK);
+    for (; !mp_trace_next(stream, &block, error) && block; blocks++) {
+        draw_tokens(&seed, tokens, TOP_K, all_taken, &drawn);
+        const struct mp_routes *got = block->load.routes, *wanted = drawn.routes;
+        assert_int_equal(got->top_k, TOP_K);
+        assert_memory_equal(got->begin, wanted->begin, (RANKS + 1) * sizeof *got->begin);
+        assert_memory_equal(got->expert, wanted->expert,
+                            (size_t)(RANKS * tokens * TOP_K) * sizeof *got->expert);
+        assert_memory_equal(block->load.count, drawn.count,
+                            (size_t)(RANKS * experts) * sizeof *drawn.count);
+    }
+    mp_load_destroy(&drawn);
+    mp_trace_stream_destroy(stream);
+    return blocks;
+}
+
+static void what_is_written_is_read_back(void **state) {
+    const struct {
+        int experts, iterations, tokens;
+        bool all_taken;
+    } run[] = {{7, 3, 5, true}, {7, 2, 0, true}, {32771, 2, 9, false}, {5, 6, 30000, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
+        uint64_t seed = test_seed();
+        struct mp_error error;
+        unlink("tokens.mptrace");
+        write_tokens("tokens.mptrace", run[i].experts, run[i].iterations, run[i].tokens,
+                     run[i].all_taken, seed);
+        assert_int_equal(read_back("tokens.mptrace", run[i].experts, run[i].tokens,
+                                   run[i].all_taken, seed, &error),
+                         run[i].iterations * LAYERS);
+        assert_int_equal(error.code, MP_OK);
+    }
+}
+
+static void damage_anywhere_is_found(void **state) {
+    const uint64_t seed = 5;
+    static unsigned char bytes[1 << 16];
+    uint64_t random = test_seed();
+    struct mp_error error;
+    (void)state;
+    unlink("whole.mptrace");
+    write_tokens("whole.mptrace", 7, 1, TOKENS, true, seed);
+    FILE *file = fopen("whole.mptrace", "rb");
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    assert_true(size < sizeof bytes);
+    for (size_t place = 0; place < 2 * size; place++) {
+        bool cut = place >= size;
+        size_t at = cut ? place - size : place;
+        unsigned char was = bytes[at];
+        bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(&random, 1, 255);
+        file = fopen("damaged.mptrace", "wb");
+        assert_int_equal(fwrite(bytes, 1, cut ? at : size, file), cut ? at : size);
+        fclose(file);
+        bytes[at] = was;
+        /* Both blocks are in one frame, and are there once its tokens are. */
+        int blocks = read_back("damaged.mptrace", 7, TOKENS, true, seed, &error);
+        assert_true(blocks == 0 || (blocks == LAYERS && at >= size - 20));
+        assert_int_equal(error.code, MP_EFORMAT);
+    }
+}
+
+/* ---- what a source may say that is wrong ---- */
+
+enum fault { NONE, COUNT, MISSING, OTHER_TOKENS, OTHER_TOP_K, FAULTS };
+
+struct source {
+    enum fault fault;
+    int blocks;
+};
+
+static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    struct source *source = self;
+    uint64_t seed = 1;
+    (void)error;
+    *end = source->blocks == 2 * LAYERS;
+    block->iteration = source->blocks / LAYERS;
+    block->layer = source->blocks % LAYERS;
+    bool last = ++source->blocks == 2 * LAYERS;
+    draw_tokens(&seed, last && source->fault == OTHER_TOKENS ? TOKENS + 1 : TOKENS,
+                last && source->fault == OTHER_TOP_K ? 1 : TOP_K, true, &block->load);
+    if (last && source->fault == COUNT)
+        block->load.count[8]++;
+    if (last && source->fault == MISSING)
+        mp_load_drop_routes(&block->load);
+    return MP_OK;
+}
+
+static void keep(void *self) {
+    (void)self;
+}
+
+static struct mp_trace_stream *open_source(struct source *source) {
+    static const struct mp_trace_stream_operations operations = {next, keep};
+    struct mp_trace_info info = {.shape = {RANKS, 7, LAYERS, 1, TOP_K},
+                                 .source = strdup("a test"),
+                                 .notes = strdup(""),
+                                 .ragged = true,
+                                 .routes = true};
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_stream_create(&operations, source, &info, &stream, &error), MP_OK);
+    return stream;
+}
+
+static void tokens_that_do_not_agree_are_named(void **state) {
+    static const char *const words[FAULTS] = {
+        [COUNT] = "block 3 (iteration 1, micro-batch 0, layer 1): rank 1 has",
+        [MISSING] = "block 3 (iteration 1, micro-batch 0, layer 1): has no experts of tokens",
+        [OTHER_TOKENS] = "ranks have other numbers of tokens than in layer 0",
+        [OTHER_TOP_K] = "tokens have another number of experts"};
+    (void)state;
+    for (enum fault fault = NONE; fault < FAULTS; fault++) {
+        struct source source = {fault, 0};
+        struct mp_trace_stream *stream = open_source(&source);
+        const struct mp_trace_block *block;
+        struct mp_error error = {0};
+        int blocks = 0;
+        while (!mp_trace_next(stream, &block, &error) && block)
+            blocks++;
+        assert_int_equal(blocks, fault == NONE ? 4 : 3);
+        assert_int_equal(error.code, fault == NONE ? MP_OK : MP_EFORMAT);
+        if (fault != NONE && !strstr(error.text, words[fault]))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, words[fault]);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+/* ---- reshaping ---- */
+
+static void folds_of_ranks_keep_tokens_and_others_say_that_they_don_t(void **state) {
+    const struct {
+        struct mp_reshape wanted;
+        bool keeps;
+    } test[] = {{{.ranks = 2}, true},     {{.layers = 4}, false}, {{.layers = 1}, true},
+                {{.experts = 14}, false}, {{.ranks = 8}, false},  {{.tokens = 3}, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof test / sizeof *test; i++) {
+        struct source source = {NONE, 0};
+        struct mp_trace_stream *stream;
+        const struct mp_trace_block *block;
+        struct mp_error error = {0};
+        int ranks = test[i].wanted.ranks ? test[i].wanted.ranks : RANKS, blocks = 0;
+        assert_int_equal(mp_trace_reshape(open_source(&source), &test[i].wanted, &stream, &error),
+                         MP_OK);
+        const struct mp_trace_info *info = mp_trace_stream_info(stream);
+        assert_int_equal(info->routes, test[i].keeps);
+        assert_int_equal(strstr(info->notes, "experts of tokens left out") != NULL, !test[i].keeps);
+        for (; !mp_trace_next(stream, &block, &error) && block; blocks++) {
+            assert_int_equal(block->load.routes != NULL, test[i].keeps);
+            if (test[i].keeps)
+                assert_int_equal(block->load.routes->begin[1], TOKENS * RANKS / ranks);
+        }
+        if (error.code)
+            fail_msg("%s", error.text);
+        assert_int_equal(blocks, 2 * info->shape.layers);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(damage_anywhere_is_found),
+        cmocka_unit_test(tokens_that_do_not_agree_are_named),
+        cmocka_unit_test(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
