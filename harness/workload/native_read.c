@@ -128,7 +128,7 @@ static int read_routes(struct reader *reader, uint32_t blocks, struct mp_error *
     int code = read_head(reader, NATIVE_ROUTES_MAGIC, head, error);
     if (code)
         return code;
-    if (head[1] != blocks ||
+    if (head[1] != blocks || head[2] == 0 ||
         head[2] > (uint32_t)(blocks == 1 ? NATIVE_ROUTES_LIMIT : NATIVE_FRAME_LIMIT))
         return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
     reader->routes_left = head[2];

@@ -2,7 +2,8 @@
  * splits keep every route.
  *
  * Random bytes never have a right checksum.  The first byte says what the rest is: a file as it is,
- * a file whose checksums are to be filled in, or raw blocks that are packed into a file here. */
+ * a file whose checksums are to be filled in, raw blocks that are packed into a file here, or some
+ * with the experts of their tokens behind them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -17,10 +18,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 enum { FILE_LIMIT = 1 << 17, LENGTH = 4, BLOCKS_LIMIT = 512 };
-static const char header[] =
-    "{\"version\": 1, \"shape\": {\"ranks\": 2, \"experts\": 4, \"layers\": 2, "
-    "\"micro_batches\": 1, \"top_k\": 0}, \"source\": \"fuzz\", \"notes\": \"\"}";
-static const struct mp_trace_shape shape = {2, 4, 2, 1, 0}; /* of the header */
+enum { AS_IS, CHECKED, BLOCKS, BLOCKS_WITH_ROUTES, KINDS };
+#define HEADER(version, top_k)                                                                     \
+    "{\"version\": " version ", \"shape\": {\"ranks\": 2, \"experts\": 4, \"layers\": 2, "         \
+    "\"micro_batches\": 1, \"top_k\": " top_k "}, \"source\": \"fuzz\", \"notes\": \"\"}"
+static const char header[] = HEADER("1", "0");
+static const char header_with_routes[] = HEADER("2, \"routes\": true", "2");
+static const struct mp_trace_shape shape = {2, 4, 2, 1, 0}; /* of the first header */
 
 static uint32_t checksum(const uint8_t *bytes, size_t size) {
     return (uint32_t)crc32(0, bytes, (uInt)size);
@@ -47,33 +51,42 @@ static void fill_in_checks(uint8_t *bytes, size_t size) {
     }
 }
 
-/* Whole blocks of the input in one frame, and the frame that ends a file; the bytes written. */
-static size_t pack(const uint8_t *raw, size_t size, uint8_t *file) {
-    size_t blocks = size / native_block_bytes(&shape), length = sizeof header - 1, at = 0;
+static size_t put_header(const char *text, uint8_t *file) {
+    size_t length = strlen(text);
     memcpy(file, NATIVE_MAGIC, NATIVE_MAGIC_BYTES);
-    at += NATIVE_MAGIC_BYTES;
-    native_put32(file + at, (uint32_t)length);
-    memcpy(file + at + LENGTH, header, length);
-    at += LENGTH + length;
-    native_put32(file + at, checksum(file + at - length, length));
-    at += LENGTH;
-    for (int last = blocks == 0; last < 2; last++) {
-        uint8_t *head = file + at, *packed = head + NATIVE_FRAME_HEAD;
-        size_t used = last ? 0
-                           : ZSTD_compress(packed, FILE_LIMIT - at - NATIVE_FRAME_HEAD, raw,
-                                           blocks * native_block_bytes(&shape), 1);
-        memset(head, 0, NATIVE_FRAME_HEAD);
-        native_put32(head, NATIVE_FRAME_MAGIC);
-        at += NATIVE_FRAME_HEAD + used;
-        if (last)
-            break;
-        expect(!ZSTD_isError(used), "blocks can be packed");
-        native_put32(head + 4, (uint32_t)blocks);
-        native_put32(head + 8, (uint32_t)(blocks * native_block_bytes(&shape)));
-        native_put32(head + 12, (uint32_t)used);
-        native_put32(head + 16, checksum(packed, used));
-    }
-    return at;
+    file += NATIVE_MAGIC_BYTES;
+    native_put32(file, (uint32_t)length);
+    memcpy(file + LENGTH, text, length);
+    native_put32(file + LENGTH + length, checksum(file + LENGTH, length));
+    return NATIVE_MAGIC_BYTES + LENGTH + length + LENGTH;
+}
+
+/* A frame of these bytes, and the bytes that it takes; none of them ends a file. */
+static size_t put_frame(uint32_t magic, size_t blocks, const uint8_t *raw, size_t size,
+                        uint8_t *file) {
+    uint8_t *packed = file + NATIVE_FRAME_HEAD;
+    size_t used = size ? ZSTD_compress(packed, ZSTD_compressBound(size), raw, size, 1) : 0;
+    expect(!ZSTD_isError(used), "bytes can be packed");
+    native_put32(file, magic);
+    native_put32(file + 4, (uint32_t)blocks);
+    native_put32(file + 8, (uint32_t)size);
+    native_put32(file + 12, (uint32_t)used);
+    native_put32(file + 16, size ? checksum(packed, used) : 0);
+    return NATIVE_FRAME_HEAD + used;
+}
+
+/* Whole blocks of the input in one frame, and the frame that ends a file; the bytes written.  With
+ * routes: at most two blocks, and what is behind them is their tokens' experts. */
+static size_t pack(const uint8_t *raw, size_t size, bool routes, uint8_t *file) {
+    const size_t block = native_block_bytes(&shape);
+    size_t blocks = routes && size / block > 2 ? 2 : size / block;
+    size_t at = put_header(routes ? header_with_routes : header, file);
+    if (blocks > 0)
+        at += put_frame(NATIVE_FRAME_MAGIC, blocks, raw, blocks * block, file + at);
+    if (blocks > 0 && routes)
+        at += put_frame(NATIVE_ROUTES_MAGIC, blocks, raw + blocks * block, size - blocks * block,
+                        file + at);
+    return at + put_frame(NATIVE_FRAME_MAGIC, 0, NULL, 0, file + at);
 }
 
 static int64_t walk(struct mp_trace_stream *stream) {
@@ -137,14 +150,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     static uint8_t bytes[FILE_LIMIT];
     if (size < 2 || size > FILE_LIMIT / 2)
         return 0;
-    const uint8_t kind = input[0] % 3, choice = input[1];
+    const uint8_t kind = input[0] % KINDS, choice = input[1];
     input += 2;
     size -= 2;
     memcpy(bytes, input, size);
-    if (kind == 1)
+    if (kind == CHECKED)
         fill_in_checks(bytes, size);
-    if (kind == 2)
-        size = pack(input, size, bytes);
+    if (kind == BLOCKS || kind == BLOCKS_WITH_ROUTES)
+        size = pack(input, size, kind == BLOCKS_WITH_ROUTES, bytes);
     char path[32];
     int file = memfd_create("fuzz", 0);
     expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "a file in memory");
