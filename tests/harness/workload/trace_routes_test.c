@@ -73,32 +73,58 @@ static void what_is_written_is_read_back(void **state) {
     }
 }
 
-static void damage_anywhere_is_found(void **state) {
-    const uint64_t seed = 5;
-    static unsigned char bytes[1 << 16];
-    uint64_t random = test_seed();
-    struct mp_error error;
-    (void)state;
+static unsigned char bytes[1 << 16]; /* of a whole trace */
+
+/* Writes one, and reads it into bytes; its size. */
+static size_t whole_trace(uint64_t seed) {
     unlink("whole.mptrace");
     write_tokens("whole.mptrace", 7, 1, TOKENS, true, seed);
     FILE *file = fopen("whole.mptrace", "rb");
     size_t size = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     assert_true(size < sizeof bytes);
+    return size;
+}
+
+static void write_damaged(size_t size) {
+    FILE *file = fopen("damaged.mptrace", "wb");
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+static void damage_anywhere_is_found(void **state) {
+    const uint64_t seed = 5;
+    const size_t size = whole_trace(seed);
+    uint64_t random = test_seed();
+    struct mp_error error;
+    (void)state;
     for (size_t place = 0; place < 2 * size; place++) {
         bool cut = place >= size;
         size_t at = cut ? place - size : place;
         unsigned char was = bytes[at];
         bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(&random, 1, 255);
-        file = fopen("damaged.mptrace", "wb");
-        assert_int_equal(fwrite(bytes, 1, cut ? at : size, file), cut ? at : size);
-        fclose(file);
+        write_damaged(cut ? at : size);
         bytes[at] = was;
         /* Both blocks are in one frame, and are there once its tokens are. */
         int blocks = read_back("damaged.mptrace", 7, TOKENS, true, seed, &error);
         assert_true(blocks == 0 || (blocks == LAYERS && at >= size - 20));
         assert_int_equal(error.code, MP_EFORMAT);
     }
+}
+
+/* A frame that says that no bytes are in it, in both of its sizes and its checksum. */
+static void a_frame_without_bytes_is_damaged(void **state) {
+    const uint64_t seed = 5;
+    const size_t size = whole_trace(seed);
+    struct mp_error error;
+    (void)state;
+    unsigned char *frame = memmem(bytes, size, "ROUT", 4);
+    assert_non_null(frame);
+    memset(frame + 8, 0, 12);
+    write_damaged(size);
+    assert_int_equal(read_back("damaged.mptrace", 7, TOKENS, true, seed, &error), 0);
+    assert_int_equal(error.code, MP_EFORMAT);
+    assert_non_null(strstr(error.text, "its sizes can't be"));
 }
 
 /* ---- what a source may say that is wrong ---- */
@@ -203,6 +229,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
         cmocka_unit_test(damage_anywhere_is_found),
+        cmocka_unit_test(a_frame_without_bytes_is_damaged),
         cmocka_unit_test(tokens_that_do_not_agree_are_named),
         cmocka_unit_test(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t),
     };
