@@ -123,7 +123,7 @@ static void programs_are_counted(void **state) {
     struct mp_error error = {0};
     double links[2];
     if (!has_solver())
-        skip();
+        skip("no solver of integer programs can be loaded");
     struct mp_load load[4] = {0};
     for (int l = 0; l < 4; l++) {
         assert_ok(mp_load_create(8, 8, &load[l], &error), &error);

@@ -11,10 +11,8 @@ static const struct mp_program_limits exact = {.gap = 0, .nodes = 1000000};
 static void need_solver(void) {
     char text[64];
     struct mp_error error = {0};
-    if (mp_program_solver(text, sizeof text, &error)) {
-        print_message("%s\n", error.text);
-        skip();
-    }
+    if (mp_program_solver(text, sizeof text, &error))
+        skip("%s", error.text);
 }
 
 /* ---- clusters ---- */
