@@ -2,7 +2,7 @@
 #ifndef MOEPERF_REFERENCE_TRAINER_INTERNAL_H
 #define MOEPERF_REFERENCE_TRAINER_INTERNAL_H
 
-#include <signal.h>
+#include <stdatomic.h>
 
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
@@ -122,7 +122,7 @@ struct mp_trainer {
     struct {
         int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes;
     } pause; /* cpu_ns: of all pauses so far */
-    volatile sig_atomic_t stop;
+    atomic_int stop;
     struct mp_trainer_totals totals;
 
     void *table[MP_TRAINER_TABLES]; /* host memory of all of the above */

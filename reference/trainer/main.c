@@ -17,6 +17,7 @@
 #include "reference/trainer/environment.h"
 #include "reference/trainer/numbers.h"
 #include "reference/trainer/place.h"
+#include "reference/trainer/signals.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 #include "reference/trainer/version.h"
@@ -52,14 +53,6 @@ struct program {
     bool reached;      /* the target */
     bool failed_alike; /* every rank knows of this failure: one says so, none need be stopped */
 };
-
-static struct mp_trainer *stopping; /* for the signal handler only */
-
-static void on_signal(int number) {
-    (void)number;
-    if (stopping)
-        mp_trainer_request_stop(stopping);
-}
 
 /* Prints words from column HELP_COLUMN on, filled to a page's width; the first line stands behind
  * what is already there. */
@@ -296,18 +289,6 @@ static int record_run(struct program *program, int argc, char **argv) {
     return MP_OK;
 }
 
-/* Signals end the run from here on, not before: then there would be nothing to keep. */
-static void catch_signals(struct program *program) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    stopping = program->trainer;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct sigaction before;
-    if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN) /* not under nohup */
-        sigaction(SIGHUP, &action, NULL);
-}
-
 static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     int code = load_text(program);
@@ -333,8 +314,8 @@ static int set_up(struct program *program, int argc, char **argv) {
         code = record_clock(program);
     if (!code)
         code = record_run(program, argc, argv);
-    if (!code)
-        catch_signals(program);
+    if (!code) /* not before: there would be nothing to keep */
+        mp_signals_stop(program->trainer);
     return code;
 }
 
@@ -482,7 +463,7 @@ static int finish(struct program *program, int code) {
 }
 
 static void destroy(struct program *program) {
-    stopping = NULL;
+    mp_signals_end();
     free(program->seconds);
     mp_trainer_destroy(program->trainer);
     mp_target_destroy(&program->target);
@@ -494,14 +475,6 @@ static void destroy(struct program *program) {
 /* Before the ranks know each other only one of them should speak. */
 static bool speaks_first(void) {
     return mp_place_launched_rank() == 0;
-}
-
-/* A rank that fails before MPI starts makes mpirun end the others: not before the speaker spoke. */
-static void hold_back_termination(bool hold) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
 static void report_failure(struct program *program) {
@@ -537,8 +510,9 @@ static int calibrate(struct program *program) {
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};
-    hold_back_termination(false);
-    int code = mp_place_connect(&program->place, &program->error);
+    int code = mp_signals_watch(&program->error);
+    if (!code)
+        code = mp_place_connect(&program->place, &program->error);
     program->comm = program->place.comm;
     if (!code)
         code = mp_machine_measure(program->comm, &settings, &machine, &program->error);
@@ -556,7 +530,10 @@ static int calibrate(struct program *program) {
 int main(int argc, char **argv) {
     struct program program = {0};
     signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error like a full disk */
-    hold_back_termination(true);
+    /* A rank that fails before MPI starts makes mpirun end the others: not before the speaker
+     * spoke.
+     */
+    mp_signals_hold();
     int code = parse_arguments(&program, argc, argv);
     if (code == 1)
         return 0;
@@ -570,8 +547,9 @@ int main(int argc, char **argv) {
         mp_job_file_destroy(&program.file);
         return EXIT_BAD;
     }
-    hold_back_termination(false);
-    code = join(&program);
+    code = mp_signals_watch(&program.error);
+    if (!code)
+        code = join(&program);
     if (!code)
         code = set_up(&program, argc, argv);
     if (!code)

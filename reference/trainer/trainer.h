@@ -87,7 +87,7 @@ int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error);
 
-/* Makes the next step's result say `stop` on every rank.  Safe in a signal handler. */
+/* Makes the next step's result say `stop` on every rank.  Any thread may ask. */
 void mp_trainer_request_stop(struct mp_trainer *trainer);
 
 /* Mean loss over validation batches, parameters unchanged, nats per token.  The system plans for

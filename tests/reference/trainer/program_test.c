@@ -1,5 +1,6 @@
 /* moeperf-train as its users meet it: usage, bad input, signals, kills, full disks; alone and under
  * mpirun.  Whatever happens, every completed iteration is in the spools. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -601,11 +602,61 @@ static void assert_interrupted(struct run *run, int ranks, int at_least) {
 
 static const int stopping[] = {SIGINT, SIGTERM};
 
+/* Which signals a thread holds back, or has handlers for: a mask of the line of /proc. */
+static unsigned long long signals_of(pid_t pid, const char *thread, const char *line) {
+    char path[300], text[256];
+    unsigned long long mask = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)pid, thread);
+    FILE *status = fopen(path, "r");
+    assert_non_null(status);
+    while (fgets(text, sizeof text, status))
+        if (!strncmp(text, line, strlen(line)))
+            sscanf(text + strlen(line), "%llx", &mask);
+    fclose(status);
+    return mask;
+}
+
+/* No thread that computes is ever interrupted (signals.h): one thread waits for signals, all others
+ * hold them back. */
+static void assert_one_thread_waits(pid_t pid) {
+    char path[64];
+    unsigned long long ends = 1ull << (SIGINT - 1) | 1ull << (SIGTERM - 1);
+    int held = 0, waiting = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    assert_non_null(threads);
+    for (struct dirent *thread; (thread = readdir(threads));) {
+        if (thread->d_name[0] == '.')
+            continue;
+        assert_true((signals_of(pid, thread->d_name, "SigCgt:") & ends) == 0);
+        unsigned long long blocked = signals_of(pid, thread->d_name, "SigBlk:") & ends;
+        assert_true(blocked == 0 || blocked == ends);
+        held += blocked == ends;
+        waiting += blocked == 0;
+    }
+    closedir(threads);
+    assert_true(held > 0);
+    assert_int_equal(waiting, 1);
+}
+
+/* With nothing to keep they end it as they end any program. */
+static void signals_end_what_does_not_train(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_trainer(0, 0, (const char *[]){"--calibrate", "machine.yaml", NULL});
+        usleep(300000 * (useconds_t)i);
+        kill(run.pid, stopping[i]);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 128 + stopping[i]);
+    }
+}
+
 static void signals_end_a_run_after_its_iteration(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct run run = start_recorded(0, 0);
         wait_for_progress(&run, 3);
+        assert_one_thread_waits(run.pid);
         kill(run.pid, stopping[i]);
         assert_interrupted(&run, 1, 3);
     }
@@ -788,6 +839,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_run_goes_on_from_its_checkpoint, end_run),
         cmocka_unit_test_teardown(swiftmoe_drops_what_a_recount_says, end_run),
         cmocka_unit_test_teardown(deepspeed_drops_what_a_recount_says, end_run),
+        cmocka_unit_test_teardown(signals_end_what_does_not_train, end_run),
         cmocka_unit_test_teardown(signals_end_a_run_after_its_iteration, end_run),
         cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
         cmocka_unit_test_teardown(a_signal_to_mpirun_ends_all, end_run),
