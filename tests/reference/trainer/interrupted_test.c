@@ -1,0 +1,273 @@
+/* moeperf-train where something ends it: signals, kills, full disks; alone and under mpirun.
+ * Whatever happens, every completed iteration is in the spools. */
+#include <dirent.h>
+#include <sys/mount.h>
+
+#include "tests/reference/trainer/program.h"
+
+/* ---- signals ---- */
+
+static struct run start_recorded(int ranks, rlim_t file_limit) {
+    clear_spools();
+    return start_trainer(ranks, file_limit,
+                         (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1",
+                                          "--spool-directory", "spools", "--progress", NULL});
+}
+
+/* Ends by a signal: all that was done is recorded, and says so. */
+static void assert_interrupted(struct run *run, int ranks, int at_least) {
+    wait_for_end(run);
+    int done = progress();
+    char line[64];
+    assert_int_equal(run->status, 0);
+    snprintf(line, sizeof line, "stopped by a signal after iteration %d", done);
+    assert_true(done >= at_least);
+    assert_int_equal(own_lines(line), 1);
+    for (int r = 0; r < ranks; r++) {
+        struct found found = read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+        assert_int_equal(found.iterations, done);
+        assert_int_equal(found.status, MP_EINTERRUPTED);
+        assert_string_equal(found.reason, line);
+        assert_int_equal(found.unread, 0);
+    }
+}
+
+static const int stopping[] = {SIGINT, SIGTERM};
+
+/* Which signals a thread holds back, or has handlers for: a mask of the line of /proc. */
+static unsigned long long signals_of(pid_t pid, const char *thread, const char *line) {
+    char path[300], text[256];
+    unsigned long long mask = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)pid, thread);
+    FILE *status = fopen(path, "r");
+    assert_non_null(status);
+    while (fgets(text, sizeof text, status))
+        if (!strncmp(text, line, strlen(line)))
+            sscanf(text + strlen(line), "%llx", &mask);
+    fclose(status);
+    return mask;
+}
+
+/* No thread that computes is ever interrupted (signals.h): one thread waits for signals, all others
+ * hold them back. */
+static void assert_one_thread_waits(pid_t pid) {
+    char path[64];
+    unsigned long long ends = 1ull << (SIGINT - 1) | 1ull << (SIGTERM - 1);
+    int held = 0, waiting = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    assert_non_null(threads);
+    for (struct dirent *thread; (thread = readdir(threads));) {
+        if (thread->d_name[0] == '.')
+            continue;
+        assert_true((signals_of(pid, thread->d_name, "SigCgt:") & ends) == 0);
+        unsigned long long blocked = signals_of(pid, thread->d_name, "SigBlk:") & ends;
+        assert_true(blocked == 0 || blocked == ends);
+        held += blocked == ends;
+        waiting += blocked == 0;
+    }
+    closedir(threads);
+    assert_true(held > 0);
+    assert_int_equal(waiting, 1);
+}
+
+/* With nothing to keep they end it as they end any program. */
+static void signals_end_what_does_not_train(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_trainer(0, 0, (const char *[]){"--calibrate", "machine.yaml", NULL});
+        usleep(300000 * (useconds_t)i);
+        kill(run.pid, stopping[i]);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 128 + stopping[i]);
+    }
+}
+
+static void signals_end_a_run_after_its_iteration(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(0, 0);
+        wait_for_progress(&run, 3);
+        assert_one_thread_waits(run.pid);
+        kill(run.pid, stopping[i]);
+        assert_interrupted(&run, 1, 3);
+    }
+}
+
+/* One rank is asked, both end after the same iteration. */
+static void a_signal_to_one_rank_ends_all(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 3);
+        kill(read_spool(i ? "spools/rank-0000.spool" : "spools/rank-0001.spool").pid, stopping[i]);
+        assert_interrupted(&run, 2, 3);
+    }
+}
+
+/* mpirun itself passes a signal on as SIGTERM, has its own opinion of the exit status, may drop the
+ * ranks' last words, and kills them after a second, which a loaded machine may need for more. */
+static void a_signal_to_mpirun_ends_all(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 3);
+        kill(run.pid, stopping[i]);
+        wait_for_end(&run);
+        struct found first = read_spool("spools/rank-0000.spool"),
+                     second = read_spool("spools/rank-0001.spool");
+        assert_true(first.iterations >= progress() && first.iterations >= 3);
+        if (first.status == 1 || second.status == 1) {
+            print_message("mpirun killed a rank before it had ended by itself\n");
+            assert_in_range(second.iterations, first.iterations - 1, first.iterations + 1);
+            continue;
+        }
+        assert_int_equal(first.iterations, second.iterations);
+        assert_true(first.status == MP_EINTERRUPTED && second.status == MP_EINTERRUPTED);
+    }
+}
+
+static void a_killed_rank_ends_the_run_and_loses_nothing(void **state) {
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 5);
+        kill(read_spool(victim ? "spools/rank-0001.spool" : "spools/rank-0000.spool").pid, SIGKILL);
+        wait_for_end(&run);
+        int done = progress();
+        assert_int_not_equal(run.status, 0);
+        struct found first = read_spool("spools/rank-0000.spool"),
+                     second = read_spool("spools/rank-0001.spool");
+        /* Progress is printed when rank 0 has flushed; rank 1 may have been about to. */
+        assert_true(first.iterations >= done);
+        assert_true(second.iterations >= done - 1);
+        assert_true(first.status != MP_OK && second.status != MP_OK);
+    }
+}
+
+/* What the progress line of an iteration says of its loss. */
+static double loss_after(int iterations) {
+    char line[256];
+    double loss = -1;
+    FILE *out = fopen("out", "r");
+    assert_non_null(out);
+    while (fgets(line, sizeof line, out)) {
+        int done;
+        double found;
+        if (sscanf(line, "progress %d %*d %lf", &done, &found) == 2 && done == iterations)
+            loss = found;
+    }
+    fclose(out);
+    assert_true(loss > 0);
+    return loss;
+}
+
+static int checkpointed(const char *path) {
+    char *text = read_file(path), *at = strstr(text, "iteration: ");
+    assert_non_null(at);
+    int iteration = atoi(at + strlen("iteration: "));
+    free(text);
+    return iteration;
+}
+
+/* Slots that follow what was popular are there again after a kill: the curve goes on as if there
+ * had been none. */
+static void a_killed_run_goes_on_from_its_checkpoint(void **state) {
+    (void)state;
+    char end[40];
+    const char *words[] = {"job.yaml",
+                           "--progress",
+                           "--spool-directory",
+                           "spools",
+                           "--set",
+                           "ranks=2",
+                           "--set",
+                           "system=swiftmoe",
+                           "--set",
+                           "iterations=1000000",
+                           "--set",
+                           "checkpoint=kept",
+                           "--set",
+                           "checkpoint-every=2",
+                           NULL};
+    clear_spools();
+    struct run run = start_trainer(2, 0, words);
+    wait_for_progress(&run, 6);
+    kill(read_spool("spools/rank-0001.spool").pid, SIGKILL);
+    wait_for_end(&run);
+    assert_int_not_equal(run.status, 0);
+    int iteration = checkpointed("kept/checkpoint.yaml");
+    assert_true(iteration >= 4);
+    snprintf(end, sizeof end, "iterations=%d", iteration + 10);
+    words[9] = end;
+    words[11] = "checkpoint=later";
+    words[13] = "restore=kept";
+    double loss[2];
+    for (int unbroken = 0; unbroken < 2; unbroken++) {
+        clear_spools();
+        words[12] = unbroken ? NULL : "--set";
+        run = start_trainer(2, 0, words);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        loss[unbroken] = loss_after(iteration + 10);
+    }
+    assert_true(loss[0] == loss[1]);
+    assert_int_equal(checkpointed("later/checkpoint.yaml"), iteration + 10);
+}
+
+/* ---- full disks ---- */
+
+static void assert_readable_up_to_the_end(int ranks, const char *folder) {
+    int done = progress();
+    for (int r = 0; r < ranks; r++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, r);
+        struct found found = read_spool(path);
+        /* The other rank may have been a step behind when it was ended. */
+        assert_true(found.iterations >= done - 1 && found.iterations > 0);
+        if (ranks == 1)
+            assert_int_equal(found.unread, 0); /* cut back to the last whole record */
+        assert_int_not_equal(found.status, MP_OK);
+    }
+}
+
+/* A size limit stands for a disk: mpirun's own files would meet it, too, so one rank alone. */
+static void a_file_at_its_limit_ends_the_run_with_a_message(void **state) {
+    (void)state;
+    struct run run = start_recorded(0, 150000);
+    wait_for_end(&run);
+    assert_int_equal(run.status, 2);
+    assert_int_equal(own_lines("File too large; the spool ends after"), 1);
+    assert_true(progress() > 3);
+    assert_readable_up_to_the_end(1, "spools");
+}
+
+static void a_full_disk_ends_the_run_with_a_message(void **state) {
+    (void)state;
+    for (int ranks = 0; ranks <= 2; ranks += 2) {
+        clear_spools();
+        if (mount("none", "spools", "tmpfs", 0, "size=400k") != 0)
+            skip("no file system may be mounted here: %s", strerror(errno));
+        struct run run = start_recorded(ranks, 0);
+        for (int ms = 0; !has_ended(&run) && ms < PATIENCE_MS; ms += 10)
+            usleep(10000);
+        assert_int_equal(system("rm -rf kept && cp -r spools kept"), 0);
+        umount2("spools", MNT_DETACH);
+        assert_int_equal(run.status, 2);
+        assert_in_range(own_lines("No space left on device"), 1, ranks ? 2 : 1);
+        assert_readable_up_to_the_end(ranks ? 2 : 1, "kept");
+    }
+}
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(signals_end_what_does_not_train, end_run),
+        cmocka_unit_test_teardown(signals_end_a_run_after_its_iteration, end_run),
+        cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
+        cmocka_unit_test_teardown(a_signal_to_mpirun_ends_all, end_run),
+        cmocka_unit_test_teardown(a_killed_rank_ends_the_run_and_loses_nothing, end_run),
+        cmocka_unit_test_teardown(a_killed_run_goes_on_from_its_checkpoint, end_run),
+        cmocka_unit_test_teardown(a_file_at_its_limit_ends_the_run_with_a_message, end_run),
+        cmocka_unit_test_teardown(a_full_disk_ends_the_run_with_a_message, end_run),
+    };
+    return cmocka_run_group_tests_name("moeperf-train interrupted", tests, enter, leave_folder);
+}

@@ -1,0 +1,220 @@
+/* moeperf-train as its users start it, alone and under mpirun, and what its spools then hold. */
+#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
+#define MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "profiler/record/spool.h"
+#include "reference/trainer/job.h"
+#include "tests/harness/folder.h"
+
+enum { MAX_WORDS = 32, PATIENCE_MS = 250000 };
+
+static const char JOB[] = "system: fssdp\n"
+                          "layers: 2\n"
+                          "width: 16\n"
+                          "heads: 2\n"
+                          "experts: 4\n"
+                          "expert-width: 24\n"
+                          "sequence: 16\n"
+                          "batch: 4\n"
+                          "iterations: 1000000\n"
+                          "bandwidth: 1e9\n"
+                          "expert-rate: 1e9\n"
+                          "non-moe-seconds: 1e-4\n"
+                          "text: text\n";
+
+/* ---- running programs ---- */
+
+struct run {
+    pid_t pid;
+    int status; /* exit status once ended; 128 + signal when one ended it */
+};
+
+static pid_t running; /* the program of the test at hand, 0: ended */
+
+/* Starts words up to the first NULL, output in "out" and "err"; file_limit bytes a file may have
+ * (0: any number). */
+static inline struct run start(const char *const words[], rlim_t file_limit) {
+    close(open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666)); /* not the last run's */
+    struct run run = {.pid = fork(), .status = -1};
+    running = run.pid;
+    if (run.pid == 0) {
+        int out = open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        int err = open("err", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        struct rlimit limit = {file_limit, file_limit};
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+        signal(SIGXFSZ, SIG_DFL);
+        if (file_limit)
+            setrlimit(RLIMIT_FSIZE, &limit);
+        execvp(words[0], (char **)words);
+        _exit(127);
+    }
+    assert_true(run.pid > 0);
+    return run;
+}
+
+static inline bool has_ended(struct run *run) {
+    int status;
+    if (run->status < 0 && waitpid(run->pid, &status, WNOHANG) == run->pid) {
+        running = 0;
+        run->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    return run->status >= 0;
+}
+
+/* A program that does not come to its end is killed and fails the test. */
+static inline void wait_for_end(struct run *run) {
+    for (int ms = 0; !has_ended(run) && ms < PATIENCE_MS; ms += 10)
+        usleep(10000);
+    if (run->status < 0) {
+        char *err = read_file("err");
+        print_error("it did not end: %s\n", err);
+        free(err);
+        fail();
+    }
+}
+
+/* A failed test leaves nothing running. */
+static inline int end_run(void **state) {
+    (void)state;
+    if (running > 0) {
+        kill(running, SIGKILL);
+        waitpid(running, NULL, 0);
+    }
+    running = 0;
+    return 0;
+}
+
+/* Words of a command: the trainer, alone (ranks 0) or as `ranks` processes, then `more`. */
+static inline void command(int ranks, const char *const more[], const char *words[MAX_WORDS]) {
+    static const char *const counts[] = {"0", "1", "2", "3", "4"};
+    int count = 0;
+    if (ranks) {
+        const char *const launcher[] = {MOEPERF_MPIEXEC, "--oversubscribe", "-n", counts[ranks]};
+        for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)
+            words[count++] = launcher[i];
+    }
+    words[count++] = MOEPERF_TRAIN;
+    while (*more)
+        words[count++] = *more++;
+    words[count] = NULL;
+}
+
+static inline struct run start_trainer(int ranks, rlim_t file_limit, const char *const more[]) {
+    const char *words[MAX_WORDS];
+    command(ranks, more, words);
+    return start(words, file_limit);
+}
+
+/* Iterations that the progress lines report so far. */
+static inline int progress(void) {
+    char line[256];
+    int done = 0, reported;
+    FILE *out = fopen("out", "r");
+    while (out && fgets(line, sizeof line, out))
+        if (strchr(line, '\n') && sscanf(line, "progress %d ", &reported) == 1)
+            done = reported;
+    if (out)
+        fclose(out);
+    return done;
+}
+
+static inline void wait_for_progress(struct run *run, int iterations) {
+    for (int ms = 0; progress() < iterations; ms += 10) {
+        if (has_ended(run) || ms > PATIENCE_MS) {
+            char *err = read_file("err");
+            print_error("no progress: %s\n", err);
+            free(err);
+            fail();
+        }
+        usleep(10000);
+    }
+}
+
+/* Lines of standard error that the trainer wrote; those of mpirun do not count. */
+static inline int own_lines(const char *message) {
+    char *err = read_file("err");
+    int lines = 0;
+    bool found = false;
+    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "moeperf-train: ", 15) != 0)
+            continue;
+        lines++;
+        found |= strstr(line, message) != NULL;
+    }
+    free(err);
+    if (found)
+        return lines;
+    err = read_file("err");
+    print_error("\"%s\" is not in: %s\n", message, err);
+    free(err);
+    fail();
+    return 0;
+}
+
+/* ---- reading spools ---- */
+
+struct found {
+    int iterations;              /* 0 .. iterations - 1 are there, each once and whole */
+    double iterations_to_target; /* number of this name; 0: there is none */
+    double span_ns;              /* what a span costs there; 0: not measured */
+    int status;                  /* of the end record; 1: there is none */
+    char reason[200];
+    int pid;
+    size_t unread;
+};
+
+static inline struct found read_spool(const char *path) {
+    struct found found = {.status = 1};
+    struct mp_spool_reader *reader = NULL;
+    struct mp_error error = {0};
+    struct mp_spool_record record;
+    if (mp_spool_open(path, &reader, &error))
+        fail_msg("%s", error.text);
+    found.pid = mp_spool_header(reader)->pid;
+    int code;
+    while ((code = mp_spool_next(reader, &record, &error)) == 1) {
+        assert_int_equal(found.status, 1); /* nothing stands behind the end */
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_ITERATION)
+            assert_int_equal(record.as.span.iteration, found.iterations++);
+        if (record.type == MP_SPOOL_NUMBER &&
+            strcmp(record.as.number.name, "iterations-to-target") == 0)
+            found.iterations_to_target = record.as.number.value;
+        if (record.type == MP_SPOOL_NUMBER && strcmp(record.as.number.name, "record-span-ns") == 0)
+            found.span_ns = record.as.number.value;
+        if (record.type == MP_SPOOL_END) {
+            found.status = record.as.end.status;
+            snprintf(found.reason, sizeof found.reason, "%s", record.as.end.reason);
+        }
+    }
+    assert_int_equal(code, 0);
+    found.unread = mp_spool_unread(reader);
+    mp_spool_close(reader);
+    return found;
+}
+
+/* A fresh folder for spools. */
+static inline void clear_spools(void) {
+    unlink("spools/rank-0000.spool");
+    unlink("spools/rank-0001.spool");
+    assert_true(mkdir("spools", 0777) == 0 || errno == EEXIST);
+}
+
+static inline int enter(void **state) {
+    int code = enter_folder(state);
+    FILE *file = fopen("text", "w");
+    for (int i = 0; file && i < 3000; i++)
+        fprintf(file, "line %d of %d and %d; ", i, i * i, i * 7919 % 1000);
+    if (!file || fclose(file))
+        return -1;
+    write_file("job.yaml", JOB);
+    return code;
+}
+
+#endif
