@@ -79,7 +79,7 @@ void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
 int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
                      struct mp_error *error);
 
-/* Whether a system is bounded: it drops nothing, keeps the gate and can be had. */
-bool mp_bound_covers(const struct mp_system *system);
+/* Whether a system's times are bounded: it keeps the gate, can be had, and dropped nothing. */
+bool mp_bound_covers(const struct mp_system *system, bool dropped);
 
 #endif

@@ -1,0 +1,127 @@
+/* The bound: no system is faster, and brute force on small cases says how near it is.
+ * MOEPERF_CASES=2000 in the environment: as many cases of each system. */
+#include "harness/predict/bound.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/harness/predict/predictor_support.h"
+
+static double bound_of(const struct test_case *test, int rounds) {
+    struct mp_bound *bound = NULL;
+    struct mp_error error = {0};
+    double seconds;
+    assert_ok(
+        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error),
+        &error);
+    assert_ok(mp_bound_seconds(bound, test->load, &seconds, &error), &error);
+    mp_bound_destroy(bound);
+    assert_true(seconds > 0);
+    return seconds;
+}
+
+static void random_case(uint64_t *random, const char *system, struct test_case *test) {
+    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {3, 1}};
+    struct test_machine machine = GOOD_MACHINE;
+    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
+    machine.nodes = shape[i][0];
+    machine.ranks_per_node = shape[i][1];
+    machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
+    machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
+    machine.overlap = test_random_int(random, 0, 2) / 2.0;
+    test_case_create(test, &machine, system, test_random_int(random, 1, 5),
+                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                     test_random_int(random, 0, 3) ? 1 : 3);
+    test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
+    test->options.recompute = test_random_int(random, 0, 1);
+    test->job.job.sequence = 64 << test_random_int(random, 0, 4);
+    test->job.job.expert_width = 64 << test_random_int(random, 0, 6);
+}
+
+static int cases(int usual) {
+    const char *given = getenv("MOEPERF_CASES");
+    return given && *given ? atoi(given) : usual;
+}
+
+/* Homes and copies may come from the iteration before: sums over iterations are compared. */
+static void no_system_is_below(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    double most = 0;
+    (void)state;
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int i = 0, count = cases(4); i < count; i++)
+        for (int s = 0; s < systems.count; s++) {
+            struct test_case test;
+            double least = 0, taken = 0;
+            int64_t dropped = 0;
+            uint64_t seed = test_random(&random);
+            random_case(&seed, systems.item[s]->name, &test);
+            struct mp_predictor *predictor = test_predictor(&test, NULL);
+            for (int step = 0; step < 3; step++) {
+                test_fill_loads(&test, &seed, test_random_double(&seed));
+                struct mp_prediction prediction = test_step(predictor, &test);
+                least += bound_of(&test, 40);
+                taken += prediction.seconds;
+                dropped += prediction.dropped;
+            }
+            mp_predictor_destroy(predictor);
+            test_case_destroy(&test);
+            if (!mp_bound_covers(systems.item[s], dropped > 0))
+                continue;
+            most = least / taken > most ? least / taken : most;
+            if (least > taken)
+                fail_msg("case %d: %s takes %.9g s, the bound is %.9g s", i, systems.item[s]->name,
+                         taken, least);
+        }
+    print_message("largest bound over time: %.4f\n", most);
+}
+
+/* More bandwidth and less load never raise it, as far as rounds find the best weights. */
+static void more_is_never_worse(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0, count = cases(4); i < count; i++) {
+        struct test_case test;
+        struct mp_error error = {0};
+        random_case(&random, "ep", &test);
+        test_fill_loads(&test, &random, 0.8);
+        double before = bound_of(&test, 600);
+        for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
+            for (int j = 0; j < test.load[l].ranks * test.load[l].experts; j++)
+                test.load[l].count[j] -= test.load[l].count[j] / 4;
+        double fewer = bound_of(&test, 600);
+        assert_true(fewer <= before * 1.005);
+        const char *level =
+            test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
+        assert_ok(mp_cluster_scale(test.cluster, level, 3, &error), &error);
+        assert_true(bound_of(&test, 600) <= fewer * 1.005);
+        test_case_destroy(&test);
+    }
+}
+
+/* One hot expert on one node: it has to be computed there or to travel. */
+static void it_knows_what_travels(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    (void)state;
+    machine.far_bandwidth = 1e6;
+    test_case_create(&test, &machine, "ep", 1, 8, 1);
+    for (int r = 0; r < 8; r++)
+        test.load[0].count[r * 8] = (uint32_t)test_routes(&test);
+    /* 2 x as many rows there and back, or the expert: the lesser of both. */
+    double rows = 4 * 4.0 * test_routes(&test) * 512 / mp_job_top_k(&test.job.job) / 1e6;
+    double expert = 2.0 * 256 * 1024 * 2 / 1e6;
+    double seconds = bound_of(&test, 400);
+    assert_true(seconds > 0.95 * fmin(rows, expert));
+    test_case_destroy(&test);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_system_is_below),
+                                       cmocka_unit_test(more_is_never_worse),
+                                       cmocka_unit_test(it_knows_what_travels)};
+    return cmocka_run_group_tests_name("bound", tests, NULL, NULL);
+}
