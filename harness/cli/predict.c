@@ -29,7 +29,7 @@ static const char SUITE[] = "predict"; /* what the database calls it */
 struct predict_flags {
     const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
     struct cli_words system, set, vary;
-    bool fit, json, assumptions, quiet;
+    bool fit, bound, json, assumptions, quiet;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
@@ -62,6 +62,9 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
          "CLUSTER), levels.NAME.latency or .message-cost (s)"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
+        {"--bound", CLI_SWITCH, &flags->bound, NULL,
+         "also the least time in which any system could run\n"
+         "these loads, proven, and how near each system comes"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
@@ -122,6 +125,8 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
     settings->count = 0;
     if (flags->html && (flags->vary.count == 0 || flags->json))
         return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
+    if (flags->bound && flags->vary.count > 0)
+        return mp_fail(error, MP_EINVAL, "--bound is a row of a table, which --vary has none of");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -526,6 +531,26 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
+/* One bound for all jobs under the same conditions. */
+static int bound_all(const struct mp_suite *suite, struct cli_prediction items[],
+                     struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < suite->count && !code; i++) {
+        int same = 0;
+        if (items[i].refusal)
+            continue;
+        while (same < i &&
+               (items[same].refusal || !cli_predictions_comparable(&items[same], &items[i])))
+            same++;
+        if (same < i)
+            items[i].bound = items[same].bound;
+        else
+            code = mp_predict_job_bound(items[i].job, items[i].cluster, cli_count_signals(),
+                                        &items[i].bound, error);
+    }
+    return code;
+}
+
 static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
                              const struct cli_points *points, struct mp_error *error) {
     struct session session = {.suite = suite};
@@ -540,11 +565,14 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     mp_progress_begin(&session.progress, flags->quiet ? NULL : stderr);
     if (!code)
         code = predict_all(&session, items, error);
+    if (!code && flags->bound)
+        code = bound_all(suite, items, error);
     mp_store_close(session.store);
     const struct cli_predictions predictions = {.suite = suite,
                                                 .item = items,
                                                 .count = suite->count,
                                                 .points = points,
+                                                .bounded = flags->bound,
                                                 .html = flags->html,
                                                 .database = flags->database,
                                                 .suite_run = session.suite_run,
