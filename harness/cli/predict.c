@@ -18,9 +18,9 @@
 #include "harness/suite/progress.h"
 
 /* Those that people compare first: the reference, one that copies after the gate, one that moves,
- * one that does so on past loads and drops, FSSDP by the paper's rule and by ours, free balance. */
+ * one that does so on past loads and drops, FSSDP by the paper's rule and by ours. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
-                                            "llep", "fssdp",     "frugal",   "free-balance"};
+                                            "llep", "fssdp",     "frugal"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
 enum { SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
@@ -63,8 +63,10 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "CLUSTER), levels.NAME.latency or .message-cost (s)"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
         {"--bound", CLI_SWITCH, &flags->bound, NULL,
-         "also the least time in which any system could run\n"
-         "these loads, proven, and how near each system comes"},
+         "the least time in which any system could run these\n"
+         "loads, proven, and how near each system comes, also\n"
+         "where that takes more than a second or so; otherwise\n"
+         "tables have it anyway"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
@@ -82,8 +84,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
         "Predicts, without the machines, how long an iteration takes under each system on a\n"
         "cluster: the same planners as in training, carried out in model time.  Systems are\n"
-        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and free-balance unless named.  The model "
-        "is\n"
+        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and frugal unless named.  The model is\n"
         "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
         "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
         "refuses such a job, unless none that was named can do it.",
@@ -531,8 +532,16 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
-/* One bound for all jobs under the same conditions. */
-static int bound_all(const struct mp_suite *suite, struct cli_prediction items[],
+/* Whether the bound takes a second at most, roughly. */
+static bool is_quick(const struct cli_prediction *item) {
+    const struct mp_job *job = &item->job->file.job;
+    struct mp_topology topology = mp_cluster_topology(item->cluster);
+    double nodes = mp_topology_nodes(&topology), places = nodes > 1 ? nodes : topology.ranks;
+    return places * places * job->experts * job->layers * (double)item->summary.iterations <= 2e6;
+}
+
+/* One bound for all jobs under the same conditions; `all`: however long it takes. */
+static int bound_all(const struct mp_suite *suite, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; i < suite->count && !code; i++) {
@@ -544,7 +553,7 @@ static int bound_all(const struct mp_suite *suite, struct cli_prediction items[]
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else
+        else if (all || is_quick(&items[i]))
             code = mp_predict_job_bound(items[i].job, items[i].cluster, cli_count_signals(),
                                         &items[i].bound, error);
     }
@@ -565,14 +574,13 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     mp_progress_begin(&session.progress, flags->quiet ? NULL : stderr);
     if (!code)
         code = predict_all(&session, items, error);
-    if (!code && flags->bound)
-        code = bound_all(suite, items, error);
+    if (!code && flags->vary.count == 0)
+        code = bound_all(suite, flags->bound, items, error);
     mp_store_close(session.store);
     const struct cli_predictions predictions = {.suite = suite,
                                                 .item = items,
                                                 .count = suite->count,
                                                 .points = points,
-                                                .bounded = flags->bound,
                                                 .html = flags->html,
                                                 .database = flags->database,
                                                 .suite_run = session.suite_run,

@@ -13,7 +13,7 @@ struct cli_prediction {
     const struct mp_cluster *cluster; /* borrowed */
     const char *refusal;              /* borrowed; NULL: it was predicted, and has a summary */
     struct mp_prediction_summary summary;
-    struct mp_predict_bound bound; /* on its conditions; iterations 0: not asked for */
+    struct mp_predict_bound bound; /* on its conditions; iterations 0: not worked out */
 };
 
 /* The jobs of a command without a suite, in its order. */
@@ -33,7 +33,6 @@ struct cli_predictions {
     struct cli_prediction *item;  /* [count], in the suite's order */
     int count;                    /* predicted before the user stopped */
     const struct cli_points *points;
-    bool bounded;          /* every item has its bound */
     const char *html;      /* where to draw what is varied; NULL: nowhere */
     const char *database;  /* NULL: nothing was kept */
     const char *suite_run; /* there */

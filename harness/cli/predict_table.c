@@ -143,7 +143,7 @@ static const struct table_column columns[COLUMNS] = {
     [MEMORY] = {"memory\nGiB", TABLE_RIGHT},
 };
 
-/* The bound as a share of the time: NAN where it is not bounded, or not asked. */
+/* The bound as a share of the time: NAN where it is not bounded. */
 static double of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
     return item->bound.iterations > 0 &&
@@ -299,7 +299,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
         table.optional[DROPPED] = has_dropped ? 0 : 1;
         print_heading(predicted_like(predictions, first), stdout);
         table_print(&table, stdout);
-        if (predictions->bounded)
+        if (predicted_like(predictions, first)->bound.iterations > 0)
             table_paragraph(stdout, "%s", BOUND_NOTE);
         print_notes(predictions, shown);
     }
@@ -449,7 +449,7 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "ms_p99", json_number(1e3 * summary->seconds_p99));
     json_object_set_new(object, "tokens_per_s", json_number(summary->tokens_per_second));
     json_object_set_new(object, "speedup_vs_ep", json_number(speedup_of(predictions, item)));
-    if (predictions->bounded) {
+    if (item->bound.iterations > 0) {
         json_object_set_new(object, "bound_ms_mean", json_number(1e3 * item->bound.seconds_mean));
         json_object_set_new(object, "bound_ms", json_number(1e3 * item->bound.seconds_median));
         json_object_set_new(object, "of_bound", json_number(of_bound(item)));
