@@ -260,7 +260,7 @@ static void a_refusal_is_a_row(void **state) {
                  "ep refused, fastermoe complete, smartmoe refused, swiftmoe complete");
     assert_says(
         "moeperf report --db refused.db", 0,
-        "\nsmartmoe              refused: experts: 40 experts can't be divided evenly over\n");
+        "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n");
     free(shell("moeperf report --db refused.db --html refused.html", 0));
     assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' refused.html", 0,
                 "smartmoe: refused, so it was never started");
