@@ -36,6 +36,7 @@ struct mp_bound {
      * [2 * places] each: work of places, gates of places. */
     struct choice top, *pass, seconds_top, *seconds;
     double *work, *gate, *once, *hold; /* [places] prices of a layer */
+    double *kept; /* [1 + places], [layers + 1][2 * places] weights while others are looked at */
     double *memory;
 };
 
@@ -108,7 +109,7 @@ static int draw_lines(struct mp_bound *bound, const struct mp_cluster *cluster,
 }
 
 /* Bytes/s of a place's gates in one direction. */
-static double find_gates(struct mp_bound *bound, const struct mp_cluster *cluster) {
+static double find_gates(struct mp_bound *bound) {
     const struct mp_network *network = bound->network;
     int each = bound->ranks / bound->places;
     double sum = 0;
@@ -127,13 +128,12 @@ static double find_gates(struct mp_bound *bound, const struct mp_cluster *cluste
             bound->shares |= level->width > 1;
         }
     }
-    (void)cluster;
     return sum;
 }
 
-static void find_travel(struct mp_bound *bound, const struct mp_cluster *cluster) {
+static void find_travel(struct mp_bound *bound) {
     const struct mp_costs *costs = bound->costs;
-    double gates = find_gates(bound, cluster), layers = bound->layers;
+    double gates = find_gates(bound), layers = bound->layers;
     double parameters = mp_costs_expert_bytes(costs);
     double gradient = mp_costs_expert_gradient_bytes(costs);
     double counts =
@@ -202,8 +202,8 @@ static void take_choice(struct choice *choice, int count, int arrays, double **m
 static int create_memory(struct mp_bound *bound, struct mp_error *error) {
     size_t layers = (size_t)bound->layers, places = (size_t)bound->places;
     size_t pairs = layers * (size_t)bound->experts * places;
-    size_t doubles = pairs + layers * (places + 1) + 4 * (1 + places) +
-                     4 * (layers + 1) * 2 * places + 4 * places;
+    size_t doubles = pairs + layers * (places + 1) + 5 * (1 + places) +
+                     5 * (layers + 1) * 2 * places + 4 * places;
     double *at = bound->memory = calloc(doubles, sizeof *at);
     bound->pass = calloc(2 * (layers + 1), sizeof *bound->pass);
     if (!at || !bound->pass)
@@ -223,6 +223,7 @@ static int create_memory(struct mp_bound *bound, struct mp_error *error) {
         take_choice(&bound->pass[l], 2 * bound->places, 3, &at);
         take_choice(&bound->seconds[l], 2 * bound->places, 1, &at);
     }
+    bound->kept = at;
     return MP_OK;
 }
 
@@ -254,7 +255,7 @@ int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
         mp_bound_destroy(bound);
         return code;
     }
-    find_travel(bound, cluster);
+    find_travel(bound);
     find_work(bound, cluster);
     bound->fixed += bound->micro_batches * bound->layers * options->planning;
     *out = bound;
@@ -478,8 +479,8 @@ static void improve(struct choice *choice, const struct choice *seconds, double 
         choice->of[i] = choice->regret[i] / sum;
 }
 
-/* Puts the mean, scaled to one, in the place of the weights, or back. */
-static void swap_mean(struct choice *choice) {
+/* Puts the mean, scaled to one, in the place of the weights. */
+static void take_mean(struct choice *choice) {
     double sum = 0;
     for (int i = 0; i < choice->count; i++)
         sum += choice->mean[i];
@@ -487,17 +488,18 @@ static void swap_mean(struct choice *choice) {
         choice->of[i] = choice->mean[i] / sum;
 }
 
-static double look_at_mean(struct mp_bound *bound, double *kept) {
+/* The bound at the mean of the weights so far, which stay what they are. */
+static double look_at_mean(struct mp_bound *bound) {
     double *of = bound->top.of;
     size_t size = (size_t)bound->top.count;
     size_t all = size + (size_t)(bound->layers + 1) * 2 * (size_t)bound->places;
-    double *at = kept;
+    double *kept = bound->kept, *at = kept;
     memcpy(at, of, size * sizeof *at);
     at += size;
-    swap_mean(&bound->top);
+    take_mean(&bound->top);
     for (int l = 0; l <= bound->layers; l++, at += 2 * bound->places) {
         memcpy(at, bound->pass[l].of, 2 * (size_t)bound->places * sizeof *at);
-        swap_mean(&bound->pass[l]);
+        take_mean(&bound->pass[l]);
     }
     double value = evaluate(bound);
     at = kept + all;
@@ -511,13 +513,9 @@ static double look_at_mean(struct mp_bound *bound, double *kept) {
 
 int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
                      struct mp_error *error) {
-    size_t all = (size_t)bound->top.count + (size_t)(bound->layers + 1) * 2 * (size_t)bound->places;
     int code = take_loads(bound, load, error);
-    double *kept = code ? NULL : malloc(all * sizeof *kept);
     if (code)
         return code;
-    if (!kept)
-        return mp_fail(error, MP_ENOMEM, "no memory for a bound's weights");
     double best = 0;
     begin_choice(&bound->top, 1);
     for (int l = 0; l <= bound->layers; l++)
@@ -529,9 +527,8 @@ int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double
             improve(&bound->pass[l], &bound->seconds[l], share);
         improve(&bound->top, &bound->seconds_top, round);
         if (round % (bound->rounds / LOOKS + 1) == 0 || round == bound->rounds)
-            best = fmax(best, look_at_mean(bound, kept));
+            best = fmax(best, look_at_mean(bound));
     }
-    free(kept);
     *seconds = best;
     return MP_OK;
 }

@@ -25,8 +25,8 @@
  * 2. Backward.  No rank waits for all others between layers, so the longest is taken of whole
  *    sums: of a place's work over all layers, the update included, of which all ranks together make
  *    that of every expert once; or of what its gates carry over all layers.  Head, attention, gate
- *    and the update of all else are each rank's own work and come on top: of gates, only where every
- *    rank has a gate of its own, since it then waits for it itself before its work goes on.
+ *    and the update of all else are each rank's own work and come on top: of gates, only where
+ * every rank has a gate of its own, since it then waits for it itself before its work goes on.
  * 3. The whole iteration.  A place's gates carry all rows of forward and backward, the sums of
  *    non-expert gradients, counts, and the experts: where two places or more compute an expert,
  *    each of them takes in, and gives out, at least the lesser of its parameters and its gradient
