@@ -44,6 +44,9 @@ static void random_case(uint64_t *random, const char *system, struct test_case *
                      machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
                      test_random_int(random, 0, 3) ? 1 : 3);
     take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
+    struct mp_error error = {0};
+    if (test_random_int(random, 0, 4) == 0)
+        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
     test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
     test->options.recompute = test_random_int(random, 0, 1);
     test->job.job.sequence = 64 << test_random_int(random, 0, 4);
@@ -235,7 +238,7 @@ static void it_is_below_all_splits_and_near(void **state) {
     }
     print_message("bound over the least of all splits: mean %.4f, least %.4f, most %.6f\n", sum,
                   worst, most);
-    assert_true(sum > 0.95);
+    assert_true(sum > 0.93);
 }
 
 /* EP's time with the experts of one rank at `mask` and all others at the other rank. */
@@ -286,7 +289,7 @@ static void it_is_near_the_best_placement(void **state) {
         test_case_destroy(&test);
     }
     print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
-    assert_true(sum > 0.7);
+    assert_true(sum > 0.6);
 }
 
 int main(void) {
