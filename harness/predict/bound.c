@@ -58,14 +58,18 @@ static int straight_from(const struct mp_cluster *cluster, const struct mp_job *
     return (int)ceil(most) + 1;
 }
 
+static inline double time_of(struct mp_bound *bound, int direction, int rows) {
+    return mp_costs_expert(bound->costs, rows, direction);
+}
+
 /* The line below all times of up to `last` rows, and of more, that is highest at `anchor`. */
 static void draw_line(struct mp_bound *bound, int direction, int last, int anchor, int hull[]) {
     int count = 0;
-#define TIME(rows) mp_costs_expert(bound->costs, (rows), direction)
     for (int r = 1; r <= last; r++) {
         while (count > 1) {
             int a = hull[count - 2], b = hull[count - 1];
-            if ((TIME(b) - TIME(a)) * (r - a) < (TIME(r) - TIME(a)) * (b - a))
+            if ((time_of(bound, direction, b) - time_of(bound, direction, a)) * (r - a) <
+                (time_of(bound, direction, r) - time_of(bound, direction, a)) * (b - a))
                 break;
             count--;
         }
@@ -74,18 +78,21 @@ static void draw_line(struct mp_bound *bound, int direction, int last, int ancho
     int at = 1;
     while (at + 1 < count && hull[at] < anchor)
         at++;
-    double slope = (TIME(hull[at]) - TIME(hull[at - 1])) / (hull[at] - hull[at - 1]);
-    slope = fmin(slope, TIME(last) - TIME(last - 1));
+    double slope = time_of(bound, direction, last) - time_of(bound, direction, last - 1);
+    if (count > 1) { /* always: there are two rows at least */
+        int from = hull[at - 1], rows = hull[at] - from;
+        double rise = time_of(bound, direction, hull[at]) - time_of(bound, direction, from);
+        slope = fmin(slope, rise / rows);
+    }
     double once = INFINITY, ratio = INFINITY;
     for (int r = 1; r <= last; r++) {
-        ratio = fmin(ratio, TIME(r) / r);
-        once = fmin(once, TIME(r) - slope * r);
+        ratio = fmin(ratio, time_of(bound, direction, r) / r);
+        once = fmin(once, time_of(bound, direction, r) - slope * r);
     }
     if (!(once > 0)) {
         slope = fmin(ratio, slope);
         once = 0;
     }
-#undef TIME
     bound->line_row[direction] = (1 - LINE_ROUNDING) * slope;
     bound->line_once[direction] = (1 - LINE_ROUNDING) * once;
 }
