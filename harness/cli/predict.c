@@ -533,11 +533,11 @@ static int predict_all(struct session *session, struct cli_prediction items[],
 }
 
 /* Whether the bound takes a second at most, roughly. */
-static bool is_quick(const struct cli_prediction *item) {
-    const struct mp_job *job = &item->job->file.job;
-    struct mp_topology topology = mp_cluster_topology(item->cluster);
+static bool is_quick(const struct mp_suite *suite, int number, int64_t iterations) {
+    const struct mp_job *job = &suite->job[number].file.job;
+    struct mp_topology topology = mp_cluster_topology(suite->cluster[number]);
     double nodes = mp_topology_nodes(&topology), places = nodes > 1 ? nodes : topology.ranks;
-    return places * places * job->experts * job->layers * (double)item->summary.iterations <= 2e6;
+    return places * places * job->experts * job->layers * (double)iterations <= 2e6;
 }
 
 /* One bound for all jobs under the same conditions; `all`: however long it takes. */
@@ -553,8 +553,8 @@ static int bound_all(const struct mp_suite *suite, bool all, struct cli_predicti
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else if (all || is_quick(&items[i]))
-            code = mp_predict_job_bound(items[i].job, items[i].cluster, cli_count_signals(),
+        else if (all || is_quick(suite, i, items[i].summary.iterations))
+            code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
                                         &items[i].bound, error);
     }
     return code;
