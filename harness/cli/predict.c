@@ -18,9 +18,9 @@
 #include "harness/suite/progress.h"
 
 /* Those that people compare first: the reference, one that copies after the gate, one that moves,
- * one that does so on past loads and drops, FSSDP by the paper's rule and by ours, free balance. */
+ * one that does so on past loads and drops, FSSDP by the paper's rule and by ours. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
-                                            "llep", "fssdp",     "frugal",   "free-balance"};
+                                            "llep", "fssdp",     "frugal"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
 enum { SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
@@ -29,7 +29,7 @@ static const char SUITE[] = "predict"; /* what the database calls it */
 struct predict_flags {
     const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
     struct cli_words system, set, vary;
-    bool fit, json, assumptions, quiet;
+    bool fit, bound, json, assumptions, quiet;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
@@ -62,6 +62,11 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
          "CLUSTER), levels.NAME.latency or .message-cost (s)"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
+        {"--bound", CLI_SWITCH, &flags->bound, NULL,
+         "the least time in which any system could run these\n"
+         "loads, proven, and how near each system comes, also\n"
+         "where that takes more than a second or so; otherwise\n"
+         "tables have it anyway"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
@@ -79,8 +84,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
         "Predicts, without the machines, how long an iteration takes under each system on a\n"
         "cluster: the same planners as in training, carried out in model time.  Systems are\n"
-        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and free-balance unless named.  The model "
-        "is\n"
+        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and frugal unless named.  The model is\n"
         "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
         "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
         "refuses such a job, unless none that was named can do it.",
@@ -122,6 +126,8 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
     settings->count = 0;
     if (flags->html && (flags->vary.count == 0 || flags->json))
         return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
+    if (flags->bound && flags->vary.count > 0)
+        return mp_fail(error, MP_EINVAL, "--bound is a row of a table, which --vary has none of");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -526,6 +532,34 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
+/* Whether the bound takes a second at most, roughly. */
+static bool is_quick(const struct mp_suite *suite, int number, int64_t iterations) {
+    const struct mp_job *job = &suite->job[number].file.job;
+    struct mp_topology topology = mp_cluster_topology(suite->cluster[number]);
+    double nodes = mp_topology_nodes(&topology), places = nodes > 1 ? nodes : topology.ranks;
+    return places * places * job->experts * job->layers * (double)iterations <= 2e6;
+}
+
+/* One bound for all jobs under the same conditions; `all`: however long it takes. */
+static int bound_all(const struct mp_suite *suite, bool all, struct cli_prediction items[],
+                     struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < suite->count && !code; i++) {
+        int same = 0;
+        if (items[i].refusal)
+            continue;
+        while (same < i &&
+               (items[same].refusal || !cli_predictions_comparable(&items[same], &items[i])))
+            same++;
+        if (same < i)
+            items[i].bound = items[same].bound;
+        else if (all || is_quick(suite, i, items[i].summary.iterations))
+            code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
+                                        &items[i].bound, error);
+    }
+    return code;
+}
+
 static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
                              const struct cli_points *points, struct mp_error *error) {
     struct session session = {.suite = suite};
@@ -540,6 +574,8 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     mp_progress_begin(&session.progress, flags->quiet ? NULL : stderr);
     if (!code)
         code = predict_all(&session, items, error);
+    if (!code && flags->vary.count == 0)
+        code = bound_all(suite, flags->bound, items, error);
     mp_store_close(session.store);
     const struct cli_predictions predictions = {.suite = suite,
                                                 .item = items,

@@ -13,6 +13,7 @@ struct cli_prediction {
     const struct mp_cluster *cluster; /* borrowed */
     const char *refusal;              /* borrowed; NULL: it was predicted, and has a summary */
     struct mp_prediction_summary summary;
+    struct mp_predict_bound bound; /* on its conditions; iterations 0: not worked out */
 };
 
 /* The jobs of a command without a suite, in its order. */
@@ -22,6 +23,9 @@ struct cli_points {
     int count;
     char left_out[2048]; /* sentences on values of axes that no job can have, "" for none */
 };
+
+/* Whether a bound on one is a bound on the other: the same model, loads and cluster. */
+bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli_prediction *b);
 
 /* Everything that is printed. */
 struct cli_predictions {

@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict.h"
+#include "harness/predict/bound.h"
 #include "harness/suite/predicted.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
@@ -25,7 +26,7 @@ static bool same_value(const struct mp_option *option, const void *a, const void
 }
 
 /* Jobs with the same model, loads and cluster are compared: they differ in system and options. */
-static bool is_comparable(const struct cli_prediction *a, const struct cli_prediction *b) {
+bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli_prediction *b) {
     static const char *const sizes[] = {
         "ranks", "layers",     "width",        "heads", "experts", "expert-width",   "sequence",
         "gate",  "top-k",      "renormalise",  "batch", "routing", "shared-experts", "load",
@@ -46,7 +47,8 @@ static const struct cli_prediction *reference_of(const struct cli_predictions *p
                                                  const struct cli_prediction *own) {
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
-        if (!item->refusal && !strcmp(item->job->file.job.system, "ep") && is_comparable(item, own))
+        if (!item->refusal && !strcmp(item->job->file.job.system, "ep") &&
+            cli_predictions_comparable(item, own))
             return item;
     }
     return NULL;
@@ -127,18 +129,45 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
 
 /* ---- text ---- */
 
-enum { SYSTEM, MS, P99, SPEEDUP, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
+enum { SYSTEM, MS, P99, SPEEDUP, OF_BOUND, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
 
 static const struct table_column columns[COLUMNS] = {
     [SYSTEM] = {"system", TABLE_LEFT},
     [MS] = {"median\nms/it", TABLE_RIGHT},
     [P99] = {"p99\nms/it", TABLE_RIGHT},
     [SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
+    [OF_BOUND] = {"bound /\ntime %", TABLE_RIGHT},
     [EXPOSED] = {"exposed\ncomm. %", TABLE_RIGHT},
     [IMBALANCE] = {"max/mean\nroutes", TABLE_RIGHT},
     [DROPPED] = {"dropped\n%", TABLE_RIGHT},
     [MEMORY] = {"memory\nGiB", TABLE_RIGHT},
 };
+
+/* The bound as a share of the time: NAN where it is not bounded. */
+static double of_bound(const struct cli_prediction *item) {
+    const struct mp_prediction_summary *summary = &item->summary;
+    return item->bound.iterations > 0 &&
+                   mp_bound_covers(item->job->file.system, summary->mean.dropped > 0)
+               ? share(item->bound.seconds_mean, summary->seconds_mean)
+               : NAN;
+}
+
+static int decimals_of(double ms) {
+    return ms >= 1000 ? 0 : ms >= 100 ? 1 : 2;
+}
+
+/* What no system is faster than. */
+static int add_bound(const struct cli_prediction *item, struct table *table,
+                     struct mp_error *error) {
+    double ms = 1e3 * item->bound.seconds_median;
+    int code = item->bound.iterations > 0 ? table_add(table, NULL, error) : MP_OK;
+    if (code || item->bound.iterations == 0)
+        return code;
+    table_set(table, SYSTEM, "bound on all systems");
+    table_set_number(table, MS, ms, decimals_of(ms));
+    table_set_number(table, OF_BOUND, 100, 1);
+    return MP_OK;
+}
 
 static int add_row(const struct cli_predictions *predictions, const struct cli_prediction *item,
                    struct table *table, struct mp_error *error) {
@@ -154,11 +183,12 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
         snprintf(refusal, sizeof refusal, "refused: %s", item->refusal);
         return table_remark(table, refusal, error);
     }
-    int decimals = ms >= 1000 ? 0 : ms >= 100 ? 1 : 2;
+    int decimals = decimals_of(ms);
     table_set_number(table, MS, ms, decimals);
     if (mp_job_serves(&item->job->file.job))
         table_set_number(table, P99, 1e3 * summary->seconds_p99, decimals);
     table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
+    table_set_number(table, OF_BOUND, 100 * of_bound(item), 1);
     table_set_number(table, EXPOSED,
                      100 * share(summary->mean.exposed_seconds, summary->mean.seconds), 1);
     table_set_number(table, IMBALANCE, summary->mean.imbalance, 2);
@@ -174,7 +204,7 @@ static const struct cli_prediction *predicted_like(const struct cli_predictions 
                                                    int first) {
     for (int i = first; i < predictions->count; i++)
         if (!predictions->item[i].refusal &&
-            is_comparable(&predictions->item[first], &predictions->item[i]))
+            cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
             return &predictions->item[i];
     return &predictions->item[first];
 }
@@ -225,6 +255,11 @@ static void note_yardstick(const struct cli_predictions *predictions, const bool
                         fastest->job->file.job.name, name, fastest->job->file.job.name);
 }
 
+static const char BOUND_NOTE[] =
+    "bound: no system that drops nothing and keeps the gate takes less for these loads on this "
+    "cluster, wherever it places and copies experts (proven; memory is no limit).  How near to it "
+    "one can come is not said.";
+
 /* What a row can't say in a number. */
 static void print_notes(const struct cli_predictions *predictions, const bool shown[]) {
     char memory[96];
@@ -251,16 +286,21 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     table_init(&table, columns, COLUMNS);
     table.drops_empty = true;
     for (int i = first; i < predictions->count && !code; i++) {
-        if (done[i] || !is_comparable(&predictions->item[first], &predictions->item[i]))
+        if (done[i] ||
+            !cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
             continue;
         done[i] = shown[i] = true;
         has_dropped |= predictions->item[i].summary.mean.dropped > 0;
         code = add_row(predictions, &predictions->item[i], &table, error);
     }
+    if (!code)
+        code = add_bound(predicted_like(predictions, first), &table, error);
     if (!code) {
         table.optional[DROPPED] = has_dropped ? 0 : 1;
         print_heading(predicted_like(predictions, first), stdout);
         table_print(&table, stdout);
+        if (predicted_like(predictions, first)->bound.iterations > 0)
+            table_paragraph(stdout, "%s", BOUND_NOTE);
         print_notes(predictions, shown);
     }
     table_free(&table);
@@ -409,6 +449,11 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "ms_p99", json_number(1e3 * summary->seconds_p99));
     json_object_set_new(object, "tokens_per_s", json_number(summary->tokens_per_second));
     json_object_set_new(object, "speedup_vs_ep", json_number(speedup_of(predictions, item)));
+    if (item->bound.iterations > 0) {
+        json_object_set_new(object, "bound_ms_mean", json_number(1e3 * item->bound.seconds_mean));
+        json_object_set_new(object, "bound_ms", json_number(1e3 * item->bound.seconds_median));
+        json_object_set_new(object, "of_bound", json_number(of_bound(item)));
+    }
     json_object_set_new(object, "exposed_fraction",
                         json_number(share(summary->mean.exposed_seconds, summary->mean.seconds)));
     json_object_set_new(object, "imbalance", json_number(summary->mean.imbalance));

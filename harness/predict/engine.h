@@ -9,6 +9,11 @@
 #include "reference/schedule/hops.h"
 #include "reference/schedule/schedule.h"
 
+enum {
+    MP_BYTES_OF_COUNTS = 8, /* of an expert: routes, and first choices among them */
+    MP_AGREED_BYTES = 24    /* three doubles: loss, auxiliary loss, whether to stop */
+};
+
 /* A background transfer of a layer: what each rank's stream is kept for. */
 struct mp_carriage {
     bool any;

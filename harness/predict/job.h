@@ -5,6 +5,8 @@
 #ifndef MOEPERF_HARNESS_PREDICT_JOB_H
 #define MOEPERF_HARNESS_PREDICT_JOB_H
 
+#include <signal.h>
+
 #include "harness/predict/predictor.h"
 #include "harness/workload/trace.h"
 
@@ -104,6 +106,17 @@ struct mp_predict_watch {
 int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                        const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
                        struct mp_prediction_summary *summary, struct mp_error *error);
+
+/* The bound on every such iteration (bound.h): mean and median.  The job's system is not read.
+ * `signals`, where not NULL, counts what asks to stop: MP_EINTERRUPTED.  Errors: those of the loads
+ * and of bound.h. */
+struct mp_predict_bound {
+    int64_t iterations;
+    double seconds_mean, seconds_median;
+};
+int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         const volatile sig_atomic_t *signals, struct mp_predict_bound *bound,
+                         struct mp_error *error);
 
 /* Every assumption behind a prediction, one line each, those that matter most first: how loads were
  * made or fitted, efficiencies that the cluster file assumes, options that stand at their defaults,

@@ -8,8 +8,6 @@
 
 enum {
     BACKGROUND_BESIDE_BUCKETS = 16, /* fetches and gradients on their way at once, with room */
-    BYTES_OF_COUNTS = 8,            /* of an expert: routes, and first choices among them */
-    AGREED_BYTES = 24,              /* three doubles: loss, auxiliary loss, whether to stop */
     KEPT_BYTES = 1 << 30            /* of rows that are kept until backward, at most */
 };
 
@@ -128,8 +126,8 @@ static void find_constants(struct mp_predictor *predictor) {
     predictor->table_reduce_seconds =
         mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_table_gradient_bytes(costs));
     predictor->gather_seconds =
-        mp_network_all_gather(network, BYTES_OF_COUNTS * (double)predictor->experts);
-    predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
+        mp_network_all_gather(network, MP_BYTES_OF_COUNTS * (double)predictor->experts);
+    predictor->agree_seconds = mp_network_all_reduce(network, MP_AGREED_BYTES);
 }
 
 /* Where the exchange has rows of tokens, as the first plan says. */

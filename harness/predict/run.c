@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/bound.h"
 #include "harness/predict/loads.h"
 #include "reference/base/median.h"
 #include "reference/plan/routes.h"
@@ -200,6 +201,56 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
     if (!code)
         finish_summary(job, predictor, &times, summary);
     mp_predictor_destroy(predictor);
+    close_reader(&reader);
+    free(times.seconds);
+    return code;
+}
+
+/* ---- the bound ---- */
+
+static int bound_iterations(const struct mp_predict_job *job, struct reader *reader,
+                            struct mp_bound *bound, const volatile sig_atomic_t *signals,
+                            struct times *times, struct mp_error *error) {
+    bool end = false;
+    int64_t number = 0;
+    int code = MP_OK;
+    while (!code && times->count < job->file.job.iterations) {
+        double seconds;
+        if (signals && *signals)
+            return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
+        code = read_iteration(reader, &number, &end, error);
+        if (code || end)
+            break;
+        code = mp_bound_seconds(bound, reader->load, &seconds, error);
+        if (!code)
+            code = add_time(times, seconds, error);
+    }
+    if (!code && times->count == 0)
+        code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
+                       mp_trace_stream_info(reader->stream)->source);
+    return code;
+}
+
+int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         const volatile sig_atomic_t *signals, struct mp_predict_bound *out,
+                         struct mp_error *error) {
+    struct reader reader;
+    struct times times = {0};
+    struct mp_bound *bound = NULL;
+    *out = (struct mp_predict_bound){0};
+    int code = open_reader(job, cluster, &reader, error);
+    if (code)
+        return code;
+    code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
+    if (!code)
+        code = bound_iterations(job, &reader, bound, signals, &times, error);
+    if (!code) {
+        out->iterations = times.count;
+        for (int64_t i = 0; i < times.count; i++)
+            out->seconds_mean += times.seconds[i] / (double)times.count;
+        out->seconds_median = mp_median_of(times.seconds, times.count);
+    }
+    mp_bound_destroy(bound);
     close_reader(&reader);
     free(times.seconds);
     return code;

@@ -49,7 +49,9 @@ static void the_table_says_that_nothing_was_measured(void **state) {
         "\nep ",
         "\nfastermoe ",
         "\nfssdp ",
-        "\nfree-balance (unattainable) ",
+        "\nfrugal ",
+        "\nbound on all systems ",
+        "bound: no system that drops nothing",
         "It rests on ",
         "--assumptions lists them all"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -71,7 +73,7 @@ static void the_object_is_the_same_twice_and_adds_up(void **state) {
     assert_true(json_is_true(json_object_get(object, "predicted")));
     assert_true(json_array_size(json_object_get(object, "assumptions")) > 10);
     const json_t *systems = json_object_get(object, "systems");
-    assert_int_equal(json_array_size(systems), 8);
+    assert_int_equal(json_array_size(systems), 7);
     double ep = number(json_array_get(systems, 0), "ms_per_iteration");
     json_array_foreach(systems, i, item) {
         const json_t *memory = json_object_get(item, "memory"),
@@ -79,6 +81,13 @@ static void the_object_is_the_same_twice_and_adds_up(void **state) {
         double ms = number(item, "ms_per_iteration");
         assert_true(ms > 0);
         assert_close(number(item, "speedup_vs_ep"), ep / ms, 1e-12);
+        double bound = number(item, "bound_ms_mean");
+        const json_t *share = json_object_get(item, "of_bound");
+        assert_true(number(item, "bound_ms") > 0 && bound > 0);
+        assert_true(json_is_null(share) ||
+                    fabs(json_number_value(share) - bound / number(item, "ms_mean")) < 1e-12);
+        if (i == 0)
+            assert_true(json_number_value(share) > 0 && json_number_value(share) <= 1);
         assert_close(number(item, "exposed_fraction"),
                      number(mean, "exposed_seconds") / number(mean, "seconds"), 1e-12);
         assert_true(number(memory, "total_bytes") > number(memory, "dense_bytes"));
@@ -159,8 +168,9 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
     assert_non_null(strstr(output, "\n33                   -\n")); /* no job of anybody's */
     assert_non_null(strstr(output, "Left out: job ep batch=33: batch: 33 sequences"));
     free(output);
-    assert_says("moeperf predict " SMALL LOADS "--vary batch=32", 0,
+    assert_says("moeperf predict " SMALL LOADS "--system free-balance --vary batch=32", 0,
                 "  free-balance (unattainable)\n");
+    assert_says("moeperf predict " SMALL LOADS "--bound --vary batch=32", 2, "--bound is a row");
     output =
         shell("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0);
     assert_non_null(strstr(output, "\n400000 (1600000)    ep: memory\n"));
@@ -232,10 +242,10 @@ static void a_refusal_is_a_row(void **state) {
     (void)state;
     char *output = shell("moeperf predict " SMALL LOADS "--set experts=40 --db refused.db", 0);
     static const char *const words[] = {
-        "\nep                           refused: experts: 40 experts can't be divided\n",
+        "\nep                    refused: experts: 40 experts can't be divided evenly over\n",
         "\nfastermoe  ",
-        "\nsmartmoe                     refused: experts: 40 experts can't be divided\n",
-        "\nfree-balance (unattainable) "};
+        "\nsmartmoe              refused: experts: 40 experts can't be divided evenly over\n",
+        "\nfrugal "};
     const char *at = output;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         at = strstr(at, words[i]);
@@ -248,8 +258,9 @@ static void a_refusal_is_a_row(void **state) {
                  "SELECT group_concat(job || ' ' || status, ', ') FROM "
                  "(SELECT * FROM v_run ORDER BY run_id LIMIT 4)",
                  "ep refused, fastermoe complete, smartmoe refused, swiftmoe complete");
-    assert_says("moeperf report --db refused.db", 0,
-                "\nsmartmoe                     refused: experts: 40 experts can't be divided\n");
+    assert_says(
+        "moeperf report --db refused.db", 0,
+        "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n");
     free(shell("moeperf report --db refused.db --html refused.html", 0));
     assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' refused.html", 0,
                 "smartmoe: refused, so it was never started");

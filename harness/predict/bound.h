@@ -1,0 +1,85 @@
+/* Bound: the least time in which any system could run an iteration's loads on a cluster.
+ *
+ * Of systems that drop nothing, keep the gate's choices and compute exact gradients; under the
+ * schedule of reference/schedule, at the costs of cost.h, over the gates of network.h.  Who holds
+ * which expert, what is copied when, and which holder computes which route is free, decided with
+ * all loads known and in no time; homes may be others in every iteration and move at no cost.
+ *
+ * Places.  Ranks are pooled in N places: the nodes, or, with one node, the ranks.  A place's ranks
+ * share work and gates perfectly, and what travels inside it costs nothing.  Whatever a system
+ * does then makes, of every layer and expert, a set S of places where routes of it are computed,
+ * and a split of each source's routes over S.  Time is not below what follows, since:
+ *
+ * 1. Forward, layer by layer.  Ranks wait for each other in every gate (counts of all ranks), so
+ *    forward takes at least the sum over layers of attention, gate, counts, planning, and of F_l,
+ *    the longest of
+ *    - any place's own work: two times its rows put in order, the shared expert, and its routes'
+ *      products.  An expert of r rows takes at least `once` + r * `row`, a line below its cost at
+ *      every number of rows, `once` for each expert that the place computes.  The longest of its
+ *      ranks takes at least their mean.
+ *    - any place's gates: a route that is computed elsewhere than where its token is crosses the
+ *      borders of both places, one way to its expert and the other way back, so that in either
+ *      direction both gates carry a row of it; of tokens with K routes at least one K-th of a row,
+ *      as an exchange may send a token once for all of them.  (Work and travel: the longer one,
+ *      not the sum, as chunks can hide one under the other.)
+ * 2. Backward.  No rank waits for all others between layers, so the longest is taken of whole
+ *    sums: of a place's work over all layers, the update included, of which all ranks together make
+ *    that of every expert once; or of what its gates carry over all layers.  Head, attention, gate
+ *    and the update of all else are each rank's own work and come on top: of gates, only where
+ * every rank has a gate of its own, since it then waits for it itself before its work goes on.
+ * 3. The whole iteration.  A place's gates carry all rows of forward and backward, the sums of
+ *    non-expert gradients, counts, and the experts: where two places or more compute an expert,
+ *    each of them takes in, and gives out, at least the lesser of its parameters and its gradient
+ *    in every iteration.  Say that share h of the expert's state is at home there.  1 - h of the
+ *    new parameters have to come in and 1 - h of the gradient to go out, or, of tied replicas,
+ *    the sum of gradients to come in and its own to go out; and for h itself the others' gradient
+ *    comes in, and new parameters go out.  So it is for copies, replicas and slices alike, when
+ *    ever they travel and whatever hides them; in serving nothing is updated, and holding is free.
+ *    (What a system gathers behind the step before is counted in the iteration that uses it: a
+ *    bound on sums over iterations, of which the first may owe it to none.)
+ *
+ * In serving: forward with the head.  Micro-batches: each has its forward and backward; an expert
+ * travels once for all.  Memory is not a limit: a system may take more than there is.
+ *
+ * The least over all S and splits of the longest of all that is bounded from below by any weights
+ * of the maxima that are not negative and sum to one (weak duality).  With fixed weights the least
+ * falls apart by layer and expert and is found exactly, S being whole places: routes stay where
+ * they are, if their place holds the expert, or go to the holder with the least price, the hub; for
+ * each hub, every other place holds the expert if what it saves is more than what it costs.  So
+ * every value is a proven bound, with no error but rounding of sums (relative 1e-12), and no solver
+ * is needed; weights are improved by regret matching (Zinkevich et al., NIPS 2007; "+" as in
+ * Tammelin, arXiv 1407.5042), which is a two-player game's way to its value, and the best of the
+ * values is the bound.
+ *
+ * What is proven of whom.  1 to 3 hold of any system on such a cluster.  Of the predictor's times
+ * they hold where every rank has a gate of its own at the level between places.  Where ranks share
+ * one, the predictor estimates when each is done by fair sharing (network.h), and takes no account
+ * of what else is still in the gate when one of them goes on: it may let more through than the gate
+ * carries, and a time may be below the bound for that. */
+#ifndef MOEPERF_HARNESS_PREDICT_BOUND_H
+#define MOEPERF_HARNESS_PREDICT_BOUND_H
+
+#include "harness/cluster/cluster.h"
+#include "harness/predict/cost.h"
+#include "reference/plan/load.h"
+#include "reference/trainer/job.h"
+
+struct mp_bound;
+
+/* `rounds`: how often weights are improved; 0: the usual number.  All are borrowed during the call
+ * only, but the cluster until destroy.  The job's system is not read.  Errors: those of
+ * mp_costs_create and mp_network_create; MP_ENOMEM. */
+int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
+                    const struct mp_predict_options *options, int rounds, struct mp_bound **bound,
+                    struct mp_error *error);
+void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
+
+/* Seconds that no system takes less than for these loads, [micro_batches][layers], each
+ * [ranks][experts].  The same bits every time.  MP_EINVAL for loads of another shape. */
+int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
+                     struct mp_error *error);
+
+/* Whether a system's times are bounded: it keeps the gate, can be had, and dropped nothing. */
+bool mp_bound_covers(const struct mp_system *system, bool dropped);
+
+#endif

@@ -1,0 +1,301 @@
+/* The bound: no system is faster, and brute force on small cases says how near it is.
+ * MOEPERF_CASES=2000 in the environment: as many cases of each system. */
+#include "harness/predict/bound.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/harness/predict/predictor_support.h"
+
+static double bound_of(const struct test_case *test, int rounds) {
+    struct mp_bound *bound = NULL;
+    struct mp_error error = {0};
+    double seconds;
+    assert_ok(
+        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error),
+        &error);
+    assert_ok(mp_bound_seconds(bound, test->load, &seconds, &error), &error);
+    mp_bound_destroy(bound);
+    assert_true(seconds > 0);
+    return seconds;
+}
+
+/* Tokens choose so many experts. */
+static void take_choices(struct test_case *test, int top_k) {
+    char assignment[32];
+    struct mp_error error = {0};
+    snprintf(assignment, sizeof assignment, "top-k=%d", top_k);
+    assert_ok(mp_job_set(&test->job, "gate=softmax", &test->systems, &error), &error);
+    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    assert_int_equal(mp_job_top_k(&test->job.job), top_k);
+}
+
+static void random_case(uint64_t *random, const char *system, struct test_case *test) {
+    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {3, 1}};
+    struct test_machine machine = GOOD_MACHINE;
+    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
+    machine.nodes = shape[i][0];
+    machine.ranks_per_node = shape[i][1];
+    machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
+    machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
+    machine.overlap = test_random_int(random, 0, 2) / 2.0;
+    test_case_create(test, &machine, system, test_random_int(random, 1, 5),
+                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                     test_random_int(random, 0, 3) ? 1 : 3);
+    take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
+    struct mp_error error = {0};
+    if (test_random_int(random, 0, 4) == 0)
+        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
+    test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
+    test->options.recompute = test_random_int(random, 0, 1);
+    test->job.job.sequence = 64 << test_random_int(random, 0, 4);
+    test->job.job.expert_width = 64 << test_random_int(random, 0, 6);
+}
+
+static int cases(int usual) {
+    const char *given = getenv("MOEPERF_CASES");
+    return given && *given ? atoi(given) : usual;
+}
+
+/* Homes and copies may come from the iteration before: sums over iterations are compared. */
+static void no_system_is_below(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    double most = 0;
+    (void)state;
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int i = 0, count = cases(4); i < count; i++)
+        for (int s = 0; s < systems.count; s++) {
+            struct test_case test;
+            double least = 0, taken = 0;
+            int64_t dropped = 0;
+            uint64_t seed = test_random(&random);
+            random_case(&seed, systems.item[s]->name, &test);
+            struct mp_predictor *predictor = test_predictor(&test, NULL);
+            for (int step = 0; step < 3; step++) {
+                test_fill_loads(&test, &seed, test_random_double(&seed));
+                struct mp_prediction prediction = test_step(predictor, &test);
+                least += bound_of(&test, 40);
+                taken += prediction.seconds;
+                dropped += prediction.dropped;
+            }
+            mp_predictor_destroy(predictor);
+            test_case_destroy(&test);
+            if (!mp_bound_covers(systems.item[s], dropped > 0))
+                continue;
+            most = least / taken > most ? least / taken : most;
+            if (least > taken)
+                fail_msg("case %d: %s takes %.9g s, the bound is %.9g s", i, systems.item[s]->name,
+                         taken, least);
+        }
+    print_message("largest bound over time: %.4f\n", most);
+}
+
+/* More bandwidth and less load never raise it, as far as rounds find the best weights. */
+static void more_is_never_worse(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0, count = cases(4); i < count; i++) {
+        struct test_case test;
+        struct mp_error error = {0};
+        random_case(&random, "ep", &test);
+        test_fill_loads(&test, &random, 0.8);
+        double before = bound_of(&test, 600);
+        for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
+            for (int j = 0; j < test.load[l].ranks * test.load[l].experts; j++)
+                test.load[l].count[j] -= test.load[l].count[j] / 4;
+        double fewer = bound_of(&test, 600);
+        assert_true(fewer <= before * 1.005);
+        const char *level =
+            test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
+        assert_ok(mp_cluster_scale(test.cluster, level, 3, &error), &error);
+        assert_true(bound_of(&test, 600) <= fewer * 1.005);
+        test_case_destroy(&test);
+    }
+}
+
+/* One hot expert on one node: it has to be computed there or to travel. */
+static void it_knows_what_travels(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    (void)state;
+    machine.far_bandwidth = 1e6;
+    test_case_create(&test, &machine, "ep", 1, 8, 1);
+    for (int r = 0; r < 8; r++)
+        test.load[0].count[r * 8] = (uint32_t)test_routes(&test);
+    /* 2 x as many rows there and back, or the expert: the lesser of both. */
+    double rows = 4 * 4.0 * test_routes(&test) * 512 / mp_job_top_k(&test.job.job) / 1e6;
+    double expert = 2.0 * 256 * 1024 * 2 / 1e6;
+    double seconds = bound_of(&test, 400);
+    assert_true(seconds > 0.95 * fmin(rows, expert));
+    test_case_destroy(&test);
+}
+
+/* ---- all placements and splits of a small case, from what bound.h says ---- */
+
+enum { PLACES = 3, EXPERTS = 3, SPLITS = PLACES << PLACES };
+
+/* What a split makes of the three maxima, with an expert's own cost in the place of a line. */
+struct sums {
+    double work[2][PLACES], rows[PLACES], held[PLACES];
+};
+
+/* Split number `split` of an expert: a hub, and who else holds it and computes its own routes. */
+static void add_split(const struct test_case *test, struct mp_costs *costs, int expert, int split,
+                      struct sums *sums) {
+    int hub = split / (1 << PLACES), others = split & ((1 << PLACES) - 1) & ~(1 << hub);
+    int64_t here = 0;
+    for (int n = 0; n < PLACES; n++) {
+        int64_t routes = test->load[0].count[n * EXPERTS + expert];
+        if (others >> n & 1) {
+            for (int way = 0; way < 2; way++)
+                sums->work[way][n] += mp_costs_expert(costs, routes, way);
+        } else {
+            here += routes;
+            sums->rows[n] += n == hub ? 0 : (double)routes;
+            sums->rows[hub] += n == hub ? 0 : (double)routes;
+        }
+        sums->held[n] += others && (n == hub || others >> n & 1) ? 1 : 0;
+    }
+    for (int way = 0; way < 2; way++)
+        sums->work[way][hub] += mp_costs_expert(costs, here, way);
+}
+
+static double most_of(const double values[]) {
+    return fmax(values[0], fmax(values[1], values[2]));
+}
+
+/* Seconds of such sums; ranks have equally many rows to put in order. */
+static double time_of(struct mp_costs *costs, struct mp_network *network, const struct sums *sums,
+                      double launch, double bandwidth, int64_t routes) {
+    double order = mp_costs_permute(costs, routes) + launch;
+    double row = mp_costs_row_bytes(costs) / mp_costs_top_k(costs) / bandwidth;
+    double counts = mp_network_all_gather(network, 8 * EXPERTS);
+    double agree = mp_network_all_reduce(network, 24);
+    double dense = mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
+    double expert = fmin(mp_costs_expert_bytes(costs), mp_costs_expert_gradient_bytes(costs));
+    double element = mp_costs_expert_bytes(costs) / mp_costs_expert_parameters(costs);
+    double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_expert_bytes(costs) / PLACES);
+    const double *back = sums->work[MP_BACKWARD];
+    double travel = row * most_of(sums->rows), even = (back[0] + back[1] + back[2]) / PLACES;
+    double chain = counts + agree + 2 * order +
+                   mp_costs_optimizer(costs, mp_costs_block_parameters(costs) * element) +
+                   fmax(travel, most_of(sums->work[MP_FORWARD])) +
+                   fmax(travel, fmax(most_of(back), even + update));
+    for (int way = 0; way < 2; way++)
+        chain += mp_costs_attention(costs, way) + mp_costs_gate(costs, way);
+    for (int n = 0; n < PLACES; n++)
+        chain = fmax(chain, counts + agree + dense + 2 * row * sums->rows[n] +
+                                expert * sums->held[n] / bandwidth);
+    return chain;
+}
+
+static double best_of_all(const struct test_case *test, double launch, double bandwidth) {
+    struct mp_costs *costs = NULL;
+    struct mp_network *network = NULL;
+    struct mp_error error = {0};
+    double best = INFINITY;
+    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
+              &error);
+    assert_ok(mp_network_create(test->cluster, &network, &error), &error);
+    for (int all = 0; all < SPLITS * SPLITS * SPLITS; all++) {
+        struct sums sums = {0};
+        for (int expert = 0, rest = all; expert < EXPERTS; expert++, rest /= SPLITS)
+            add_split(test, costs, expert, rest % SPLITS, &sums);
+        best = fmin(best, time_of(costs, network, &sums, launch, bandwidth, test_routes(test)));
+    }
+    mp_network_destroy(network);
+    mp_costs_destroy(costs);
+    return best;
+}
+
+static void it_is_below_all_splits_and_near(void **state) {
+    uint64_t random = test_seed();
+    double sum = 0, worst = 1, most = 0;
+    int count = cases(20) < 200 ? cases(20) : 200;
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        struct test_machine machine = GOOD_MACHINE;
+        struct test_case test;
+        machine.nodes = PLACES;
+        machine.ranks_per_node = 1;
+        machine.launch = machine.latency = 1e-9;
+        machine.far_bandwidth *= pow(10, 4 * test_random_double(&random) - 2.5);
+        test_case_create(&test, &machine, "ep", 1, EXPERTS, 1);
+        take_choices(&test, test_random_int(&random, 1, 2));
+        test.job.job.sequence = 2048;
+        test.job.job.expert_width = 64 << test_random_int(&random, 0, 5);
+        test_fill_loads(&test, &random, test_random_double(&random));
+        double ratio =
+            bound_of(&test, 600) / best_of_all(&test, machine.launch, machine.far_bandwidth);
+        most = fmax(most, ratio);
+        worst = fmin(worst, ratio);
+        sum += ratio / count;
+        test_case_destroy(&test);
+        assert_true(ratio <= 1);
+    }
+    print_message("bound over the least of all splits: mean %.4f, least %.4f, most %.6f\n", sum,
+                  worst, most);
+    assert_true(sum > 0.93);
+}
+
+/* EP's time with the experts of one rank at `mask` and all others at the other rank. */
+static double time_of_placement(struct test_case *test, const uint32_t load[2][4], unsigned mask) {
+    for (int rank = 0; rank < 2; rank++)
+        for (int expert = 0, at[2] = {2, 0}; expert < 4; expert++)
+            test->load[0].count[rank * 4 + at[mask >> expert & 1]++] = load[rank][expert];
+    struct mp_predictor *predictor = test_predictor(test, NULL);
+    double seconds = test_step(predictor, test).seconds;
+    mp_predictor_destroy(predictor);
+    return seconds;
+}
+
+/* All placements of four experts on two ranks without copies, of tokens that mostly have theirs at
+ * hand: the best of them is above the bound, and not far. */
+static void it_is_near_the_best_placement(void **state) {
+    uint64_t random = test_seed();
+    double sum = 0, worst = 1;
+    int count = cases(20);
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        struct test_machine machine = GOOD_MACHINE;
+        struct test_case test;
+        uint32_t load[2][4] = {{0}};
+        double best = INFINITY;
+        machine.nodes = test_random_int(&random, 1, 2);
+        machine.ranks_per_node = 3 - machine.nodes;
+        test_case_create(&test, &machine, "ep", 1, 4, 1);
+        int partner = test_random_int(&random, 1, 3); /* of expert 0, at rank 0 */
+        for (int rank = 0; rank < 2; rank++)
+            for (int left = test_routes(&test); left > 0;) {
+                int some = test_random_int(&random, 1, left), expert;
+                do
+                    expert = test_random_int(&random, 0, 3);
+                while ((expert == 0 || expert == partner) != (rank == 0));
+                if (test_random_int(&random, 0, 9) == 0)
+                    expert = test_random_int(&random, 0, 3);
+                load[rank][expert] += (uint32_t)some;
+                left -= some;
+            }
+        for (unsigned mask = 0; mask < 16; mask++)
+            if (__builtin_popcount(mask) == 2)
+                best = fmin(best, time_of_placement(&test, (const uint32_t(*)[4])load, mask));
+        double ratio = bound_of(&test, 0) / best;
+        assert_true(ratio <= 1);
+        sum += ratio / count;
+        worst = fmin(worst, ratio);
+        test_case_destroy(&test);
+    }
+    print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
+    assert_true(sum > 0.6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_system_is_below), cmocka_unit_test(more_is_never_worse),
+        cmocka_unit_test(it_knows_what_travels), cmocka_unit_test(it_is_near_the_best_placement),
+        cmocka_unit_test(it_is_below_all_splits_and_near)};
+    return cmocka_run_group_tests_name("bound", tests, NULL, NULL);
+}
