@@ -9,7 +9,13 @@
 #include "reference/base/characters.h"
 
 enum { SHARES_IN_LINE = 6 };
-static const char share_place[] = "device.efficiency.share.";
+/* The tables of the two directions; the second one only where a file gives it. */
+static const struct {
+    const char *place, *heading;
+} tables[] = {
+    {"device.efficiency.share.", "share of the peak that a matrix product reaches"},
+    {"device.efficiency.backward.", "the same of products that give gradients"},
+};
 
 static void pack_quantity(void *context, const char *place, const char *unit,
                           const struct mp_quantity *quantity) {
@@ -76,9 +82,9 @@ static void print_origin(const json_t *row, int indent) {
     cli_print_filled(stdout, indent, text);
 }
 
-static bool is_share(const json_t *row) {
+static bool is_of(const json_t *row, const char *table) {
     const char *place = json_string_value(json_object_get(row, "place"));
-    return !strncmp(place, share_place, strlen(share_place));
+    return !strncmp(place, table, strlen(table));
 }
 
 static bool same_origin(const json_t *row, const json_t *other) {
@@ -104,10 +110,10 @@ static int number_origin(json_t *origins, json_t *row) {
     return (int)i;
 }
 
-static void print_table_head(const json_t *object) {
+static void print_table_head(const json_t *object, const char *heading) {
     size_t i;
     json_t *width;
-    puts("\nshare of the peak that a matrix product reaches");
+    printf("\n%s\n", heading);
     printf("  tokens of an expert by width");
     json_array_foreach(json_object_get(object, "width"), i, width) {
         bool ends_line = i % SHARES_IN_LINE == SHARES_IN_LINE - 1 ||
@@ -128,16 +134,18 @@ static void print_table_origins(const json_t *origins) {
     }
 }
 
-/* The table; [n] behind a share refers to the origins below it. */
-static void print_shares(const json_t *object) {
+/* A table, if it is there; [n] behind a share refers to the origins below it. */
+static void print_shares(const json_t *object, const char *table, const char *heading) {
     const json_t *rows = json_object_get(object, "quantities");
     const json_t *tokens = json_object_get(object, "tokens");
-    json_t *origins = json_array();
     size_t columns = json_array_size(json_object_get(object, "width"));
     size_t first = 0, count = columns * json_array_size(tokens);
-    while (!is_share(json_array_get(rows, first)))
+    while (first < json_array_size(rows) && !is_of(json_array_get(rows, first), table))
         first++;
-    print_table_head(object);
+    if (first == json_array_size(rows))
+        return;
+    json_t *origins = json_array();
+    print_table_head(object, heading);
     for (size_t i = 0; i < count; i++) {
         json_t *row = json_array_get(rows, first + i);
         int number = number_origin(origins, row);
@@ -173,7 +181,7 @@ void cli_print_cluster(const json_t *object) {
     putchar('\n');
     json_array_foreach(json_object_get(object, "quantities"), i, row) {
         const char *place = json_string_value(json_object_get(row, "place"));
-        if (is_share(row))
+        if (is_of(row, "device.efficiency."))
             continue;
         if (!strncmp(place, "levels.", 7) && strncmp(part, "levels.", 7) != 0)
             puts("\nlinks");
@@ -182,5 +190,6 @@ void cli_print_cluster(const json_t *object) {
         printf("  %s: %s\n", place, value);
         print_origin(row, 4);
     }
-    print_shares(object);
+    for (size_t table = 0; table < sizeof tables / sizeof *tables; table++)
+        print_shares(object, tables[table].place, tables[table].heading);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/cluster/fields.h"
+#include "profiler/record/record.h"
 #include "reference/base/elementary.h"
 #include "reference/plan/option.h"
 
@@ -197,17 +198,20 @@ static double between(double from, double to, double part) {
     return part > 0 ? from * mp_elementary_power(to / from, part) : from;
 }
 
-double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width) {
+double mp_cluster_share(const struct mp_cluster *cluster, int direction, double tokens,
+                        double width) {
     const struct mp_cluster_efficiency *table = &cluster->efficiency;
+    const struct mp_quantity(*share)[MP_CLUSTER_POINTS] =
+        table->share[direction < table->directions ? direction : MP_FORWARD];
     double down, right, line[2];
     int i = find_place(table->tokens, table->rows, tokens, &down);
     int j = find_place(table->width, table->columns, width, &right);
     for (int next = 0; next < 2; next++) {
-        const struct mp_quantity *row = table->share[down > 0 ? i + next : i];
+        const struct mp_quantity *row = share[down > 0 ? i + next : i];
         line[next] = between(row[j].value, row[right > 0 ? j + 1 : j].value, right);
     }
-    double share = between(line[0], line[1], down);
-    return tokens < table->tokens[0] ? share * tokens / table->tokens[0] : share;
+    double reached = between(line[0], line[1], down);
+    return tokens < table->tokens[0] ? reached * tokens / table->tokens[0] : reached;
 }
 
 double mp_cluster_elementwise(const struct mp_cluster *cluster) {
@@ -224,8 +228,8 @@ double mp_cluster_overlap(const struct mp_cluster *cluster) {
 }
 
 int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precision precision,
-                               double rows, double inner, double columns, double *seconds,
-                               struct mp_error *error) {
+                               int direction, double rows, double inner, double columns,
+                               double *seconds, struct mp_error *error) {
     const struct mp_quantity *peak = &cluster->peak[precision];
     if (!peak->origin)
         return mp_fail(error, MP_EINVAL, "%s:%d: peak: gives none for %s", cluster->file,
@@ -233,7 +237,7 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
     *seconds = 0;
     if (rows <= 0 || inner <= 0 || columns <= 0)
         return MP_OK;
-    double share = mp_cluster_share(cluster, rows, inner < columns ? inner : columns);
+    double share = mp_cluster_share(cluster, direction, rows, inner < columns ? inner : columns);
     double compute = 2 * rows * inner * columns / (peak->value * share);
     double bytes =
         (rows * inner + inner * columns + rows * columns) * mp_precision_bytes(precision);
@@ -264,18 +268,25 @@ static void visit_fields(const void *object, const struct mp_cluster_field field
     }
 }
 
+static void visit_shares(const struct mp_cluster_efficiency *table, int direction,
+                         mp_cluster_visit *visit, void *context) {
+    char place[256];
+    for (int i = 0; i < table->rows; i++)
+        for (int j = 0; j < table->columns; j++) {
+            snprintf(place, sizeof place, "device.efficiency.%s.%g.%g",
+                     mp_cluster_share_fields[direction].name, table->tokens[i], table->width[j]);
+            visit(context, place, "", &table->share[direction][i][j]);
+        }
+}
+
 void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context) {
     char prefix[256];
     const struct mp_cluster_efficiency *table = &cluster->efficiency;
     visit_fields(cluster, mp_cluster_size_fields, "", visit, context);
     visit_fields(cluster, mp_cluster_peak_fields, "device.peak.", visit, context);
     visit_fields(cluster, mp_cluster_device_fields, "device.", visit, context);
-    for (int i = 0; i < table->rows; i++)
-        for (int j = 0; j < table->columns; j++) {
-            snprintf(prefix, sizeof prefix, "device.efficiency.share.%g.%g", table->tokens[i],
-                     table->width[j]);
-            visit(context, prefix, "", &table->share[i][j]);
-        }
+    for (int direction = 0; direction < table->directions; direction++)
+        visit_shares(table, direction, visit, context);
     for (int i = 0; i < cluster->levels; i++) {
         snprintf(prefix, sizeof prefix, "levels.%.200s.", cluster->level[i].name);
         visit_fields(&cluster->level[i], mp_cluster_level_fields, prefix, visit, context);

@@ -67,12 +67,13 @@ struct mp_cluster_level {
     struct mp_quantity message_cost; /* seconds that a message holds a gate; not always given: 0 */
 };
 
-/* Share of the peak that a matrix product reaches: share[i][j] at tokens[i] rows (of one expert)
- * and width[j], both strictly ascending. */
+/* Share of the peak that a matrix product reaches: share[MP_FORWARD][i][j] at tokens[i] rows (of
+ * one expert) and width[j], both strictly ascending; share[MP_BACKWARD] those of the products that
+ * give gradients, where the file tells them apart. */
 struct mp_cluster_efficiency {
-    int rows, columns;
+    int rows, columns, directions; /* 1: the same for both; 2 */
     double tokens[MP_CLUSTER_POINTS], width[MP_CLUSTER_POINTS];
-    struct mp_quantity share[MP_CLUSTER_POINTS][MP_CLUSTER_POINTS];
+    struct mp_quantity share[2][MP_CLUSTER_POINTS][MP_CLUSTER_POINTS];
 };
 
 struct mp_cluster {
@@ -138,12 +139,14 @@ double mp_cluster_message_cost(const struct mp_cluster *cluster, int level);
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);
 int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank);
 
-/* Share of the peak for `tokens` > 0 rows and `width` > 0.  Between points the logarithm of the
- * share is linear in the logarithms of both: exact at the points, up or down between two of them
- * only, and a product of more rows never takes less time unless the table itself says so.  More
- * tokens than the table's most, or a width outside it: as at its edge.  Fewer tokens than its
- * least: in proportion, so that a product of fewer rows takes as long as the smallest known. */
-double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width);
+/* Share of the peak for `tokens` > 0 rows and `width` > 0 in a direction.  Between points the
+ * logarithm of the share is linear in the logarithms of both: exact at the points, up or down
+ * between two of them only, and a product of more rows never takes less time unless the table
+ * itself says so.  More tokens than the table's most, or a width outside it: as at its edge.  Fewer
+ * tokens than its least: in proportion, so that a product of fewer rows takes as long as the
+ * smallest known. */
+double mp_cluster_share(const struct mp_cluster *cluster, int direction, double tokens,
+                        double width);
 
 /* Bytes/s of elementwise operations and of the optimizer: those given, or the memory bandwidth. */
 double mp_cluster_elementwise(const struct mp_cluster *cluster);
@@ -152,13 +155,13 @@ double mp_cluster_update(const struct mp_cluster *cluster);
  * work, because the processor that computes also copies.  1 if not given. */
 double mp_cluster_overlap(const struct mp_cluster *cluster);
 
-/* Seconds of one product (rows x inner) * (inner x columns): the fixed cost and the longer of
- * 2*rows*inner*columns operations at the reached share of the peak (width: the smaller of inner and
- * columns) and of moving the three matrices through memory once.  0 for a product of nothing.
- * MP_EINVAL names the file and line if it gives no peak for the precision. */
+/* Seconds of one product (rows x inner) * (inner x columns) of a direction: the fixed cost and the
+ * longer of 2*rows*inner*columns operations at the reached share of the peak (width: the smaller of
+ * inner and columns) and of moving the three matrices through memory once.  0 for a product of
+ * nothing. MP_EINVAL names the file and line if it gives no peak for the precision. */
 int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precision precision,
-                               double rows, double inner, double columns, double *seconds,
-                               struct mp_error *error);
+                               int direction, double rows, double inner, double columns,
+                               double *seconds, struct mp_error *error);
 
 const char *mp_precision_name(enum mp_precision precision);
 double mp_precision_bytes(enum mp_precision precision); /* of an element */
@@ -166,7 +169,7 @@ double mp_precision_bytes(enum mp_precision precision); /* of an element */
 /* Every quantity that the file gives, in its order of reading, with its place ("device.memory",
  * "levels.node.bandwidth") and unit ("B/s", "" for counts and words).
  * The entries of the efficiency table come one by one
- * ("device.efficiency.share.1024.512" for 1024 tokens and width 512). */
+ * ("device.efficiency.share.1024.512" for 1024 tokens and width 512, and ".backward." likewise). */
 typedef void mp_cluster_visit(void *context, const char *place, const char *unit,
                               const struct mp_quantity *quantity);
 void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context);

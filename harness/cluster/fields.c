@@ -45,5 +45,8 @@ const struct mp_cluster_field mp_cluster_level_fields[] = {
     {0},
 };
 
-const struct mp_cluster_field mp_cluster_share_field = {"share", "",    0,    1e-9,
-                                                        1,       false, NULL, false};
+const struct mp_cluster_field mp_cluster_share_fields[] = {
+    {"share", "", 0, 1e-9, 1, false, NULL, false},
+    {"backward", "", 0, 1e-9, 1, false, NULL, true},
+    {0},
+};

@@ -17,7 +17,7 @@ struct mp_cluster_field {
 extern const struct mp_cluster_field mp_cluster_size_fields[]; /* of the file itself */
 extern const struct mp_cluster_field mp_cluster_device_fields[], mp_cluster_peak_fields[];
 extern const struct mp_cluster_field mp_cluster_level_fields[];
-extern const struct mp_cluster_field mp_cluster_share_field;
+extern const struct mp_cluster_field mp_cluster_share_fields[]; /* by direction */
 
 /* The quantity of a field in the struct that its table is for. */
 static inline struct mp_quantity *mp_cluster_field_of(void *object,

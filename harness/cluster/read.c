@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness/cluster/fields.h"
+#include "profiler/record/record.h"
 #include "reference/plan/option.h"
 
 enum { KEYS = 16 }; /* a mapping's known keys, at most */
@@ -162,27 +163,26 @@ static int read_axis(const struct mp_cluster *cluster, const struct mp_yaml *tab
     return MP_OK;
 }
 
-static int read_shares(struct mp_cluster *cluster, const struct mp_yaml *rows,
+static int read_shares(struct mp_cluster *cluster, int direction, const struct mp_yaml *rows,
                        const struct mp_quantity *common, struct mp_error *error) {
+    const struct mp_cluster_field *field = &mp_cluster_share_fields[direction];
     struct mp_cluster_efficiency *table = &cluster->efficiency;
     if (rows->kind != MP_YAML_SEQUENCE || rows->count != table->rows)
         return mp_fail(error, MP_EINVAL,
-                       "%s:%d: share: should be a list of %d lists, one per token count",
-                       cluster->file, rows->line, table->rows);
+                       "%s:%d: %s: should be a list of %d lists, one per token count",
+                       cluster->file, rows->line, field->name, table->rows);
     for (int i = 0; i < table->rows; i++) {
         const struct mp_yaml *row = rows->item[i];
         if (row->kind != MP_YAML_SEQUENCE || row->count != table->columns)
             return mp_fail(error, MP_EINVAL,
-                           "%s:%d: share: should be a list of %d numbers, one per width",
-                           cluster->file, row->line, table->columns);
+                           "%s:%d: %s: should be a list of %d numbers, one per width",
+                           cluster->file, row->line, field->name, table->columns);
         for (int j = 0; j < table->columns; j++) {
-            struct mp_quantity *share = &table->share[i][j];
+            struct mp_quantity *share = &table->share[direction][i][j];
             *share = *common;
             int code = row->item[j]->kind == MP_YAML_MAPPING
-                           ? read_quantity(cluster, row->item[j], "share", &mp_cluster_share_field,
-                                           share, error)
-                           : read_value(cluster, row->item[j], "share", &mp_cluster_share_field,
-                                        share, error);
+                           ? read_quantity(cluster, row->item[j], field->name, field, share, error)
+                           : read_value(cluster, row->item[j], field->name, field, share, error);
             if (code)
                 return code;
         }
@@ -192,7 +192,8 @@ static int read_shares(struct mp_cluster *cluster, const struct mp_yaml *rows,
 
 static int read_efficiency(struct mp_cluster *cluster, const struct mp_yaml *value,
                            struct mp_error *error) {
-    static const char *const words[] = {"tokens", "width", "share", "source", "assumed", NULL};
+    static const char *const words[] = {"tokens", "width",   "share", "backward",
+                                        "source", "assumed", NULL};
     struct mp_cluster_efficiency *table = &cluster->efficiency;
     struct mp_quantity common = {0};
     const struct mp_yaml *rows;
@@ -205,7 +206,13 @@ static int read_efficiency(struct mp_cluster *cluster, const struct mp_yaml *val
         code = read_origin(cluster, value, "efficiency", &common, error);
     if (!code)
         code = find_key(cluster, value, "efficiency", "share", &rows, error);
-    return code ? code : read_shares(cluster, rows, &common, error);
+    if (!code)
+        code = read_shares(cluster, MP_FORWARD, rows, &common, error);
+    const struct mp_yaml *backward = mp_yaml_get(value, "backward");
+    table->directions = backward ? 2 : 1;
+    if (!code && backward)
+        code = read_shares(cluster, MP_BACKWARD, backward, &common, error);
+    return code;
 }
 
 static int read_device(struct mp_cluster *cluster, const struct mp_yaml *value,

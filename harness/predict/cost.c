@@ -12,18 +12,24 @@ static const double INDEX_BYTES = 4; /* of an index, a count, and of the gate's 
 
 /* ---- what the device does ---- */
 
-static double product(const struct mp_costs *costs, double rows, double inner, double columns) {
+static double product_of(const struct mp_costs *costs, int direction, double rows, double inner,
+                         double columns) {
     double seconds = 0; /* the peak is there: mp_costs_create has asked */
-    mp_cluster_product_seconds(costs->cluster, (enum mp_precision)costs->options.precision, rows,
-                               inner, columns, &seconds, NULL);
+    mp_cluster_product_seconds(costs->cluster, (enum mp_precision)costs->options.precision,
+                               direction, rows, inner, columns, &seconds, NULL);
     return seconds;
+}
+
+static double product(const struct mp_costs *costs, double rows, double inner, double columns) {
+    return product_of(costs, MP_FORWARD, rows, inner, columns);
 }
 
 /* Both products of a linear layer's backward: of (rows x inner) * (inner x columns) the gradient of
  * its input, and that of its weights, in which the rows are what is summed over. */
 static double product_backward(const struct mp_costs *costs, double rows, double inner,
                                double columns) {
-    return product(costs, rows, columns, inner) + product(costs, inner, rows, columns);
+    return product_of(costs, MP_BACKWARD, rows, columns, inner) +
+           product_of(costs, MP_BACKWARD, inner, rows, columns);
 }
 
 /* Operations without products: bytes read and written. */
@@ -42,12 +48,12 @@ static double layer_norm(const struct mp_costs *costs, int direction) {
 /* ---- attention ---- */
 
 /* Score products: `operations`, and the bytes that they move, in one launch or several. */
-static double score_products(const struct mp_costs *costs, double launches, double operations,
-                             double bytes) {
+static double score_products(const struct mp_costs *costs, int direction, double launches,
+                             double operations, double bytes) {
     const struct mp_cluster *cluster = costs->cluster;
-    double share = cluster->attention.origin
-                       ? cluster->attention.value
-                       : mp_cluster_share(cluster, costs->tokens, costs->width / costs->heads);
+    double share = cluster->attention.origin ? cluster->attention.value
+                                             : mp_cluster_share(cluster, direction, costs->tokens,
+                                                                costs->width / costs->heads);
     double compute = operations / (cluster->peak[costs->options.precision].value * share);
     double memory = bytes / cluster->memory_bandwidth.value;
     return launches * cluster->launch.value + (compute > memory ? compute : memory);
@@ -75,8 +81,8 @@ static double flash(const struct mp_costs *costs, int direction) {
     double half = costs->tokens * (costs->sequence + 2 * costs->context) * costs->width;
     double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
     if (direction == MP_FORWARD)
-        return score_products(costs, 1, 2 * half, rows + cache_bytes(costs));
-    return score_products(costs, 1, 5 * half, 2 * rows);
+        return score_products(costs, direction, 1, 2 * half, rows + cache_bytes(costs));
+    return score_products(costs, direction, 1, 5 * half, 2 * rows);
 }
 
 /* Scores in memory, as in Megatron-LM before flash attention: batched products know no mask and
@@ -86,9 +92,10 @@ static double full(const struct mp_costs *costs, int direction) {
     double square = costs->tokens * reach(costs) * costs->heads * costs->element;
     double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
     if (direction == MP_FORWARD)
-        return score_products(costs, 2, 2 * whole, 2 * square + rows + cache_bytes(costs)) +
+        return score_products(costs, direction, 2, 2 * whole,
+                              2 * square + rows + cache_bytes(costs)) +
                elementwise(costs, 2 * square);
-    return score_products(costs, 4, 4 * whole, 4 * square + 2 * rows) +
+    return score_products(costs, direction, 4, 4 * whole, 4 * square + 2 * rows) +
            elementwise(costs, 3 * square);
 }
 
@@ -208,8 +215,8 @@ static int check(const struct mp_cluster *cluster, const struct mp_job *job,
                  const struct mp_predict_options *options, struct mp_error *error) {
     int64_t ranks = mp_cluster_ranks(cluster);
     double seconds;
-    int code = mp_cluster_product_seconds(cluster, (enum mp_precision)options->precision, 1, 1, 1,
-                                          &seconds, error);
+    int code = mp_cluster_product_seconds(cluster, (enum mp_precision)options->precision,
+                                          MP_FORWARD, 1, 1, 1, &seconds, error);
     if (code)
         return code;
     if (job->batch % (ranks * options->micro_batches) != 0)
@@ -491,9 +498,9 @@ double mp_costs_one_hot(const struct mp_costs *costs, int64_t rows, enum mp_phas
         return elementwise(costs, cells * (3 * INDEX_BYTES + 2 * mask + 2 * b)) +
                product(costs, r, n, d);
     if (phase == MP_PHASE_COMBINE && direction == MP_BACKWARD)
-        return product(costs, r, n, d) + product(costs, r, d, n) +
+        return product_of(costs, MP_BACKWARD, r, n, d) + product_of(costs, MP_BACKWARD, r, d, n) +
                elementwise(costs, cells * (b + 2 * INDEX_BYTES));
-    return product(costs, n, r, d);
+    return product_of(costs, direction, n, r, d);
 }
 
 /* The parameter and the optimizer's state are read and written, the gradient is read. */

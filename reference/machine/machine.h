@@ -49,10 +49,11 @@ struct mp_machine {
     double bandwidth, latency, overlap;
     int transfers;
     struct mp_machine_transfer transfer[MP_MACHINE_POINTS];
-    /* Products: share[i][j] of the peak at tokens[i] and width[j]. */
+    /* Products: share[0][i][j] of the peak at tokens[i] and width[j] of those of the forward pass,
+     * share[1] of those that give gradients. */
     int rows, columns;
     double tokens[MP_MACHINE_POINTS], width[MP_MACHINE_POINTS];
-    double share[MP_MACHINE_POINTS][MP_MACHINE_POINTS];
+    double share[2][MP_MACHINE_POINTS][MP_MACHINE_POINTS];
 };
 
 /* Collective; the same figures on every rank.  Errors: MP_EINVAL (ranks on several machines),

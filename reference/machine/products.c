@@ -1,12 +1,15 @@
-/* Matrix products by tokens and width: those of an expert.
+/* Matrix products by tokens and width: those of an expert, as the trainer has them made.
  *
  * Predictors look a product of (rows x inner) * (inner x columns) up at its rows and the smaller of
  * inner and columns.  With w the width and c the other side of an expert's matrices, t tokens meet
  *   forward          t x w x c and t x c x w,
  *   input gradients  the same two with the matrix transposed,
  *   weight gradients w x t x c, that is at w tokens and width t.
- * So an entry (tokens, width) is the mean over the four and over a weight gradient of a model of
- * that many tokens' width, as far as such sizes occur. */
+ * So an entry (tokens, width) is the mean over the two of forward, or over those two of backward
+ * and a weight gradient of a model of that many tokens' width, as far as such sizes occur; where
+ * none of a direction does, the other's stands for it.  Few rows are multiplied faster than
+ * gradients of as few: a step of decoding that was charged the mean of all would be predicted too
+ * late. */
 #include "reference/machine/bench.h"
 
 enum { LEAST_WIDTH = 64 }; /* of a model */
@@ -34,12 +37,12 @@ static int multiply(void *context, int turn, struct mp_error *error) {
     (void)error;
     switch (p->kind) {
     case FORWARD_IN:
-        operations->gemm(bench->device, NULL, false, false, t, c, w, 1, narrow, w, matrix, c, 0,
-                         wide, c);
+        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_FORWARD, 1, &t, w, c, narrow,
+                                 (void *[]){matrix}, wide, false);
         break;
     case FORWARD_OUT:
-        operations->gemm(bench->device, NULL, false, false, t, w, c, 1, wide, c, matrix, w, 0,
-                         narrow, w);
+        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_FORWARD, 1, &t, c, w, wide,
+                                 (void *[]){matrix}, narrow, false);
         break;
     case GRADIENT_IN:
         operations->grouped_gemm(bench->device, NULL, MP_GROUPED_INPUT_GRADIENT, 1, &t, w, c,
@@ -73,13 +76,14 @@ static int smallest(void *context, int turn, struct mp_error *error) {
     return MP_OK;
 }
 
-/* Seconds by operation of an entry, beside the launch; the fastest product's rate goes to *peak. */
-static int measure_entry(struct bench *bench, int rows, int width, double launch, double *pace,
+/* Seconds by operation of an entry, beside the launch, forward and backward; the fastest product's
+ * rate goes to *peak. */
+static int measure_entry(struct bench *bench, int rows, int width, double launch, double pace[2],
                          double *peak, struct mp_error *error) {
     struct product product = {bench, FORWARD_IN, rows, width, other_side(width)};
     double operations = 2.0 * rows * width * product.columns;
-    int count = 0, code = MP_OK;
-    *pace = 0;
+    int count[2] = {0}, code = MP_OK;
+    pace[0] = pace[1] = 0;
     for (int kind = 0; kind < KINDS && !code; kind++) {
         double seconds;
         product.kind = (enum kind)kind;
@@ -89,11 +93,15 @@ static int measure_entry(struct bench *bench, int rows, int width, double launch
         if (code)
             break;
         seconds = seconds > 2 * launch ? seconds - launch : seconds / 2;
-        *pace += seconds / operations;
+        pace[kind >= GRADIENT_IN] += seconds / operations;
         *peak = operations / seconds > *peak ? operations / seconds : *peak;
-        count++;
+        count[kind >= GRADIENT_IN]++;
     }
-    *pace /= count ? count : 1;
+    for (int way = 0; way < 2; way++)
+        pace[way] /= count[way] ? count[way] : 1;
+    for (int way = 0; way < 2; way++)
+        if (!count[way])
+            pace[way] = pace[1 - way];
     return code;
 }
 
@@ -122,12 +130,16 @@ int machine_products(struct bench *bench, struct mp_machine *machine, struct mp_
     machine->launch = seconds / CALLS;
     for (int i = 0; i < machine->rows && !code; i++)
         for (int j = 0; j < machine->columns && !code; j++) {
+            double pace[2];
             code = measure_entry(bench, (int)machine->tokens[i], (int)machine->width[j],
-                                 machine->launch, &machine->share[i][j], &machine->peak, error);
+                                 machine->launch, pace, &machine->peak, error);
+            for (int way = 0; way < 2; way++)
+                machine->share[way][i][j] = pace[way];
             bench_step(bench);
         }
-    for (int i = 0; i < machine->rows && !code; i++)
-        for (int j = 0; j < machine->columns; j++)
-            machine->share[i][j] = 1 / (machine->share[i][j] * machine->peak);
+    for (int k = 0; k < 2 * machine->rows * machine->columns && !code; k++) {
+        double *share = &machine->share[k % 2][k / 2 / machine->columns][k / 2 % machine->columns];
+        *share = 1 / (*share * machine->peak);
+    }
     return code;
 }

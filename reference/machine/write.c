@@ -62,9 +62,11 @@ static void put_device(FILE *file, const struct mp_machine *machine, const char 
     fputs("  efficiency:\n", file);
     put_list(file, "    tokens: ", machine->tokens, machine->rows);
     put_list(file, "    width: ", machine->width, machine->columns);
-    fputs("    share:\n", file);
-    for (int i = 0; i < machine->rows; i++)
-        put_list(file, "      - ", machine->share[i], machine->columns);
+    for (int direction = 0; direction < 2; direction++) {
+        fputs(direction ? "    backward:\n" : "    share:\n", file);
+        for (int i = 0; i < machine->rows; i++)
+            put_list(file, "      - ", machine->share[direction][i], machine->columns);
+    }
     fprintf(file, "    source: \"%s\"\n", origin);
 }
 

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "harness/cluster/cluster.h"
+#include "profiler/record/record.h"
 #include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
@@ -41,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     mp_cluster_each(cluster, check_origin, NULL);
     check_ranks(cluster);
     for (double tokens = 0.5; tokens < 1e6; tokens *= 3) {
-        double share = mp_cluster_share(cluster, tokens, 2 * tokens);
+        double share = mp_cluster_share(cluster, MP_BACKWARD, tokens, 2 * tokens);
         expect(share > 0 && share <= 1 + 1e-9, "a share of the peak");
     }
     mp_cluster_destroy(cluster);

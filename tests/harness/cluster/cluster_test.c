@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "profiler/record/record.h"
 #include "tests/support.h"
 
 /* Two nodes of eight, pairs inside, two cards per node. */
@@ -247,13 +248,52 @@ static void shares_are_exact_at_points(void **state) {
     struct mp_cluster *cluster = parse_good("", "");
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 2; j++)
-            assert_true(mp_cluster_share(cluster, tokens[i], width[j]) == share[i][j]);
-    assert_close(mp_cluster_share(cluster, 16, 512), 0.1, 1e-12); /* halfway in logarithms */
-    assert_close(mp_cluster_share(cluster, 64, 1024), sqrt(0.2 * 0.4), 1e-12);
-    assert_close(mp_cluster_share(cluster, 256, 1024), sqrt(sqrt(0.2 * 0.4 * 0.5 * 0.8)), 1e-12);
-    assert_close(mp_cluster_share(cluster, 1e6, 1e6), 0.8, 0); /* at the edge */
-    assert_close(mp_cluster_share(cluster, 1e6, 1), 0.5, 0);
-    assert_close(mp_cluster_share(cluster, 1, 512), 0.05 / 4, 1e-12); /* in proportion */
+            assert_true(mp_cluster_share(cluster, MP_FORWARD, tokens[i], width[j]) == share[i][j]);
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 16, 512), 0.1,
+                 1e-12); /* halfway in logarithms */
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 64, 1024), sqrt(0.2 * 0.4), 1e-12);
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 256, 1024),
+                 sqrt(sqrt(0.2 * 0.4 * 0.5 * 0.8)), 1e-12);
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 1e6, 1e6), 0.8, 0); /* at the edge */
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 1e6, 1), 0.5, 0);
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 1, 512), 0.05 / 4,
+                 1e-12); /* in proportion */
+    mp_cluster_destroy(cluster);
+}
+
+static void count_backward(void *context, const char *place, const char *unit,
+                           const struct mp_quantity *quantity) {
+    static const char table[] = "device.efficiency.backward.";
+    (void)unit;
+    if (strncmp(place, table, sizeof table - 1) != 0)
+        return;
+    ++*(int *)context;
+    if (!strcmp(place + sizeof table - 1, "64.512"))
+        assert_true(quantity->value == 0.03);
+}
+
+/* A second table is that of backward; without one the first is both directions'. */
+static void gradients_may_have_shares_of_their_own(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    assert_true(mp_cluster_share(cluster, MP_BACKWARD, 64, 2048) == 0.4);
+    mp_cluster_destroy(cluster);
+    cluster = parse_good("    assumed: a guess\n", "    assumed: a guess\n"
+                                                   "    backward:\n"
+                                                   "      - [0.01, 0.02]\n"
+                                                   "      - [0.03, 0.04]\n"
+                                                   "      - [0.06, 0.07]\n");
+    assert_true(mp_cluster_share(cluster, MP_FORWARD, 64, 2048) == 0.4);
+    assert_true(mp_cluster_share(cluster, MP_BACKWARD, 64, 2048) == 0.04);
+    assert_true(mp_cluster_share(cluster, MP_BACKWARD, 4, 512) == 0.01);
+    assert_string_equal(cluster->efficiency.share[MP_BACKWARD][2][1].origin, "a guess");
+    double forward, backward;
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 1024, 2048, 2048, &forward, NULL);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_BACKWARD, 1024, 2048, 2048, &backward, NULL);
+    assert_close((backward - 5e-6) / (forward - 5e-6), 0.8 / 0.07, 1e-9);
+    int entries = 0;
+    mp_cluster_each(cluster, count_backward, &entries);
+    assert_int_equal(entries, 6);
     mp_cluster_destroy(cluster);
 }
 
@@ -271,14 +311,15 @@ static void shares_are_monotone_between_points(void **state) {
     for (int round = 0; round < 2000; round++) {
         for (int i = 0; i < 3; i++)
             for (int j = 0; j < 2; j++)
-                table->share[i][j].value = 0.01 + 0.99 * uniform(&seed);
+                table->share[MP_FORWARD][i][j].value = 0.01 + 0.99 * uniform(&seed);
         int row = (int)(2 * uniform(&seed));
         double width = 512 * pow(4, uniform(&seed));
-        double begin = mp_cluster_share(cluster, table->tokens[row], width);
-        double end = mp_cluster_share(cluster, table->tokens[row + 1], width), last = begin;
+        double begin = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row], width);
+        double end = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row + 1], width),
+               last = begin;
         for (int step = 1; step <= 8; step++) {
             double tokens = table->tokens[row] * pow(16, step / 8.0);
-            double share = mp_cluster_share(cluster, tokens, width);
+            double share = mp_cluster_share(cluster, MP_FORWARD, tokens, width);
             assert_true((share - last) * (end - begin) >= -1e-12);
             last = share;
         }
@@ -292,23 +333,25 @@ static void products_cost_launch_and_the_longer_of_two(void **state) {
     struct mp_cluster *cluster = parse_good("", "");
     struct mp_error error = {0};
     double seconds, fewer;
-    assert_int_equal(
-        mp_cluster_product_seconds(cluster, MP_FP16, 1024, 2048, 4096, &seconds, &error), MP_OK);
+    assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 1024, 2048, 4096,
+                                                &seconds, &error),
+                     MP_OK);
     assert_close(seconds, 5e-6 + 2.0 * 1024 * 2048 * 4096 / 80e12, 1e-15);
     /* Few rows: reading the weights takes longer than computing at 0.2 of the peak. */
-    mp_cluster_product_seconds(cluster, MP_FP16, 64, 512, 1 << 20, &seconds, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 64, 512, 1 << 20, &seconds, &error);
     assert_close(seconds, 5e-6 + 2.0 * 64 * 512 * (1 << 20) / 20e12, 1e-12);
     cluster->memory_bandwidth.value = 1e11;
-    mp_cluster_product_seconds(cluster, MP_FP16, 64, 512, 1 << 20, &seconds, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 64, 512, 1 << 20, &seconds, &error);
     assert_close(seconds, 5e-6 + 2.0 * (64 * 512 + 576.0 * (1 << 20)) / 1e11, 1e-12);
     cluster->memory_bandwidth.value = 1e15;
-    mp_cluster_product_seconds(cluster, MP_FP16, 4, 512, 512, &seconds, &error);
-    mp_cluster_product_seconds(cluster, MP_FP16, 1, 512, 512, &fewer, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 4, 512, 512, &seconds, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 1, 512, 512, &fewer, &error);
     assert_close(fewer, seconds, 1e-18); /* below the table's least */
-    mp_cluster_product_seconds(cluster, MP_FP16, 0, 512, 512, &seconds, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 0, 512, 512, &seconds, &error);
     assert_close(seconds, 0, 0);
-    assert_int_equal(mp_cluster_product_seconds(cluster, MP_BF16, 1, 1, 1, &seconds, &error),
-                     MP_EINVAL);
+    assert_int_equal(
+        mp_cluster_product_seconds(cluster, MP_BF16, MP_FORWARD, 1, 1, 1, &seconds, &error),
+        MP_EINVAL);
     assert_string_equal(error.text, "c.yaml:7: peak: gives none for bf16");
     mp_cluster_destroy(cluster);
 }
@@ -368,6 +411,9 @@ static const struct {
      "c.yaml:16: share: should be a list of 2 numbers, one per width"},
     {"share above the peak", "0.4", "1.4", "c.yaml:16: share: 1.4 is outside"},
     {"share of nothing", "[0.05,", "[0,", "c.yaml:15: share: 0 is outside"},
+    {"short table of gradients", "    assumed: a guess\n",
+     "    assumed: a guess\n    backward: [[1, 1]]\n",
+     "c.yaml:19: backward: should be a list of 3 lists, one per token count"},
     {"table without origin", "    assumed: a guess\n", "",
      "c.yaml:12: efficiency: has neither source nor assumed; give source: whose number it is, or "
      "assumed: why"},
@@ -562,8 +608,8 @@ static void shipped_clusters_are_sensible(void **state) {
         double last = 0, seconds;
         double rows = 1;
         for (int step = 0; step < 52; step++, rows *= 1.25) {
-            mp_cluster_product_seconds(cluster, shipped[i].precision, rows, 1024, 4096, &seconds,
-                                       &error);
+            mp_cluster_product_seconds(cluster, shipped[i].precision, MP_FORWARD, rows, 1024, 4096,
+                                       &seconds, &error);
             assert_true(seconds >= last * (1 - 1e-12));
             last = seconds;
         }
@@ -580,6 +626,7 @@ int main(void) {
         cmocka_unit_test(numbers_can_be_scaled),
         cmocka_unit_test(one_node_needs_no_cluster_level),
         cmocka_unit_test(shares_are_exact_at_points),
+        cmocka_unit_test(gradients_may_have_shares_of_their_own),
         cmocka_unit_test(shares_are_monotone_between_points),
         cmocka_unit_test(products_cost_launch_and_the_longer_of_two),
         cmocka_unit_test(malformed_files_are_named),

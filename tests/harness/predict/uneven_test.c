@@ -5,10 +5,12 @@
 #include "tests/harness/predict/predictor_support.h"
 
 #include "harness/predict/timeline.h"
+#include "profiler/record/record.h"
 
 /* ---- products ---- */
 
-/* Fewer rows are far slower, so that rows can't be taken for what is summed over. */
+/* Fewer rows are far slower, so that rows can't be taken for what is summed over, and gradients
+ * have shares of their own. */
 static struct mp_cluster *steep_device(void) {
     static const char text[] = "description: by hand\n"
                                "nodes: {value: 1, source: a test}\n"
@@ -27,6 +29,9 @@ static struct mp_cluster *steep_device(void) {
                                "    share:\n"
                                "      - [0.001, 0.002]\n"
                                "      - [0.5, 0.9]\n"
+                               "    backward:\n"
+                               "      - [0.003, 0.002]\n"
+                               "      - [0.3, 0.8]\n"
                                "    source: a test\n"
                                "levels:\n"
                                "  self:\n"
@@ -44,17 +49,24 @@ static struct mp_cluster *steep_device(void) {
     return cluster;
 }
 
-static double product(const struct mp_cluster *cluster, double rows, double inner, double columns) {
+static double product_of(const struct mp_cluster *cluster, int direction, double rows, double inner,
+                         double columns) {
     double seconds = 0;
-    assert_int_equal(
-        mp_cluster_product_seconds(cluster, MP_FP16, rows, inner, columns, &seconds, NULL), MP_OK);
+    assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
+                                                &seconds, NULL),
+                     MP_OK);
     return seconds;
+}
+
+static double product(const struct mp_cluster *cluster, double rows, double inner, double columns) {
+    return product_of(cluster, MP_FORWARD, rows, inner, columns);
 }
 
 /* y = x w: dx = dy w^T has the rows of x, dw = x^T dy those of w. */
 static double product_back(const struct mp_cluster *cluster, double rows, double inner,
                            double columns) {
-    return product(cluster, rows, columns, inner) + product(cluster, inner, rows, columns);
+    return product_of(cluster, MP_BACKWARD, rows, columns, inner) +
+           product_of(cluster, MP_BACKWARD, inner, rows, columns);
 }
 
 static double moved(double bytes) {

@@ -88,7 +88,7 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
                          void *const weight[], void *out, bool accumulate) {
     (void)device;
     (void)stream;
-    assert_int_equal(kind, MP_GROUPED_INPUT_GRADIENT);
+    assert_int_not_equal(kind, MP_GROUPED_WEIGHT_GRADIENT);
     assert_int_equal(groups, 1);
     assert_false(accumulate);
     size_t t = (size_t)rows[0], wide = (size_t)columns_in, other = (size_t)columns_out;
@@ -96,7 +96,8 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
                  (const size_t[]){t * wide, wide * other, t * other});
     /* The narrower side lies where narrow rows do. */
     assert_int_equal(columns_in < columns_out, (const float *)in < fake.bench->pool[1]);
-    fake.now += GEMM_START + 2.0 * rows[0] * columns_in * columns_out / GEMM_GROUPED;
+    fake.now += GEMM_START + 2.0 * rows[0] * columns_in * columns_out /
+                                 (kind == MP_GROUPED_FORWARD ? GEMM : GEMM_GROUPED);
 }
 
 static void copy(struct mp_device *device, mp_stream stream, void *to, const void *from,
@@ -329,7 +330,7 @@ static void products_by_tokens_and_width(void **state) {
     static const int tokens_of[] = {1, 4, 16, 64, 256, 1024, 4096},
                      widths[] = {16, 32, 64, 128, 256, 512, 1024};
     int points = settings.quick ? 3 : 7, step = settings.quick ? 2 : 1;
-    double pace[7][7], peak = 0;
+    double pace[2][7][7], peak = 0;
     struct mp_comm comm = {.ranks = 1};
     struct mp_device device = {.operations = &operations};
     struct bench bench = make_bench(&comm, &device, &settings);
@@ -347,27 +348,33 @@ static void products_by_tokens_and_width(void **state) {
     for (int i = 0; i < points; i++)
         for (int j = 0; j < points; j++) {
             int t = tokens_of[i * step], w = widths[j * step], c = w < 512 ? 1024 : 2 * w;
-            double work = 2.0 * t * w * c, sum = 0;
-            int kinds = 0;
+            double work = 2.0 * t * w * c, sum[2] = {0};
+            int kinds[2] = {0};
             assert_true(machine.tokens[i] == t && machine.width[j] == w);
             if (w >= 64 || t < 64) { /* no model is narrower; of few tokens there is nothing else */
                 double forward = beside(work / GEMM), gradient = beside(work / GEMM_GROUPED);
-                sum += 2 * forward + 2 * gradient;
-                kinds += 4;
+                sum[0] += 2 * forward;
+                sum[1] += 2 * gradient;
+                kinds[0] += 2;
+                kinds[1] += 2;
                 peak = fmax(peak, work / fmin(forward, gradient));
             }
             if (t >= 64) { /* as a weight gradient of a model so wide */
                 double weights = beside(work / GEMM_TRANSPOSED);
-                sum += weights;
-                kinds++;
+                sum[1] += weights;
+                kinds[1]++;
                 peak = fmax(peak, work / weights);
             }
-            pace[i][j] = sum / kinds / work;
+            for (int way = 0; way < 2; way++) { /* the other's where it has none */
+                int from = kinds[way] ? way : 1 - way;
+                pace[way][i][j] = sum[from] / kinds[from] / work;
+            }
         }
     assert_close(machine.peak, peak, 1e-9);
-    for (int i = 0; i < points; i++)
-        for (int j = 0; j < points; j++)
-            assert_close(machine.share[i][j], 1 / (pace[i][j] * peak), 1e-9);
+    for (int way = 0; way < 2; way++)
+        for (int i = 0; i < points; i++)
+            for (int j = 0; j < points; j++)
+                assert_close(machine.share[way][i][j], 1 / (pace[way][i][j] * peak), 1e-9);
 }
 
 static void measure_kernels(const struct mp_machine_settings *settings,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "harness/cluster/cluster.h"
+#include "profiler/record/record.h"
 #include "tests/harness/folder.h"
 
 static void count_steps(void *context, int done, int steps, double seconds) {
@@ -34,7 +35,8 @@ static void one_rank_measures_a_cluster(void **state) {
     assert_true(machine.attention > 0 && machine.attention <= 1);
     for (int i = 0; i < machine.rows; i++)
         for (int j = 0; j < machine.columns; j++)
-            assert_true(machine.share[i][j] > 0 && machine.share[i][j] < 1 + 1e-12);
+            for (int way = 0; way < 2; way++)
+                assert_true(machine.share[way][i][j] > 0 && machine.share[way][i][j] < 1 + 1e-12);
 
     mp_machine_write(&machine, "A \"processor\" \\d of\ttomorrow", "here.yaml", &error);
     mp_cluster_load("here.yaml", &cluster, &error);
@@ -42,7 +44,10 @@ static void one_rank_measures_a_cluster(void **state) {
     assert_string_equal(cluster->device, "A processor d oftomorrow");
     assert_close(cluster->peak[MP_FP32].value / machine.peak, 1, 1e-5);
     assert_close(cluster->launch.value / machine.launch, 1, 1e-5);
-    assert_close(cluster->efficiency.share[1][2].value / machine.share[1][2], 1, 1e-3);
+    assert_int_equal(cluster->efficiency.directions, 2);
+    for (int way = 0; way < 2; way++)
+        assert_close(cluster->efficiency.share[way][1][2].value / machine.share[way][1][2], 1,
+                     1e-3);
     assert_close(cluster->memory.value / machine.memory, 1, 1e-5);
     assert_int_equal(cluster->levels, 1);
     assert_null(cluster->overlap.origin);
@@ -73,7 +78,7 @@ static void several_ranks_have_a_level(void **state) {
                                  .columns = 2,
                                  .tokens = {1},
                                  .width = {16, 64},
-                                 .share = {{0.5, 1}}};
+                                 .share = {{{0.5, 1}}, {{0.25, 0.75}}}};
     struct mp_cluster *cluster = NULL;
     struct mp_error error = {0};
     mp_machine_write(&machine, "P", "six.yaml", &error);
@@ -87,6 +92,9 @@ static void several_ranks_have_a_level(void **state) {
     assert_close(mp_cluster_elementwise(cluster), 2e10, 1e-5);
     assert_close(mp_cluster_update(cluster), 3e10, 1e-5);
     assert_close(cluster->attention.value, 0.25, 0);
+    assert_close(mp_cluster_share(cluster, MP_FORWARD, 1, 64), 1, 0);
+    assert_close(mp_cluster_share(cluster, MP_BACKWARD, 1, 16), 0.25, 0);
+    assert_close(mp_cluster_share(cluster, MP_BACKWARD, 1, 64), 0.75, 0);
     assert_false(cluster->overlap.assumed);
     assert_non_null(strstr(cluster->overlap.origin, "measured by moeperf calibrate on 20"));
     assert_non_null(strstr(cluster->overlap.origin, ", P, 6 ranks of 2 threads that share cores"));
