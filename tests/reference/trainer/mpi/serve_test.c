@@ -148,7 +148,7 @@ static void a_checkpoint_is_served_as_it_was_trained(void **state) {
 }
 
 /* What each system needs to drop nothing and to do what it is there for in so few steps. */
-enum { ACTS_NOT, COPIES = 1, MOVES = 2 };
+enum { ACTS_NOT, COPIES, COPIES_IN_NODES, MOVES };
 static const struct {
     const char *system, *options[5];
     int acts; /* what must be met, on several ranks */
@@ -165,14 +165,17 @@ static const struct {
     {"flexmoe", {"options.slots=6", "options.interval=1", "options.offload-optimizer=yes"}, MOVES},
     {"fssdp", {"options.memory=4", "options.overlap=all", "options.reshard-interval=2"}, COPIES},
     {"fssdp", {"options.rematerialise=yes", "options.overlap=all"}, COPIES},
+    {"harmoeny", {"options.least=1"}, COPIES},
     {"hetumoe", {"options.capacity-factor=16"}, ACTS_NOT},
     {"hiermoe", {"options.interval=2"}, ACTS_NOT},
     {"laer", {"options.slots=5", "options.prefetch=2", "options.rematerialise=no"}, COPIES},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, COPIES},
+    {"moonep", {NULL}, COPIES},
     {"smartmoe", {"options.interval=2"}, ACTS_NOT},
     {"swiftmoe", {"options.capacity-factor=0"}, MOVES},
     {"tutel", {"options.capacity-factor=0"}, ACTS_NOT},
     {"tutel", {"options.capacity-factor=0", "options.r=0"}, COPIES},
+    {"ultraep", {"options.least-quota=1"}, COPIES_IN_NODES},
 };
 
 /* A system's case number `turn`, or its defaults; false: it has no more. */
@@ -255,11 +258,18 @@ static void run_case(const struct mode *mode, const char *system, int found, int
     nothing_of_training_is_left(trainer);
     const struct mp_trainer_totals *totals = mp_trainer_totals(trainer);
     int acts = found >= 0 && world->ranks > 1 ? acting[found].acts : ACTS_NOT;
-    assert_true(acts != COPIES ||
+    bool copies = acts == COPIES || (acts == COPIES_IN_NODES && nodes < world->ranks);
+    assert_true(!copies ||
                 totals->bytes[MP_STAGE_BEFORE_GATE] + totals->bytes[MP_STAGE_AFTER_GATE] > 0);
     /* Loads of many tokens may be even. */
     assert_true(acts != MOVES || mode->settings[0][5] == 'p' || totals->moves > 0);
     mp_trainer_destroy(trainer);
+}
+
+/* One, two or four declared nodes in turn, as far as there are ranks for them. */
+static int nodes_of(int turn) {
+    int nodes = 1 << turn % 3;
+    return nodes < world->ranks ? nodes : world->ranks;
 }
 
 static void all_systems_serve_as_one_rank(void **state) {
@@ -274,8 +284,7 @@ static void all_systems_serve_as_one_rank(void **state) {
         for (int s = 0; s < systems.count; s++) {
             const char *name = systems.item[s]->name, *options[SETTINGS] = {NULL};
             for (int turn = 0, found; settings_of(name, turn, &found, options); turn++)
-                run_case(&modes[m], name, found, world->ranks > 1 ? 1 + (s + turn + m) % 2 : 1,
-                         options);
+                run_case(&modes[m], name, found, nodes_of(s + turn + m), options);
         }
         forget_choices(&modes[m].choices);
         free(modes[m].logits);
