@@ -64,12 +64,12 @@ static double reach(const struct mp_costs *costs) {
     return costs->context + costs->sequence;
 }
 
-/* Serving: keys and values of every sequence come out of its cache, those of its new tokens go
- * there. */
+/* Serving: keys and values of every sequence, or what they are made from, come out of its cache,
+ * those of its new tokens go there. */
 static double cache_bytes(const struct mp_costs *costs) {
     double sequences = costs->tokens / costs->sequence;
     return costs->serves
-               ? 2 * costs->keys * costs->element * (sequences * reach(costs) + costs->tokens)
+               ? costs->cached * costs->element * (sequences * reach(costs) + costs->tokens)
                : 0;
 }
 
@@ -226,6 +226,8 @@ static int check(const struct mp_cluster *cluster, const struct mp_job *job,
     if (job->width % job->heads != 0)
         return mp_fail(error, MP_EINVAL, "width: %d is not a multiple of %d heads", job->width,
                        job->heads);
+    if (options->cache_width == 0)
+        return mp_fail(error, MP_EINVAL, "cache-width: a cache keeps 1 number of a token at least");
     if (options->key_value_heads != MP_AUTO &&
         (options->key_value_heads < 1 || job->heads % options->key_value_heads != 0))
         return mp_fail(error, MP_EINVAL, "key-value-heads: %d heads can't share %d of them",
@@ -271,6 +273,7 @@ static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     costs->tokens = (double)(job->batch / parts * mp_job_step_tokens(job));
     costs->answers = costs->serves ? (double)(job->batch / parts) : costs->tokens;
     costs->keys = (double)key_heads * job->width / job->heads;
+    costs->cached = options->cache_width == MP_AUTO ? 2 * costs->keys : options->cache_width;
 }
 
 static void fill_seconds(struct mp_costs *costs) {

@@ -23,6 +23,9 @@ struct mp_predict_options {
     int expert_matrices; /* 2 (gelu), or 3 (gated, SwiGLU) */
     int64_t vocabulary;  /* of embedding and head; 0: neither */
     int key_value_heads; /* MP_AUTO: as many as heads; fewer: grouped-query attention */
+    int cache_width;     /* numbers that the cache keeps of a token and layer; MP_AUTO: its keys and
+                            values; fewer: latent attention (DeepSeek-V2, 2405.04434, 2.1.2), of
+                            which only the cache's bytes are modelled, not the work */
     int attention;       /* enum mp_predict_attention: scores in memory, or not */
     int recompute;       /* enum mp_predict_recompute: blocks' forward again in backward */
     int exchange;        /* enum mp_predict_exchange: rows for all of a rank's experts in one go, or

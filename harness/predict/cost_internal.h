@@ -21,6 +21,7 @@ struct mp_costs {
     double answers; /* rows of logits: N; serving: sequences of a micro-batch */
     double tokens;  /* N, of a micro-batch */
     double keys;    /* D of keys and of values */
+    double cached;  /* numbers of a token and layer in the cache */
     double attention[2], gate[2], shared[2], embed[2], head; /* seconds by direction */
     double *expert[2];                                       /* [known] by rows; 0: not yet */
     int64_t known;                                           /* 0 or a power of two */

@@ -74,12 +74,11 @@ static double activation_bytes(const struct mp_costs *costs, const struct mp_mem
     return costs->tokens * (costs->layers * token + kept) + use->sent * row + use->rows * route;
 }
 
-/* Keys and values of all tokens that this rank's sequences have after a step. */
+/* What the cache keeps of all tokens that this rank's sequences have after a step. */
 static double cache_bytes(const struct mp_costs *costs) {
     double sequences = costs->options.micro_batches * costs->tokens / costs->sequence;
     double tokens = costs->context + costs->sequence;
-    return costs->serves ? costs->layers * sequences * tokens * 2 * costs->keys * costs->element
-                         : 0;
+    return costs->serves ? costs->layers * sequences * tokens * costs->cached * costs->element : 0;
 }
 
 void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,

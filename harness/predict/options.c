@@ -14,6 +14,9 @@ const struct mp_option mp_predict_options_table[] = {
      "of embedding and head; 0 for neither"},
     {"key-value-heads", MP_OPTION_COUNT, FIELD(key_value_heads), "heads", "auto", -1, 1024, NULL,
      "of grouped-query attention; auto for as many as heads"},
+    {"cache-width", MP_OPTION_COUNT, FIELD(cache_width), "numbers", "auto", -1, 1 << 20, NULL,
+     "that a server's cache keeps of a token and layer, as 576 of multi-head latent attention "
+     "(DeepSeek-V3); auto for its keys and values"},
     {"attention", MP_OPTION_CHOICE, FIELD(attention), "", "full", 0, 0, "full flash",
      "full: scores go through memory and are kept for backward; flash: neither"},
     {"recompute", MP_OPTION_CHOICE, FIELD(recompute), "", "none", 0, 0, "none full",

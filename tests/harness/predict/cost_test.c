@@ -117,7 +117,7 @@ static void attention_by_hand(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-/* Serving: the cache's keys and values are read and the new ones written, scores are of all that is
+/* Serving: what the cache keeps is read and the new tokens' written, scores are of all that is
  * cached and half of the new square, and the head has one row of each sequence. */
 static void steps_of_serving_by_hand(void **state) {
     (void)state;
@@ -126,15 +126,17 @@ static void steps_of_serving_by_hand(void **state) {
     double d = 64, kv = 32, h = 4, peak = 0.25e12, v = 50;
     options.key_value_heads = 2;
     options.vocabulary = 50;
-    for (int decodes = 0; decodes < 2; decodes++) {
+    for (int turn = 0; turn < 4; turn++) {
+        bool decodes = turn % 2, latent = turn / 2;
         struct mp_job job = small_job();
+        options.cache_width = latent ? 24 : MP_AUTO;
         job.mode = decodes ? MP_MODE_DECODE : MP_MODE_PREFILL;
         job.batch = 6; /* of two ranks */
         job.context = 1000;
         double s = decodes ? 1 : 32, n = 3 * s, met = 1000 + s;
         double around = moved(2 * 2 * n * d) + product(n, d, d + 2 * kv) + product(n, d, d) +
                         moved(3 * 2 * n * d);
-        double rows = 2 * n * (2 * d + 2 * kv), cache = 2 * 2 * kv * (3 * met + n);
+        double rows = 2 * n * (2 * d + 2 * kv), cache = 2 * (latent ? 24 : 2 * kv) * (3 * met + n);
         double square = 2 * n * met * h;
         options.attention = MP_ATTENTION_FLASH;
         struct mp_costs *costs = create_costs(cluster, &job, &options);
@@ -430,6 +432,9 @@ static void what_cannot_be_is_named(void **state) {
     options.micro_batches = 2;
     refuses(&job, &options, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");
     options = default_options();
+    options.cache_width = 0;
+    refuses(&job, &options, "cache-width: a cache keeps 1 number of a token at least");
+    options.cache_width = MP_AUTO;
     options.key_value_heads = 3;
     refuses(&job, &options, "key-value-heads: 4 heads can't share 3 of them");
     options = default_options();

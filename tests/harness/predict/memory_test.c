@@ -75,6 +75,11 @@ static void serving_keeps_a_cache_and_nothing_of_training(void **state) {
                      memory.cache + memory.buffers,
                  0);
     mp_costs_destroy(costs);
+    options.cache_width = 24; /* of keys and values the latent alone */
+    costs = create_costs(cluster, &job, &options);
+    mp_costs_memory(costs, &use, &memory);
+    assert_close(memory.cache, 2 * 6 * places * 24 * 2, 0);
+    mp_costs_destroy(costs);
     mp_cluster_destroy(cluster);
 }
 
