@@ -78,6 +78,12 @@ LISTED = {
         "-o placement.json": Listed(first=COUNTS + "counts.json"),
         "moeperf place --trace prefill.json --cluster b200 --nodes 4 --system eplb:replicas=288":
             Listed(first=COUNTS + "prefill.json"),
+        "moeperf predict --trace decode.json --fit --cluster b200 --nodes 4 --system deepep \\\n"
+        "    --system llep --system lp --system moonep --system harmoeny --system ultraep \\\n"
+        "    --set mode=decode --set context=2048 --set sequence=1 --set batch=4096 \\\n"
+        "    --set predict.cache-width=576 --set predict.precision=bf16 \\\n"
+        "    --set predict.vocabulary=129280 --set predict.attention=flash":
+            Listed(first=COUNTS + "decode.json", more="--set top-k=2"),
         "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
             first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
         'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(
