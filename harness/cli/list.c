@@ -144,13 +144,25 @@ static int list_devices(const struct mp_systems *systems, json_t *rows, struct m
                    error);
 }
 
+/* Of each: TOPIC(its name, blanks up to help's next column, what is listed). */
+#define EACH_TOPIC(TOPIC)                                                                          \
+    TOPIC(systems, "     ", "planners that can be compared")                                       \
+    TOPIC(gates, "       ", "what chooses the experts of a token")                                 \
+    TOPIC(exchanges, "   ", "ways of tokens' rows to their experts and back")                      \
+    TOPIC(workloads, "   ", "where a job's loads come from, as its routing: says")                 \
+    TOPIC(generators, "  ", "kinds of computed traces, of moeperf generate")                       \
+    TOPIC(suites, "      ", "ready-made comparisons")                                              \
+    TOPIC(clusters, "    ", "machines that times are predicted for")                               \
+    TOPIC(rules, "       ",                                                                        \
+          "which range of an annotated program is which phase, for moeperf record")                \
+    TOPIC(devices, "     ", "what this machine computes on")
+#define TOPIC_ROW(name, blanks, what) {#name, list_##name},
+#define TOPIC_HELP(name, blanks, what) "\n  " #name blanks what
+
 static const struct {
     const char *name;
     list_function *list;
-} topics[] = {
-    {"systems", list_systems},     {"gates", list_gates},           {"exchanges", list_exchanges},
-    {"workloads", list_workloads}, {"generators", list_generators}, {"suites", list_suites},
-    {"clusters", list_clusters},   {"rules", list_rules},           {"devices", list_devices}};
+} topics[] = {EACH_TOPIC(TOPIC_ROW)};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
 /* Under a system's title: where it comes from, and "replicates experts, drops routes". */
@@ -207,10 +219,13 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
         known[i] = topics[i].name;
     }
     const char *nearest = mp_nearest_word(name, known);
-    mp_fail(error, MP_EINVAL,
-            "can't list \"%.80s\"; it is one of systems, gates, exchanges, workloads, "
-            "generators, suites, clusters, rules, devices%s%s%s",
-            name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    char all[256] = "";
+    for (int i = 0; i < TOPICS; i++) {
+        size_t length = strlen(all);
+        snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? ", " : "", known[i]);
+    }
+    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s%s%s", name, all,
+            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
     return NULL;
 }
 
@@ -222,16 +237,7 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
     const struct cli_usage usage = {
         "moeperf list TOPIC [--json]",
         "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
-        "show.  The topics:\n\n"
-        "  systems     planners that can be compared\n"
-        "  gates       what chooses the experts of a token\n"
-        "  exchanges   ways of tokens' rows to their experts and back\n"
-        "  workloads   where a job's loads come from, as its routing: says\n"
-        "  generators  kinds of computed traces, of moeperf generate\n"
-        "  suites      ready-made comparisons\n"
-        "  clusters    machines that times are predicted for\n"
-        "  rules       which range of an annotated program is which phase, for moeperf record\n"
-        "  devices     what this machine computes on",
+        "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
         table,
         1,
         1,

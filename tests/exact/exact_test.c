@@ -110,7 +110,7 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
         settings[count++] = c->settings[i];
     struct mp_error refusal;
     struct mp_trainer *trainer = try_trainer(comm, NULL, settings, &refusal);
-    outcome->refused = c->may_refuse && refusal.code == MP_EINVAL;
+    outcome->refused = c->may_refuse && refusal.code == MP_EREFUSED;
     if (outcome->refused) {
         if (comm->rank == 0)
             print_message("  refused: %s\n", refusal.text);
