@@ -462,7 +462,7 @@ static int share_one_of_each(struct exact_case cases[], int count) {
         if (k < kept && mechanisms_of(&cases[k]) >= mechanisms_of(&cases[i]))
             continue;
         cases[k] = cases[i];
-        cases[k].wide = true;
+        cases[k].wide |= world->ranks >= 4; /* slots are for that many */
         kept += k == kept;
     }
     return kept;
