@@ -53,12 +53,12 @@ static bool is_at_receiver(const struct mp_deepspeed_options *options) {
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_deepspeed_options *options) {
-    int ranks = setting->topology.ranks, experts = setting->experts;
+    int ranks = setting->topology.ranks, experts = mp_setting_whole_experts(setting);
     return mp_capacity((enum mp_capacity_formula)options->formula,
                        &(struct mp_capacity_sizes){
                            .tokens = setting->tokens_per_rank,
                            .experts = experts,
-                           .top_k = setting->top_k,
+                           .top_k = mp_setting_choices(setting),
                            .factor = options->capacity_factor,
                            .least = options->min_capacity,
                            .experts_per_rank = experts > ranks ? experts / ranks : 1,
@@ -91,8 +91,8 @@ static int check_capacity(const struct mp_setting *setting,
         error, MP_EINVAL,
         "deepspeed needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
         "%lld tokens, top-%d, %d experts, capacity factor %g",
-        INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank, setting->top_k,
-        setting->experts, options->capacity_factor);
+        INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
+        mp_setting_choices(setting), mp_setting_whole_experts(setting), options->capacity_factor);
 }
 
 static int check_groups(const struct mp_expert_groups *groups,
@@ -155,8 +155,8 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
         .groups = groups,
         .tokens = setting->tokens_per_rank,
         .capacity = capacity_of(setting, options),
-        .order = order_of((enum mp_deepspeed_policy)options->policy, setting->top_k),
-        .renormalise = setting->top_k > 1,
+        .order = order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting)),
+        .renormalise = mp_setting_choices(setting) > 1,
     };
     *created = self;
     return MP_OK;

@@ -189,6 +189,11 @@ static int check_gate(const struct mp_setting *setting, const struct mp_fastermo
                       struct mp_error *error) {
     if (!options->topology_gate)
         return MP_OK;
+    if (mp_setting_shards(setting) > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with topology-gate needs to know in which node an expert is, and "
+                       "with expert-shards %d it may be in several",
+                       setting->shards);
     if (setting->top_k != 2)
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with topology-gate needs 2 experts per token, not %d",

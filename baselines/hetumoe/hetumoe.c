@@ -27,8 +27,8 @@ static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_hetumoe_options *options) {
     return mp_capacity(MP_CAPACITY_HETUMOE,
                        &(struct mp_capacity_sizes){.tokens = setting->tokens_per_rank,
-                                                   .experts = setting->experts,
-                                                   .top_k = setting->top_k,
+                                                   .experts = mp_setting_whole_experts(setting),
+                                                   .top_k = mp_setting_choices(setting),
                                                    .factor = options->capacity_factor});
 }
 
@@ -41,7 +41,8 @@ static int check_capacity(const struct mp_setting *setting,
                    "hetumoe needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
                    "%lld tokens, top-%d, %d experts, capacity factor %g",
                    INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
-                   setting->top_k, setting->experts, options->capacity_factor);
+                   mp_setting_choices(setting), mp_setting_whole_experts(setting),
+                   options->capacity_factor);
 }
 
 static int hetumoe_create(const struct mp_setting *setting, const void *parsed, void **created,

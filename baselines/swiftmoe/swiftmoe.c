@@ -68,6 +68,12 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
                        "swiftmoe needs a slot for every expert: %d on each of %d ranks are too few "
                        "for %d experts",
                        slots, ranks, experts);
+    if (mp_setting_shards(setting) > 1 && options->capacity_factor > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "swiftmoe's capacities follow the slots of every expert, of which shards "
+                       "of one may have different numbers: with expert-shards %d it takes "
+                       "capacity-factor 0",
+                       setting->shards);
     if (mp_swiftmoe_slot_capacity(setting, options) == 0)
         return mp_fail(error, MP_EINVAL,
                        "swiftmoe with capacity-factor %g leaves a slot less than 1 route: %lld "

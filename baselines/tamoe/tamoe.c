@@ -35,6 +35,11 @@ static int tamoe_create(const struct mp_setting *setting, const void *parsed, vo
                        "tamoe needs at least as many experts as ranks: %d experts on %d ranks have "
                        "no place that is near or far",
                        groups.experts, groups.ranks);
+    if (!code && mp_setting_shards(setting) > 1 && mp_topology_nodes(&setting->topology) > 1)
+        code = mp_fail(error, MP_EINVAL,
+                       "tamoe needs to know in which node an expert is, and with expert-shards %d "
+                       "it may be in several",
+                       setting->shards);
     if (code)
         return code;
     struct tamoe *self = malloc(sizeof *self);

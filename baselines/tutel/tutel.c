@@ -10,8 +10,12 @@
 
 static const struct mp_option option_table[] = {
     {"r", MP_OPTION_COUNT, FIELD(r), "", "1", -1, 4096, NULL,
-     "1: experts are on ranks, tokens travel; 0: experts are gathered on every rank, no token "
-     "travels; auto: what takes less time by the model; more would cut experts, and is refused"},
+     "1: experts are on ranks, tokens travel; more: each is cut into so many shards, to all of "
+     "which "
+     "its tokens travel, a divisor of ranks over experts; 0: experts are gathered on every rank, "
+     "no "
+     "token travels; auto: what takes least time by the model; a job's expert-shards above 1 goes "
+     "before it"},
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", -1024, 1024, NULL,
      "an expert's capacity for the routes of a rank, over its even share of them; 0: the least "
      "that drops nothing; below 0: the same, at most what its opposite would give"},
@@ -47,7 +51,7 @@ struct tutel {
 
 /* Rounded up to as many pieces as there are ranks of an expert, each of which takes one. */
 static int64_t aligned(const struct mp_setting *setting, int64_t capacity) {
-    int64_t alignment = setting->topology.ranks / setting->experts;
+    int64_t alignment = setting->topology.ranks / mp_setting_whole_experts(setting);
     if (alignment <= 1)
         return capacity;
     if (alignment > 256)
@@ -56,11 +60,12 @@ static int64_t aligned(const struct mp_setting *setting, int64_t capacity) {
 }
 
 static int64_t capacity_of(const struct mp_setting *setting, double factor) {
-    return aligned(setting, mp_capacity(MP_CAPACITY_TUTEL, &(struct mp_capacity_sizes){
-                                                               .tokens = setting->tokens_per_rank,
-                                                               .experts = setting->experts,
-                                                               .top_k = setting->top_k,
-                                                               .factor = factor}));
+    return aligned(setting,
+                   mp_capacity(MP_CAPACITY_TUTEL, &(struct mp_capacity_sizes){
+                                                      .tokens = setting->tokens_per_rank,
+                                                      .experts = mp_setting_whole_experts(setting),
+                                                      .top_k = mp_setting_choices(setting),
+                                                      .factor = factor}));
 }
 
 /* The most that any load asks for: a token goes to different experts. */
@@ -113,35 +118,84 @@ double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cos
     return sum;
 }
 
+/* Ranks that have all of every expert, cut into r shards, once. */
+static int ranks_of_group(const struct mp_setting *setting, int r) {
+    int shards = mp_setting_whole_experts(setting) * r;
+    return setting->topology.ranks < shards ? setting->topology.ranks : shards;
+}
+
+/* Sums of the gradients that each rank of a group has, over all groups: to owners and back. */
+static double sum_seconds(const struct mp_setting *setting, double message_cost, int group) {
+    double bytes = (double)setting->experts * (double)setting->gradient_bytes / group;
+    return setting->topology.ranks > group ? 2 * (message_cost + bytes / setting->bandwidth) : 0;
+}
+
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
                                const struct mp_tutel_options *options, int r) {
-    int ranks = setting->topology.ranks, experts = setting->experts;
-    int group = ranks < experts ? ranks : experts;
+    int ranks = setting->topology.ranks, shards = mp_setting_whole_experts(setting) * r;
+    int group = ranks_of_group(setting, r);
     if (r == 0)
-        return experts * (double)(2 * setting->expert_bytes + setting->gradient_bytes) *
+        return setting->experts * (double)(2 * setting->expert_bytes + setting->gradient_bytes) *
                (ranks - 1) / ranks / setting->bandwidth;
     double factor = options->capacity_factor > 0 ? options->capacity_factor : 1;
     double bytes =
-        (double)capacity_of(setting, factor) * experts / group * (double)setting->route_bytes;
+        (double)capacity_of(setting, factor) * shards / group * (double)setting->route_bytes;
     double flat = mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_FLAT, bytes);
     double levels =
         mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_TWO_LEVEL, bytes);
-    return 4 * (options->exchange != MP_TUTEL_FLAT && levels < flat ? levels : flat);
+    return 4 * (options->exchange != MP_TUTEL_FLAT && levels < flat ? levels : flat) +
+           sum_seconds(setting, options->message_cost, group);
 }
 
-static int choose_r(const struct mp_setting *setting, const struct mp_tutel_options *options) {
+/* Whether a group of ranks can have all experts cut so. */
+static bool divides(const struct mp_setting *setting, int r) {
+    return setting->topology.ranks % (mp_setting_whole_experts(setting) * r) == 0 &&
+           setting->expert_width % r == 0;
+}
+
+/* What takes least time: 1, then 0, then up to `most` where several do. */
+static int choose_r(const struct mp_setting *setting, const struct mp_tutel_options *options,
+                    int most) {
     if (options->r != MP_AUTO)
         return options->r;
-    return !(mp_tutel_travel_seconds(setting, options, 0) <
-             mp_tutel_travel_seconds(setting, options, 1));
+    int best = 1;
+    double least = mp_tutel_travel_seconds(setting, options, 1);
+    for (int r = 0; r <= most; r += r == 0 ? 2 : 1) {
+        double seconds =
+            r == 0 || divides(setting, r) ? mp_tutel_travel_seconds(setting, options, r) : least;
+        if (seconds < least) {
+            best = r;
+            least = seconds;
+        }
+    }
+    return best;
+}
+
+/* The setting's messages go before the option's. */
+static struct mp_tutel_options own_options(const struct mp_setting *setting, const void *parsed) {
+    struct mp_tutel_options own = *(const struct mp_tutel_options *)parsed;
+    if (setting->knows_messages)
+        own.message_cost = setting->message_seconds;
+    return own;
+}
+
+static int tutel_shards(const struct mp_setting *setting, const void *parsed) {
+    const struct mp_tutel_options options = own_options(setting, parsed);
+    return choose_r(setting, &options, setting->topology.ranks / setting->experts);
 }
 
 static int check(const struct mp_setting *setting, const struct mp_tutel_options *options,
                  struct mp_error *error) {
-    if (options->r > 1)
+    int shards = mp_setting_shards(setting), whole = mp_setting_whole_experts(setting);
+    if (options->r > 1 && shards == options->r && !divides(setting, shards))
         return mp_fail(error, MP_EINVAL,
-                       "tutel's r above 1 would cut every expert over ranks (model parallelism), "
-                       "and plans have whole experts: r is 0, 1 or auto");
+                       "tutel's r %d is no divisor of the ranks that an expert can have: %d ranks "
+                       "over %d experts make %d",
+                       options->r, setting->topology.ranks, whole,
+                       (setting->topology.ranks + whole - 1) / whole);
+    if (options->r > 1 && shards == 1)
+        return mp_fail(error, MP_EINVAL, "tutel with r %d needs experts that are cut into shards",
+                       options->r);
     if (options->degree != MP_AUTO && (options->degree < 1 || options->degree > MP_MOST_DEGREE))
         return mp_fail(error, MP_EINVAL, "tutel's degree is 1 to %d, or auto", MP_MOST_DEGREE);
     int64_t capacity = setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options);
@@ -165,15 +219,14 @@ static void tutel_destroy(void *opaque) {
 
 static int tutel_create(const struct mp_setting *setting, const void *parsed, void **created,
                         struct mp_error *error) {
-    struct mp_tutel_options own = *(const struct mp_tutel_options *)parsed;
+    const struct mp_tutel_options own = own_options(setting, parsed);
     const struct mp_tutel_options *options = &own;
     const struct mp_topology *topology = &setting->topology;
     struct mp_expert_groups groups;
     *created = NULL;
-    if (setting->knows_messages)
-        own.message_cost = setting->message_seconds;
-    int code = check(setting, options, error);
-    int r = code ? 0 : choose_r(setting, options);
+    int code = check(setting, options, error), r = mp_setting_shards(setting);
+    if (!code && r == 1)
+        r = choose_r(setting, options, 1);
     if (!code)
         code = mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &groups, error);
     if (code)
@@ -351,17 +404,21 @@ const struct mp_system mp_system_tutel = {
               "into a padded layout; flat or two-level exchange in 1, 2, 4 or 8 chunks, under "
               "the experts' work, from a dictionary by capacity, "
               "filled by trials in the first iterations of a key, whose times are a model's, since "
-              "planners see no clock; r = 1, experts on ranks and replicas over groups of them, "
-              "and r = 0, parameters gathered and gradients scattered with no token travelling, "
-              "or the one that a model of bytes and messages finds faster. "
-              "Not modelled: r above 1, which cuts experts over "
-              "ranks, and changing r in a run; priority of batches by probability and the cosine "
-              "gate; that its flexible layout keeps products large: experts' products here always "
+              "planners see no clock; r = 1, experts on ranks and replicas over groups of them; r "
+              "above 1, every expert cut into as many shards, on ranks of their own, to all of "
+              "which its tokens go, and replicas over fewer groups; r = 0, parameters gathered and "
+              "gradients scattered with no token travelling; or of these what a model of bytes and "
+              "messages finds fastest. "
+              "Not modelled: changing r in a run; that a rank could pass a token's row on to the "
+              "other shards of its expert, as rows go to each by themselves; priority of batches "
+              "by probability and the cosine gate; that its flexible layout keeps products large: "
+              "experts' products here always "
               "have all rows of an expert.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,
     .options_size = sizeof(struct mp_tutel_options),
+    .shards = tutel_shards,
     .create = tutel_create,
     .destroy = tutel_destroy,
     .initial_owners = mp_expert_groups_owners,

@@ -2,12 +2,16 @@
  * 2206.03382; microsoft/tutel; systems.md 3.2.3, 3.6.2, 3.7).
  *
  * adaptive:r.  With r = 1 experts are those of groups of min(R, E) ranks, tied replicas where there
- * are several (expert and data parallelism).  With r = 0 every rank computes all experts for its
- * own tokens: parameters lie in slices on all ranks, come together under attention, forward and
- * again backward, and gradients return in slices (ZeRO-3); no token travels.  `auto` is the one
- * with less time by a model (mp_tutel_travel_seconds) of the capacity 1, if it is not fixed.  r > 1
- * cuts an expert over ranks, which plans can't say: they have whole experts.  r stays for the whole
- * run, since memory is laid out for it; the source switches it at any time.
+ * are several (expert and data parallelism).  With r > 1, a divisor of R / E, every expert is cut
+ * into r shards (mp_setting.shards), and groups are of E r ranks, of which each has one: a token's
+ * row goes to all r shards of its expert, whose outputs add up (model parallelism), and there are
+ * r times fewer replicas, of 1 / r of an expert each, to sum gradients of.  With r = 0 every rank
+ * computes all experts for its own tokens: parameters lie in slices on all ranks, come together
+ * under attention, forward and again backward, and gradients return in slices (ZeRO-3); no token
+ * travels.  `auto` is the one with least time by a model (mp_tutel_travel_seconds) of the capacity
+ * 1, if it is not fixed: by the cluster's figures in predictions; when ranks train, above 1 by what
+ * the job gives of them, or else as if links were all alike, since memory is laid out before any
+ * link is measured.  r stays for the whole run; the source switches it at any time.
  *
  * Capacity of each (source, expert), by the factor f:
  *   f > 0   k floor(f ceil(T/E))
@@ -48,7 +52,7 @@ enum {
 
 /* Named in the option table of tutel.c. */
 struct mp_tutel_options {
-    int r; /* 0, 1, MP_AUTO */
+    int r; /* 0, 1, more, MP_AUTO */
     double capacity_factor;
     int exchange;        /* enum mp_tutel_exchange */
     int degree;          /* 1 .. MP_MOST_DEGREE, MP_AUTO */
@@ -64,8 +68,9 @@ double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, i
 double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cost, int ranks,
                             enum mp_exchange_kind kind, int degree, double bytes, double rows,
                             int experts);
-/* And of what a layer has travel in an iteration: with r = 1 four such exchanges, each the faster
- * way if that is open; with r = 0 parameters of all experts twice and their gradients once. */
+/* And of what a layer has travel in an iteration: with r >= 1 four such exchanges, each the faster
+ * way if that is open, and sums of gradients over the replicas of what each rank has, which go
+ * to an owner and back; with r = 0 parameters of all experts twice and their gradients once. */
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
                                const struct mp_tutel_options *options, int r);
 

@@ -146,8 +146,8 @@ static const struct table_column columns[COLUMNS] = {
 /* The bound as a share of the time: NAN where it is not bounded. */
 static double of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
-    return item->bound.iterations > 0 &&
-                   mp_bound_covers(item->job->file.system, summary->mean.dropped > 0)
+    return item->bound.iterations > 0 && mp_bound_covers(item->job->file.system,
+                                                         summary->mean.dropped > 0, summary->shards)
                ? share(item->bound.seconds_mean, summary->seconds_mean)
                : NAN;
 }

@@ -23,6 +23,10 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
                           struct mp_error *error) {
     struct mp_costs *costs;
     struct mp_setting setting;
+    if (mp_job_shards(&job->file.job) > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "expert-shards: %d; a placement is of whole experts, so it has to go",
+                       job->file.job.expert_shards);
     int code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
     if (code)
         return code;

@@ -40,8 +40,9 @@ struct mp_bound {
     double *memory;
 };
 
-bool mp_bound_covers(const struct mp_system *system, bool dropped) {
-    return !dropped && !(system->capabilities & (MP_SYSTEM_CHANGES_GATE | MP_SYSTEM_UNATTAINABLE));
+bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards) {
+    return !dropped && shards <= 1 &&
+           !(system->capabilities & (MP_SYSTEM_CHANGES_GATE | MP_SYSTEM_UNATTAINABLE));
 }
 
 /* ---- what things take ---- */
@@ -251,7 +252,9 @@ int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
     bound->rounds = rounds > 0 ? rounds : USUAL_ROUNDS;
     bound->serves = mp_job_serves(job);
     bound->launch = cluster->launch.value;
-    int code = mp_costs_create(cluster, job, options, &bound->costs, error);
+    struct mp_job whole = *job;
+    whole.expert_shards = 1;
+    int code = mp_costs_create(cluster, &whole, options, &bound->costs, error);
     if (!code)
         code = mp_network_create(cluster, &bound->network, error);
     if (!code)

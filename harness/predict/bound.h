@@ -1,6 +1,7 @@
 /* Bound: the least time in which any system could run an iteration's loads on a cluster.
  *
- * Of systems that drop nothing, keep the gate's choices and compute exact gradients; under the
+ * Of systems that drop nothing, keep the gate's choices, leave experts whole (a shard of one takes
+ * less to read and to copy) and compute exact gradients; under the
  * schedule of reference/schedule, at the costs of cost.h, over the gates of network.h.  Who holds
  * which expert, what is copied when, and which holder computes which route is free, decided with
  * all loads known and in no time; homes may be others in every iteration and move at no cost.
@@ -79,7 +80,8 @@ void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
 int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
                      struct mp_error *error);
 
-/* Whether a system's times are bounded: it keeps the gate, can be had, and dropped nothing. */
-bool mp_bound_covers(const struct mp_system *system, bool dropped);
+/* Whether a system's times are bounded: it keeps the gate, can be had, dropped nothing, and had
+ * whole experts (shards 1). */
+bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards);
 
 #endif

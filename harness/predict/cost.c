@@ -114,18 +114,19 @@ static double attention(const struct mp_costs *costs, int direction) {
 /* ---- gate, embedding, head ---- */
 
 /* Layer norm, product, softmax with the choice of K experts, and the order of routes: per route a
- * choice is read, its position and the row's token are written. */
+ * choice is read, for every shard its position and the row's token are written. */
 static double gate_forward(const struct mp_costs *costs) {
     double n = costs->tokens, e = costs->experts;
     return layer_norm(costs, MP_FORWARD) + product(costs, n, costs->width, e) +
            elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
-           elementwise(costs, 3 * n * costs->top_k * INDEX_BYTES);
+           elementwise(costs, (1 + 2 * costs->shards) * n * costs->top_k * INDEX_BYTES);
 }
 
-/* The gradients of a token's K rows are added up; softmax; products; layer norm. */
+/* The gradients of a token's K C rows are added up; softmax; products; layer norm. */
 static double gate_backward(const struct mp_costs *costs) {
     double n = costs->tokens, e = costs->experts;
-    return elementwise(costs, (costs->top_k + 1) * n * costs->width * costs->element) +
+    return elementwise(costs,
+                       (costs->top_k * costs->shards + 1) * n * costs->width * costs->element) +
            elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
            product_backward(costs, n, costs->width, e) + layer_norm(costs, MP_BACKWARD);
 }
@@ -260,7 +261,8 @@ static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     costs->width = job->width;
     costs->heads = job->heads;
     costs->experts = job->experts;
-    costs->expert_width = job->expert_width;
+    costs->shards = mp_job_shards(job);
+    costs->expert_width = job->expert_width / costs->shards;
     costs->shared_width = (double)job->shared_experts * job->expert_width;
     costs->top_k = mp_job_top_k(job);
     struct mp_gate_rule rule; /* a job whose gate refuses it has been refused */
@@ -313,8 +315,8 @@ static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
 /* What a device has left for copies: its memory without what the job needs anyway, with an even
  * share of experts and of routes on every rank. */
 static double copies_memory(const struct mp_costs *costs, int ranks) {
-    double own = (double)costs->layers * costs->experts / ranks;
-    double routes = costs->tokens * costs->top_k;
+    double own = costs->layers * costs->experts * costs->shards / ranks;
+    double routes = costs->tokens * costs->top_k * costs->shards;
     const struct mp_memory_use use = {.experts_kept = own,
                                       .states_kept = own,
                                       .gradients = own,

@@ -12,7 +12,8 @@ struct mp_costs {
     struct mp_sizes sizes;
     struct mp_setting setting;
     double element;                                            /* b: bytes of an element */
-    double layers, width, heads, experts, expert_width, top_k; /* L D H E F K */
+    double layers, width, heads, experts, expert_width, top_k; /* L D H E F / C K */
+    double shards;                                             /* C */
     double shared_width;                                       /* U */
     double gate_kept; /* bytes of a token that its gate keeps for backward (mp_gate_keeps) */
     double sequence, vocabulary; /* S V */

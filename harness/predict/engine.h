@@ -49,8 +49,8 @@ struct mp_predictor {
     struct mp_costs *costs, *own_costs; /* own: NULL if they are borrowed */
     struct mp_network *network;
     struct mp_timeline timeline;
-    int ranks, experts, layers;
-    int64_t iteration, called; /* counted from 0, as planners see it; and as it is recorded */
+    int ranks, experts, layers; /* experts: of plans, each a shard if they are cut */
+    int64_t iteration, called;  /* counted from 0, as planners see it; and as it is recorded */
     int micro_batch;
 
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
@@ -61,8 +61,9 @@ struct mp_predictor {
     struct mp_load *told;
     uint32_t *transitions;
     int64_t *totals;
-    struct mp_load *limited; /* [micro_batches][layers] copies, of plans that limit the gate: as it
-                                leaves them, layer by layer; NULL: loads stand */
+    struct mp_load *limited; /* [micro_batches][layers] copies: of experts that are cut into shards,
+                                loads of these; of plans that limit the gate as it leaves them,
+                                layer by layer; NULL: loads stand */
     bool *inside;            /* [experts] working memory of that */
 
     struct mp_predicted_layer *layer; /* [layers] */
@@ -116,10 +117,10 @@ struct mp_predictor {
 };
 
 /* ---- outgoing.c: gates that let few tokens out of their node ---- */
-/* Memory for copies of loads; mp_predictor_destroy_limit, also after an error. */
-int mp_predictor_create_limit(struct mp_predictor *predictor, struct mp_error *error);
-void mp_predictor_destroy_limit(struct mp_predictor *predictor);
-/* The loads of an iteration, or copies of them if its gates are to be limited. */
+/* Memory for copies of loads; mp_predictor_destroy_copies, also after an error. */
+int mp_predictor_create_copies(struct mp_predictor *predictor, struct mp_error *error);
+void mp_predictor_destroy_copies(struct mp_predictor *predictor);
+/* The loads of an iteration, or copies of them if there is memory for such. */
 const struct mp_load *mp_predictor_copy_loads(struct mp_predictor *predictor,
                                               const struct mp_load load[]);
 /* Keeps the limit of the plan, if it has one, in the layer's loads, by mp_replay_limit.  MP_EPLAN

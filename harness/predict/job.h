@@ -39,6 +39,7 @@ struct mp_prediction_summary {
     struct mp_prediction mean; /* field by field; counts and bytes are sums */
     struct mp_memory memory;   /* of the fullest rank */
     int memory_rank;
+    int shards; /* into which every expert was cut; 1: none was */
     bool out_of_memory;
 };
 

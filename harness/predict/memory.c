@@ -28,13 +28,14 @@ static double hidden_bytes(const struct mp_costs *costs, double width) {
 }
 
 /* The rest of a block at the token's own rank, bytes per token: what the gate and the shared expert
- * read, its probabilities, the number that some gates keep, per route choice, weight and position;
- * the mask of dropout behind the experts; what is hidden in the shared one.
- * Beside it are the rows that experts return, whose weights' gradients need them. */
+ * read, its probabilities, the number that some gates keep, per route choice, weight and (for every
+ * shard) position; the mask of dropout behind the experts; what is hidden in the shared one. Beside
+ * it are the rows that experts return, whose weights' gradients need them. */
 static double gate_bytes(const struct mp_costs *costs) {
     double d = costs->width, b = costs->element;
     return d * b + costs->experts * INDEX_BYTES + costs->gate_kept +
-           costs->top_k * 3 * INDEX_BYTES + d + hidden_bytes(costs, costs->shared_width);
+           costs->top_k * (2 + costs->shards) * INDEX_BYTES + d +
+           hidden_bytes(costs, costs->shared_width);
 }
 
 /* At the expert's rank, bytes per route: its input, what is hidden, where the row came from. */

@@ -86,12 +86,13 @@ static int check_shape(const struct mp_other_system *other, struct mp_error *err
         code =
             mp_fail(error, MP_ENOTFOUND, "run %lld of %s has experts in %d layers and loads in %d",
                     (long long)run->run_id, other->database, layers, shape->layers);
-    else if (shape->layers != other->setting.layers || shape->experts != other->setting.experts)
+    else if (shape->layers != other->setting.layers ||
+             shape->experts != other->job.file.job.experts)
         code = mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has loads of %d layers and %d experts, its job has %d and "
                        "%d",
                        (long long)run->run_id, other->database, shape->layers, shape->experts,
-                       other->setting.layers, other->setting.experts);
+                       other->setting.layers, other->job.file.job.experts);
     mp_trace_stream_destroy(stream);
     return code;
 }
@@ -263,7 +264,7 @@ static int allocate(struct mp_other_system *other, struct mp_error *error) {
         return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
                        (long long)run->run_id);
     for (int i = 0; i < count && !code; i++)
-        code = mp_load_create(run->ranks, other->setting.experts, &other->load[i], error);
+        code = mp_load_create(run->ranks, other->job.file.job.experts, &other->load[i], error);
     return code;
 }
 

@@ -1,11 +1,12 @@
 /* Loads as a gate leaves them that lets few tokens out of their node (plan.outgoing_limit), or
- * whose loss knows the topology (plan.pull). */
+ * whose loss knows the topology (plan.pull); and those of experts that are cut into shards. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/predict/engine.h"
 #include "reference/model/replay.h"
 
-int mp_predictor_create_limit(struct mp_predictor *predictor, struct mp_error *error) {
+int mp_predictor_create_copies(struct mp_predictor *predictor, struct mp_error *error) {
     int loads = predictor->layers * predictor->options.micro_batches, code = MP_OK;
     predictor->inside = calloc((size_t)predictor->experts, sizeof *predictor->inside);
     predictor->limited = calloc((size_t)loads, sizeof *predictor->limited);
@@ -16,7 +17,7 @@ int mp_predictor_create_limit(struct mp_predictor *predictor, struct mp_error *e
     return code;
 }
 
-void mp_predictor_destroy_limit(struct mp_predictor *predictor) {
+void mp_predictor_destroy_copies(struct mp_predictor *predictor) {
     int loads = predictor->layers * predictor->options.micro_batches;
     for (int i = 0; predictor->limited && i < loads; i++)
         mp_load_destroy(&predictor->limited[i]);
@@ -27,10 +28,16 @@ void mp_predictor_destroy_limit(struct mp_predictor *predictor) {
 const struct mp_load *mp_predictor_copy_loads(struct mp_predictor *predictor,
                                               const struct mp_load load[]) {
     int loads = predictor->layers * predictor->options.micro_batches;
+    size_t experts = (size_t)predictor->job.experts;
     if (!predictor->limited)
         return load;
-    for (int i = 0; i < loads; i++)
-        mp_load_copy(&predictor->limited[i], &load[i]);
+    for (int i = 0; i < loads; i++) {
+        struct mp_load *copy = &predictor->limited[i];
+        for (size_t r = 0; r < (size_t)predictor->ranks; r++)
+            memcpy(copy->count + r * (size_t)copy->experts, load[i].count + r * experts,
+                   experts * sizeof *copy->count);
+        mp_load_repeat(copy, (int)experts);
+    }
     return predictor->limited;
 }
 

@@ -126,7 +126,7 @@ static void find_constants(struct mp_predictor *predictor) {
     predictor->table_reduce_seconds =
         mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_table_gradient_bytes(costs));
     predictor->gather_seconds =
-        mp_network_all_gather(network, MP_BYTES_OF_COUNTS * (double)predictor->experts);
+        mp_network_all_gather(network, MP_BYTES_OF_COUNTS * (double)predictor->job.experts);
     predictor->agree_seconds = mp_network_all_reduce(network, MP_AGREED_BYTES);
 }
 
@@ -143,10 +143,39 @@ static int create_distinct(struct mp_predictor *predictor, struct mp_error *erro
                                     error);
 }
 
+int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *cluster,
+                      const struct mp_predict_options *options, int *shards,
+                      struct mp_error *error) {
+    struct mp_costs *costs;
+    struct mp_setting setting;
+    *shards = mp_job_shards(&file->job);
+    if (*shards > 1 || !file->system->shards)
+        return MP_OK;
+    int code = mp_costs_create(cluster, &file->job, options, &costs, error);
+    if (code)
+        return code;
+    mp_costs_setting(costs, &setting);
+    mp_costs_destroy(costs);
+    *shards = mp_system_shards(file->system, &setting, file->system_options);
+    return MP_OK;
+}
+
+/* Experts are cut as the job says, or its system; given costs are of experts as the job has them.
+ */
+static int take_shards(struct mp_predictor *predictor, const struct mp_predictor_config *config,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    if (!config->costs)
+        code = mp_predict_shards(config->job, config->cluster, &predictor->options,
+                                 &predictor->job.expert_shards, error);
+    predictor->experts = mp_job_plan_experts(&predictor->job);
+    return code;
+}
+
 static int create_all(struct mp_predictor *predictor, const struct mp_predictor_config *config,
                       struct mp_error *error) {
-    int ranks = predictor->ranks, code = MP_OK;
-    if (!config->costs)
+    int ranks = predictor->ranks, code = take_shards(predictor, config, error);
+    if (!code && !config->costs)
         code = mp_costs_create(config->cluster, &predictor->job, &predictor->options,
                                &predictor->own_costs, error);
     predictor->costs = config->costs ? config->costs : predictor->own_costs;
@@ -166,8 +195,9 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (!code)
         code = mp_predictor_create_transitions(predictor, error);
     const struct mp_plan *first = predictor->planner.plan;
-    if (!code && (first->outgoing_limit >= 0 || first->pull > 0) && !config->is_gated)
-        code = mp_predictor_create_limit(predictor, error);
+    bool limits = (first->outgoing_limit >= 0 || first->pull > 0) && !config->is_gated;
+    if (!code && (limits || mp_job_shards(&predictor->job) > 1))
+        code = mp_predictor_create_copies(predictor, error);
     if (!code)
         code = mp_timeline_create(predictor->network, ranks, mp_costs_overlap(predictor->costs),
                                   predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
@@ -194,7 +224,6 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     if (config->sink)
         predictor->sink = *config->sink;
     predictor->ranks = mp_cluster_ranks(config->cluster);
-    predictor->experts = job->experts;
     predictor->layers = job->layers;
     predictor->kept_limit = KEPT_BYTES;
     predictor->iteration = config->first_iteration;
@@ -228,7 +257,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->fetch);
     mp_carriage_destroy(&predictor->late_fetch);
     mp_carriage_destroy(&predictor->ahead);
-    mp_predictor_destroy_limit(predictor);
+    mp_predictor_destroy_copies(predictor);
     mp_predictor_destroy_transitions(predictor);
     mp_distinct_model_destroy(&predictor->distinct_model);
     free(predictor->distinct);
@@ -270,13 +299,13 @@ static const struct mp_load *loads_of_iteration(struct mp_predictor *predictor,
 static int check_loads(const struct mp_predictor *predictor, const struct mp_load load[],
                        struct mp_error *error) {
     for (int i = 0; i < predictor->layers * predictor->options.micro_batches; i++)
-        if (load[i].ranks != predictor->ranks || load[i].experts != predictor->experts)
+        if (load[i].ranks != predictor->ranks || load[i].experts != predictor->job.experts)
             return mp_fail(error, MP_EINVAL,
                            "iteration %lld, micro-batch %d, layer %d: loads of %d ranks and %d "
                            "experts, the job has %d and %d",
                            (long long)predictor->called, i / predictor->layers,
                            i % predictor->layers, load[i].ranks, load[i].experts, predictor->ranks,
-                           predictor->experts);
+                           predictor->job.experts);
     return MP_OK;
 }
 
@@ -336,7 +365,7 @@ static void record_loads(const struct mp_predictor *predictor, const struct mp_l
         for (int r = 0; r < predictor->ranks; r++) {
             size_t at = (size_t)r * experts;
             predictor->sink.load(predictor->sink.context, r, predictor->called, l,
-                                 predictor->experts, load[l].count + at,
+                                 predictor->job.experts, load[l].count + at,
                                  predictor->dropped ? predictor->dropped + (size_t)l * pairs + at
                                                     : NULL);
         }
@@ -372,6 +401,10 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     predictor->iteration++;
     predictor->called++;
     return MP_OK;
+}
+
+int mp_predictor_shards(const struct mp_predictor *predictor) {
+    return mp_job_shards(&predictor->job);
 }
 
 void mp_predictor_call(struct mp_predictor *predictor, int64_t number) {

@@ -55,7 +55,8 @@ struct mp_predictor_config {
     const struct mp_cluster *cluster;         /* borrowed until destroy */
     const struct mp_job_file *job;            /* sizes, system, options; borrowed until destroy */
     const struct mp_predict_options *options; /* copied */
-    struct mp_costs *costs;                   /* borrowed until destroy; NULL: by formula */
+    struct mp_costs *costs;                   /* borrowed until destroy, of experts as the job has
+                                                 them; NULL: by formula, and cut as wanted */
     bool is_gated;                            /* this system's gate has made the loads: a limit of
                                                  its plans is kept in them */
     bool check_plans;                         /* plan_check on every plan; without NDEBUG always */
@@ -63,10 +64,18 @@ struct mp_predictor_config {
     const struct mp_predict_sink *sink;       /* copied; NULL: none */
 };
 
+/* Into how many shards a predicted job's experts are cut: as it says, or as its system wants by the
+ * cluster's figures.  Errors: mp_costs_create's. */
+int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *cluster,
+                      const struct mp_predict_options *options, int *shards,
+                      struct mp_error *error);
+
 /* Errors: those of mp_system_create and mp_costs_create; MP_ENOMEM. */
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **predictor,
                         struct mp_error *error);
 void mp_predictor_destroy(struct mp_predictor *predictor); /* accepts NULL */
+/* Into how many shards its experts are cut. */
+int mp_predictor_shards(const struct mp_predictor *predictor);
 
 /* What one iteration came to. */
 struct mp_prediction {
@@ -104,7 +113,8 @@ struct mp_prediction {
  * their intervals are of iterations that happen. */
 void mp_predictor_call(struct mp_predictor *predictor, int64_t number);
 
-/* Predicts the next iteration.  load is [micro_batches][layers], each [ranks][experts].  Errors:
+/* Predicts the next iteration.  load is [micro_batches][layers], each [ranks][experts] of the
+ * gate's experts, whole or not.  Errors:
  * the planner's, MP_EPLAN from plan_check, MP_EINVAL for loads of another shape. */
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error);

@@ -102,6 +102,15 @@ static int record_job(const struct mp_predict_job *job, struct mp_record_thread 
     return code;
 }
 
+/* The job as it is predicted: its experts cut as its system wants them. */
+static int take_shards(struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       struct mp_error *error) {
+    int shards, code = mp_predict_shards(&job->file, cluster, &job->options, &shards, error);
+    if (!code)
+        job->file.job.expert_shards = shards;
+    return code;
+}
+
 static int record_setting(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                           struct mp_record_thread *thread, struct mp_error *error) {
     const struct mp_job *sizes = &job->file.job;
@@ -126,9 +135,12 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     mp_record_text(thread, "cluster", job->cluster);
     mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
-    int code = record_job(job, thread, error);
+    struct mp_predict_job cut = *job;
+    int code = take_shards(&cut, cluster, error);
     if (!code)
-        code = record_setting(job, cluster, thread, error);
+        code = record_job(&cut, thread, error);
+    if (!code)
+        code = record_setting(&cut, cluster, thread, error);
     return code ? code
                 : mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
 }

@@ -147,6 +147,7 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
     double tokens = (double)mp_job_tokens(&job->file.job);
     summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
     mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);
+    summary->shards = mp_predictor_shards(predictor);
     summary->out_of_memory = summary->memory.total > summary->memory.limit;
 }
 

@@ -17,15 +17,21 @@ uint64_t mp_random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_
     return (uint64_t)(((unsigned __int128)mp_random_bits(seed, stream, index) * bound) >> 64);
 }
 
-void mp_random_normal(uint64_t seed, uint64_t stream, float deviation, size_t count, float *out) {
+void mp_random_normal_from(uint64_t seed, uint64_t stream, float deviation, size_t first,
+                           size_t count, float *out) {
     const double unit = 1.0 / 9007199254740992.0; /* 2^-53 */
-    for (size_t i = 0; i < count; i += 2) {
+    for (size_t i = first - first % 2; i < first + count; i += 2) {
         /* (0, 1]: the logarithm must not meet zero. */
         double u = (double)((mp_random_bits(seed, stream, i) >> 11) + 1) * unit;
         double angle = 2 * M_PI * (double)(mp_random_bits(seed, stream, i + 1) >> 11) * unit;
         double radius = deviation * sqrt(-2 * log(u));
-        out[i] = (float)(radius * cos(angle));
-        if (i + 1 < count)
-            out[i + 1] = (float)(radius * sin(angle));
+        if (i >= first)
+            out[i - first] = (float)(radius * cos(angle));
+        if (i + 1 < first + count)
+            out[i + 1 - first] = (float)(radius * sin(angle));
     }
+}
+
+void mp_random_normal(uint64_t seed, uint64_t stream, float deviation, size_t count, float *out) {
+    mp_random_normal_from(seed, stream, deviation, 0, count, out);
 }

@@ -15,5 +15,8 @@ uint64_t mp_random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_
 
 /* out[i] = deviation * N(0, 1), i < count, by Box and Muller over pairs of indices. */
 void mp_random_normal(uint64_t seed, uint64_t stream, float deviation, size_t count, float *out);
+/* Those from number `first` on: out[i] is what out[first + i] would be there. */
+void mp_random_normal_from(uint64_t seed, uint64_t stream, float deviation, size_t first,
+                           size_t count, float *out);
 
 #endif

@@ -325,7 +325,8 @@ struct mp_device_operations {
      * host part_begin [E + 1] indexes parts; part p takes part_count[p] routes and its first row is
      * part_row[p].  Routes no part covers, or that are not taken, get -1.
      *   position   [N * K]  row of each route
-     *   row_token  [rows]   token of each row (the inverse), -1 for a row without a route */
+     *   row_token  [rows]   token of each row (the inverse), -1 for a row without a route; rows 0:
+     *                       those of routes are set, and others stay as they are */
     void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
                             const int32_t *choice, const int32_t *order, const int *part_begin,
                             const int *part_count, const int *part_row, int rows, int32_t *position,

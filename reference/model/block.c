@@ -62,7 +62,7 @@ static void allocate_activations(struct allocation *a, struct mp_block_state *st
     state->weight = room(a, n * k);
     if (mp_gate_keeps(&model->shape.gate))
         state->kept = room(a, n);
-    state->position = room(a, n * k);
+    state->position = room(a, n * k * mp_model_shards(&model->shape));
     state->auxiliary = room(a, (int64_t)mp_model_loss_parts(model) * model->shape.experts);
     if (model->shape.shared_width > 0)
         state->shared_hidden = elements(a, n * model->shape.shared_width);
@@ -115,6 +115,8 @@ static void allocate_gradients(struct allocation *a) {
     struct mp_model *model = a->model;
     int64_t n = model->tokens, d = model->shape.width;
     model->dweight = room(a, n * model->shape.top_k);
+    if (mp_model_shards(&model->shape) > 1)
+        model->shard_dweight = room(a, n * model->shape.top_k);
     model->dx = elements(a, n * d);
     model->dnormed = elements(a, n * d);
     model->dqkv = elements(a, n * 3 * d);
@@ -197,7 +199,7 @@ static int list_rows(struct mp_model *model, int layer, int64_t sent, int64_t wo
 static void describe_rows(struct mp_model *model) {
     size_t element = mp_element_bytes(model->device), index = sizeof(int32_t);
     size_t row = (size_t)model->shape.width * element;
-    size_t hidden = (size_t)model->shape.expert_width * element;
+    size_t hidden = (size_t)mp_model_shard_width(&model->shape) * element;
     model->sent.bytes = row + index;
     model->worked.bytes = 2 * (row + hidden);
     model->one_hot.bytes = (size_t)model->tokens * sizeof(float);
@@ -213,7 +215,7 @@ static void describe_rows(struct mp_model *model) {
 /* Where the arrays lie: one after another in the order of block.h. */
 static void place_rows(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer], *rows = with_rows(model, layer);
-    size_t d = (size_t)model->shape.width, f = (size_t)model->shape.expert_width;
+    size_t d = (size_t)model->shape.width, f = (size_t)mp_model_shard_width(&model->shape);
     state->sent = rows->sent;
     state->worked = rows->worked;
     state->index = rows->index;
@@ -241,6 +243,11 @@ static int64_t bytes_of(const struct turn turn[], int count, bool needed) {
     return bytes;
 }
 
+/* What a rank sends, and works on, under even loads. */
+static int64_t even_rows(const struct mp_model *model) {
+    return (int64_t)model->tokens * model->shape.top_k * mp_model_shards(&model->shape);
+}
+
 /* Room for so many rows of a layer, and with `spare` for a quarter more within the limits. */
 static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t worked, bool spare,
                    struct mp_error *error) {
@@ -256,8 +263,7 @@ static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t work
                            "layer %d: no memory for %lld rows to work on and %lld to send (even "
                            "loads have %lld of each): %.2f MiB, beside %.2f MiB of other layers' "
                            "rows; a smaller batch or a system that spreads routes takes less",
-                           layer, (long long)worked, (long long)sent,
-                           (long long)model->tokens * model->shape.top_k,
+                           layer, (long long)worked, (long long)sent, (long long)even_rows(model),
                            (double)bytes_of(turn, count, true) / mebibyte,
                            (double)(model->row_bytes - before) / mebibyte);
     }
@@ -277,8 +283,8 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 21 };
-    size_t experts = (size_t)shape->experts;
+    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 22 };
+    size_t experts = (size_t)mp_model_plan_experts(shape);
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
                                .tokens = sequences * shape->sequence,
@@ -309,9 +315,9 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
     }
     if (!code)
         describe_rows(model);
-    int64_t even = (int64_t)model->tokens * shape->top_k;
+    int64_t even = even_rows(model);
     for (int l = 0; !code && l < shape->layers; l++) {
-        code = mp_routing_create(ranks, shape->experts, send_limit, rows_limit,
+        code = mp_routing_create(ranks, (int)experts, send_limit, rows_limit,
                                  &model->state[l].routing, error);
         if (!code)
             code = reserve(model, l, less(even, send_limit), less(even, rows_limit), false, error);

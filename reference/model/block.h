@@ -34,7 +34,7 @@ struct mp_block_state {
     int32_t *choice;      /* [N][K] */
     float *kept;          /* [N] as mp_gate_keeps has it, or NULL */
     float *weight;        /* [N][K] */
-    int32_t *position;    /* [N * K] row of each route in send order */
+    int32_t *position;    /* [C][N * K] row of each route to a shard in send order */
     float *auxiliary;     /* [parts][E] gradient of the auxiliary loss per probability */
     void *shared_hidden;  /* [N][U] before GELU; NULL without a shared expert */
     void *cache;          /* [sequences][H][2][P][D / H] keys and values; NULL in training */
@@ -46,7 +46,7 @@ struct mp_block_state {
     void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those
                          of this rank's experts, in expert order */
     void *expert_in;  /* [worked] [D] expert order */
-    void *hidden;     /* [worked] [F] before GELU */
+    void *hidden;     /* [worked] [F / C] before GELU */
     /* mp_routing_index of the routing [worked], where the device reads it: what `index` has, or on
      * a deferred device a copy of its own. */
     int32_t *receive_index;
@@ -84,15 +84,16 @@ struct mp_model {
     float *host_kept;          /* [N] of the last gate, NULL without losses made of it */
     int32_t *route_order;      /* [N * K] routes as they are handed out, if sorted */
     float *dweight;            /* [N][K] */
+    float *shard_dweight;      /* [N][K] of one shard's rows, or NULL */
     void *dx;                  /* [N][D] gradient of the residual stream */
     void *dnormed;             /* [N][D] */
     void *dqkv;                /* [N][3D] */
     void *dattended;           /* [N][D] */
     void *shared_activated;    /* [N][U] gelu(hidden) of a shared expert, or NULL */
     void *shared_gradient;     /* [N][U] of hidden, or NULL */
-    void **parameter;          /* [E] elements of the layer at hand (host array) */
-    float **gradient;          /* [E] */
-    void **group_weight;       /* [E][shares] host, working memory */
+    void **parameter;          /* [E C] elements of the layer at hand (host array) */
+    float **gradient;          /* [E C] */
+    void **group_weight;       /* [E C][shares] host, working memory */
     void **memory;             /* every device allocation above */
     int allocations;
 
@@ -103,15 +104,16 @@ struct mp_model {
     int32_t *row_token;     /* [sent] token of each row in send order, or -1 */
     void *received;         /* [worked] [D] receive order */
     void *expert_rows;      /* [worked] [D] expert order */
-    void *activated;        /* [worked] [F] gelu(hidden) */
-    void *hidden_gradient;  /* [worked] [F] */
+    void *activated;        /* [worked] [F / C] gelu(hidden) */
+    void *hidden_gradient;  /* [worked] [F / C] */
 };
 
 /* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the
- * seed.  `send_limit` is the most rows that a rank may send in a layer, N * K or with a padded
+ * seed.  `send_limit` is the most rows that a rank may send in a layer, N * K * C or with a padded
  * exchange more; `rows_limit` is the most that its experts may work on: the routes of all ranks, or
- * with a padded exchange more.  There is room for even loads, N * K rows each, and where the limit
- * lets more come for a quarter more.  Experts are the caller's to create in model->experts. */
+ * with a padded exchange more.  There is room for even loads, N * K * C rows each, and where the
+ * limit lets more come for a quarter more.  Experts are the caller's to create in model->experts.
+ */
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error);

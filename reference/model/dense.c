@@ -10,23 +10,27 @@
 enum { TENSORS_PER_BLOCK = 7 }; /* and those of a shared expert and a gate's bias, if it has any */
 static const float INITIAL_DEVIATION = 0.02f;
 
+/* Of a whole expert. */
+static int64_t expert_floats(const struct mp_model_shape *shape) {
+    return mp_model_shards(shape) * (int64_t)mp_model_expert_floats(shape);
+}
+
 int64_t mp_model_parameters(const struct mp_model_shape *shape) {
     int64_t d = shape->width, l = shape->layers;
     int64_t block = 4 * d + 4 * d * d + d * shape->experts + 2 * d * shape->shared_width;
-    int64_t experts = shape->experts * (int64_t)mp_model_expert_floats(shape);
+    int64_t experts = shape->experts * expert_floats(shape);
     return l * (block + experts) + 2 * d + (mp_model_positions(shape) + MP_VOCABULARY) * d;
 }
 
 int64_t mp_model_active_parameters(const struct mp_model_shape *shape) {
     int64_t idle = shape->experts - shape->top_k;
-    return mp_model_parameters(shape) -
-           shape->layers * idle * (int64_t)mp_model_expert_floats(shape);
+    return mp_model_parameters(shape) - shape->layers * idle * expert_floats(shape);
 }
 
 int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tokens) {
     int64_t d = shape->width;
     int64_t block = 4 * d * d + d * shape->experts + 2 * d * shape->shared_width +
-                    shape->top_k * (int64_t)mp_model_expert_floats(shape);
+                    shape->top_k * expert_floats(shape);
     int64_t matrices = shape->layers * block + MP_VOCABULARY * d;
     /* Scores and their use: 2 * 2 * S / 2 * D per token forward, twice that backward. */
     if (shape->serves)
@@ -233,11 +237,14 @@ void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_a
 
 void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int layer, int expert,
                           float *chunk) {
-    size_t half = mp_model_expert_floats(shape) / 2;
+    size_t d = (size_t)shape->width, f = (size_t)mp_model_shard_width(shape);
+    size_t experts = (size_t)shape->experts, shard = (size_t)expert / experts;
     /* Streams of experts start far above those of the non-expert tensors. */
     uint64_t stream =
-        (UINT64_C(1) << 32) + 2 * ((uint64_t)layer * (uint64_t)shape->experts + (uint64_t)expert);
-    mp_random_normal(seed, stream, INITIAL_DEVIATION, half, chunk);
-    mp_random_normal(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers), half,
-                     chunk + half);
+        (UINT64_C(1) << 32) + 2 * ((uint64_t)layer * experts + (size_t)expert % experts);
+    for (size_t row = 0; row < d; row++)
+        mp_random_normal_from(seed, stream, INITIAL_DEVIATION,
+                              row * (size_t)shape->expert_width + shard * f, f, chunk + row * f);
+    mp_random_normal_from(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers),
+                          shard * f * d, f * d, chunk + d * f);
 }

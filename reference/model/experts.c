@@ -159,7 +159,7 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
     *experts = (struct mp_experts){.device = device,
                                    .layout = *layout,
                                    .layers = shape->layers,
-                                   .experts = shape->experts,
+                                   .experts = mp_model_plan_experts(shape),
                                    .chunk = mp_model_expert_floats(shape),
                                    .keepers = 1,
                                    .slots = layout->slots + 1};

@@ -11,9 +11,13 @@
  * and that nobody weighs (DeepSeekMoE, arXiv 2401.06066, section 3.2).  Several are one of their
  * width together. Hecate's parameter counts are those of this block (systems.md 1.12).
  *
- * Letters: N tokens of this rank (sequences * S), D width, F expert width, U width of what all
- * share, E experts, K routes per token, S sequence, V vocabulary, L layers, M rows that this rank's
- * experts work on.
+ * An expert may be cut into C shards, of F / C hidden elements each, as its output is the sum of
+ * theirs: shard s of expert e is expert s * E + e of plans, which have E C of them.  Gates know of
+ * whole experts alone; a route leads to all shards of its expert, and has a row for each.
+ *
+ * Letters: N tokens of this rank (sequences * S), D width, F expert width, C shards, U width of
+ * what all share, E experts, K routes per token, S sequence, V vocabulary, L layers, M rows that
+ * this rank's experts work on.
  *
  * A model that serves goes forward only, with S tokens of every sequence in a step: it has neither
  * gradients nor moments, and keeps keys and values of all P tokens that a sequence has by then. */
@@ -31,6 +35,7 @@ enum { MP_VOCABULARY = 256 }; /* bytes */
 
 struct mp_model_shape {
     int layers, width, heads, experts, expert_width, sequence;
+    int shards;       /* C, a divisor of F; 0, 1: experts are whole */
     bool serves;      /* forward only */
     int context;      /* tokens of a sequence in its cache before a step; 0 in training */
     int shared_width; /* U; 0: tokens share no expert */
@@ -39,15 +44,26 @@ struct mp_model_shape {
     double auxiliary_weight; /* of E * sum over experts of mean probability * share of choices */
 };
 
-/* Floats of one expert: w1 [D][F], then w2 [F][D].  An expert travels as one chunk. */
-static inline size_t mp_model_expert_floats(const struct mp_model_shape *shape) {
-    return 2 * (size_t)shape->width * (size_t)shape->expert_width;
+static inline int mp_model_shards(const struct mp_model_shape *shape) {
+    return shape->shards > 1 ? shape->shards : 1;
+}
+/* Shards of a layer, E C, and hidden elements of one, F / C. */
+static inline int mp_model_plan_experts(const struct mp_model_shape *shape) {
+    return shape->experts * mp_model_shards(shape);
+}
+static inline int mp_model_shard_width(const struct mp_model_shape *shape) {
+    return shape->expert_width / mp_model_shards(shape);
 }
 
-/* Forward flop of one route through its expert, and of a token through what all share; backward
+/* Floats of one shard: w1 [D][F / C], then w2 [F / C][D].  It travels as one chunk. */
+static inline size_t mp_model_expert_floats(const struct mp_model_shape *shape) {
+    return 2 * (size_t)shape->width * (size_t)mp_model_shard_width(shape);
+}
+
+/* Forward flop of one row through its shard, and of a token through what all share; backward
  * takes twice as much. */
 static inline int64_t mp_model_route_flops(const struct mp_model_shape *shape) {
-    return 4 * (int64_t)shape->width * shape->expert_width;
+    return 4 * (int64_t)shape->width * mp_model_shard_width(shape);
 }
 static inline int64_t mp_model_shared_flops(const struct mp_model_shape *shape) {
     return 4 * (int64_t)shape->width * shape->shared_width;
@@ -138,8 +154,9 @@ void mp_dense_refresh(struct mp_dense *dense, mp_stream stream);
 /* AdamW over all tensors with the gradients as they are. */
 void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings);
 
-/* Initial parameters of an expert, the same wherever it is drawn: w1, w2 ~ N(0, 0.02), w2 divided
- * by sqrt(2 L) like every matrix that ends in the residual stream (GPT-2).  Host memory. */
+/* Initial parameters of an expert of plans, the same wherever it is drawn and into however many
+ * shards experts are cut: w1, w2 ~ N(0, 0.02), w2 divided by sqrt(2 L) like every matrix that ends
+ * in the residual stream (GPT-2).  Host memory. */
 void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int layer, int expert,
                           float *chunk);
 

@@ -134,13 +134,20 @@ static void upload_receive_index(struct mp_model *model, struct mp_block_state *
         QUEUE(model, copy, state->receive_index, state->index.memory, bytes);
 }
 
+/* Rows of the routes to one shard of their experts. */
+static int32_t *positions(const struct mp_model *model, const struct mp_block_state *state,
+                          int shard) {
+    return state->position + (size_t)shard * (size_t)model->tokens * (size_t)model->shape.top_k;
+}
+
 /* The matrix that plan.one_hot is about, with these weights. */
 static void *one_hot(struct mp_model *model, const struct mp_block_state *state,
                      const float *weight) {
     size_t cells = (size_t)state->routing.send_total * (size_t)model->tokens;
     QUEUE(model, zero, model->one_hot.memory, cells * mp_element_bytes(model->device));
-    QUEUE(model, one_hot, model->tokens, model->shape.top_k, state->position, weight,
-          model->one_hot.memory);
+    for (int s = 0; s < mp_model_shards(&model->shape); s++)
+        QUEUE(model, one_hot, model->tokens, model->shape.top_k, positions(model, state, s), weight,
+              model->one_hot.memory);
     return model->one_hot.memory;
 }
 
@@ -171,9 +178,11 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     const struct mp_routing *routing = &state->routing;
     const int32_t *order = order_of_routes(model, layer, route_seed);
     upload_receive_index(model, state);
-    QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
-          state->choice, order, routing->part_begin, routing->part_count, routing->part_row,
-          routing->send_total, state->position, model->row_token);
+    for (int s = 0; s < mp_model_shards(&model->shape); s++)
+        QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
+              state->choice, order, routing->part_begin + (size_t)s * (size_t)model->shape.experts,
+              routing->part_count, routing->part_row, s == 0 ? routing->send_total : 0,
+              positions(model, state, s), model->row_token);
     if (shares_survivors(model, routing))
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
               &model->shape.gate, state->probability, state->choice, state->position,
@@ -197,7 +206,8 @@ static void *row_of(const struct mp_model *model, void *matrix, int row) {
     return mp_element_at(model->device, matrix, (size_t)row * (size_t)model->shape.width);
 }
 static void *hidden_row_of(const struct mp_model *model, void *matrix, int row) {
-    return mp_element_at(model->device, matrix, (size_t)row * (size_t)model->shape.expert_width);
+    return mp_element_at(model->device, matrix,
+                         (size_t)row * (size_t)mp_model_shard_width(&model->shape));
 }
 
 static bool never_travels(const struct mp_routing *routing, int segment) {
@@ -257,7 +267,8 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
-    int d = model->shape.width, f = model->shape.expert_width, products = products_of(routing, at);
+    int d = model->shape.width, f = mp_model_shard_width(&model->shape);
+    int products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
     void *out =
@@ -286,6 +297,14 @@ static void sum_rows_sent(struct mp_model *model, const struct mp_block_state *s
           NULL, residual, out);
 }
 
+/* out = residual + what has come of tokens' rows, times weights: of all shards, one by one. */
+static void sum_rows(struct mp_model *model, const struct mp_block_state *state, const void *rows,
+                     const float *weight, const void *residual, void *out) {
+    for (int s = 0; s < mp_model_shards(&model->shape); s++)
+        QUEUE(model, combine_forward, model->tokens, model->shape.top_k, model->shape.width, rows,
+              positions(model, state, s), weight, s == 0 ? residual : out, out);
+}
+
 void mp_model_combine(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     void *out = model->state[layer + 1].x;
@@ -300,8 +319,17 @@ void mp_model_combine(struct mp_model *model, int layer) {
         rows_into_tokens(model, state, state->weight, state->combine_in, true, out);
         return;
     }
-    QUEUE(model, combine_forward, model->tokens, model->shape.top_k, model->shape.width,
-          state->combine_in, state->position, state->weight, residual, out);
+    sum_rows(model, state, state->combine_in, state->weight, residual, out);
+}
+
+/* Where the weights' gradient by one shard's rows goes, and its way into their sum. */
+static float *weight_gradient(const struct mp_model *model, int shard) {
+    return shard == 0 ? model->dweight : model->shard_dweight;
+}
+static void add_weight_gradient(struct mp_model *model, int shard) {
+    if (shard > 0)
+        QUEUE(model, accumulate, (size_t)model->tokens * (size_t)model->shape.top_k,
+              model->shard_dweight, model->dweight);
 }
 
 /* The weights' gradient is picked from that of the whole matrix, which takes its place. */
@@ -311,7 +339,11 @@ static void combine_one_hot_backward(struct mp_model *model, const struct mp_blo
     tokens_into_rows(model, state, state->weight, model->dx, model->send);
     QUEUE(model, gemm_float, false, true, state->routing.send_total, n, d, 1, state->combine_in, d,
           model->dx, d, 0, dmatrix, n);
-    QUEUE(model, one_hot_gradient, n, model->shape.top_k, state->position, dmatrix, model->dweight);
+    for (int s = 0; s < mp_model_shards(&model->shape); s++) {
+        QUEUE(model, one_hot_gradient, n, model->shape.top_k, positions(model, state, s), dmatrix,
+              weight_gradient(model, s));
+        add_weight_gradient(model, s);
+    }
 }
 
 void mp_model_combine_backward(struct mp_model *model, int layer) {
@@ -327,9 +359,12 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
     }
     if (routing->padding > 0) /* rows without a token have no gradient */
         QUEUE(model, zero, model->send, rows_bytes(model, routing->send_total));
-    QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
-          state->combine_in, state->position, state->weight, model->dx, model->send,
-          model->dweight);
+    for (int s = 0; s < mp_model_shards(&model->shape); s++) {
+        QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
+              state->combine_in, positions(model, state, s), state->weight, model->dx, model->send,
+              weight_gradient(model, s));
+        add_weight_gradient(model, s);
+    }
 }
 
 void mp_model_experts_backward(struct mp_model *model, int layer, int segment, bool accumulate) {
@@ -337,7 +372,8 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
     const int *rows = at->group_rows;
-    int d = model->shape.width, f = model->shape.expert_width, products = products_of(routing, at);
+    int d = model->shape.width, f = mp_model_shard_width(&model->shape);
+    int products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
     void *dout = row_of(model, model->received, at->first);
@@ -380,14 +416,14 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
     struct mp_block_tensors g = mp_dense_block(&model->dense, model->dense.gradient, layer);
     const struct mp_model_shape *shape = &model->shape;
-    int n = model->tokens, d = shape->width, e = shape->experts, k = shape->top_k;
+    int n = model->tokens, d = shape->width, e = shape->experts;
     if (state->routing.one_hot)
         rows_into_tokens(model, state, NULL, model->send, has_shared(model), model->dnormed);
     else if (state->routing.deduplicated)
         sum_rows_sent(model, state, has_shared(model) ? model->dnormed : NULL, model->dnormed);
     else
-        QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL,
-              has_shared(model) ? model->dnormed : NULL, model->dnormed);
+        sum_rows(model, state, model->send, NULL, has_shared(model) ? model->dnormed : NULL,
+                 model->dnormed);
     for (int part = 0; part < mp_model_loss_parts(model); part++)
         part_backward(model, state, part);
     QUEUE(model, gemm_float, true, false, d, e, n, 1, state->normed2, d, model->gate_gradient, e, 0,

@@ -56,6 +56,14 @@ int64_t mp_load_largest(const struct mp_load *load) {
     return largest;
 }
 
+void mp_load_repeat(struct mp_load *load, int experts) {
+    for (long source = 0; source < load->ranks; source++) {
+        uint32_t *row = load->count + source * load->experts;
+        for (int expert = experts; expert < load->experts; expert++)
+            row[expert] = row[expert - experts];
+    }
+}
+
 void mp_load_copy(struct mp_load *to, const struct mp_load *from) {
     memcpy(to->count, from->count,
            (size_t)from->ranks * (size_t)from->experts * sizeof *from->count);

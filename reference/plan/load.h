@@ -61,6 +61,10 @@ void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t ord
 void mp_load_lacks(const int64_t load[], int ranks, int64_t routes, int32_t order[],
                    int64_t lack[]);
 
+/* Of a load of shards (mp_setting.shards) whose rows have the first of `experts` experts' shards:
+ * the other shards get the same routes. */
+void mp_load_repeat(struct mp_load *load, int experts);
+
 /* Copies the counts; both must have the same shape. */
 void mp_load_copy(struct mp_load *to, const struct mp_load *from);
 

@@ -572,3 +572,29 @@ int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
                    (long long)plan->iteration, plan->layer, mp_plan_violation_name(check.violation),
                    check.text);
 }
+
+static int64_t dispatched(const struct mp_plan *plan, int source, int expert) {
+    int64_t routes = 0;
+    int parts;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+    for (int i = 0; i < parts; i++)
+        routes += (int64_t)part[i].run * part[i].count;
+    return routes;
+}
+
+int mp_plan_check_shards(const struct mp_plan *plan, int shards, struct mp_error *error) {
+    int whole = plan->experts / shards;
+    for (int source = 0; source < plan->topology.ranks; source++)
+        for (int expert = whole; expert < plan->experts; expert++) {
+            int64_t first = dispatched(plan, source, expert % whole);
+            int64_t routes = dispatched(plan, source, expert);
+            if (routes != first)
+                return mp_fail(error, MP_EPLAN,
+                               "iteration %lld, layer %d: rank %d has %lld routes for shard %d of "
+                               "expert %d and %lld for the first one; routes to all shards of an "
+                               "expert are kept or dropped together",
+                               (long long)plan->iteration, plan->layer, source, (long long)routes,
+                               expert / whole, expert % whole, (long long)first);
+        }
+    return MP_OK;
+}

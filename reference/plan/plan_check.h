@@ -61,4 +61,9 @@ int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
                   const struct mp_plan_law *law, enum mp_plan_violation *violation,
                   struct mp_error *error);
 
+/* MP_OK, or MP_EPLAN with a sentence like that, if a source's routes to the shards of an expert
+ * (mp_setting.shards) are not equally many, so that some would be dropped of one shard and not of
+ * another.  A plan of its dispatch.  O(parts), allocates nothing: of every plan. */
+int mp_plan_check_shards(const struct mp_plan *plan, int shards, struct mp_error *error);
+
 #endif

@@ -100,6 +100,21 @@ static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
     return mp_transfers_reserve(&planner->moves, most, error);
 }
 
+/* Choices, and rows of tokens, are of whole experts. */
+static int check_cut(const struct mp_planner *planner, struct mp_error *error) {
+    const struct mp_plan *first = &planner->plan[0];
+    if (first->outgoing_limit < 0 && !(first->pull > 0) &&
+        !mp_exchange_of(first->exchange)->deduplicates)
+        return MP_OK;
+    return mp_fail(error, MP_EREFUSED,
+                   "system %s, whose plans %s, takes no experts cut into shards, but %d of each",
+                   planner->system->name,
+                   mp_exchange_of(first->exchange)->deduplicates
+                       ? "send a row of a token to all its experts on a rank"
+                       : "change what the gate chooses",
+                   planner->setting.shards);
+}
+
 static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
                       struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
@@ -119,6 +134,8 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         code = reserve_moves(planner, error);
     if (!code)
         code = mp_planner_begin_layer(planner, 0, 0, error);
+    if (!code && mp_setting_shards(setting) > 1)
+        code = check_cut(planner, error);
     if (code)
         return code;
     planner->gather_stage = planner->plan[0].gather_stage;
@@ -202,6 +219,8 @@ int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_
                          struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
     int code = mp_system_end_plan(planner->system, planner->self, load, plan, error);
+    if (!code && mp_setting_shards(&planner->setting) > 1)
+        code = mp_plan_check_shards(plan, planner->setting.shards, error);
     if (!code && planner->check_plans)
         code = mp_plan_check(plan, load, &planner->law, NULL, error);
     if (!code)

@@ -55,7 +55,8 @@ struct mp_planner {
 };
 
 /* Creates the system, its first homes and plans, and begins a first plan to learn of the run.
- * Errors: mp_system_create's; MP_ENOMEM.  On an error there is nothing to destroy. */
+ * Errors: mp_system_create's; MP_EREFUSED if experts are cut into shards and plans
+ * want them whole; MP_ENOMEM.  On an error there is nothing to destroy. */
 int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,
                       struct mp_error *error);
 void mp_planner_destroy(struct mp_planner *planner); /* accepts a zeroed one */

@@ -140,6 +140,16 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
                        "exchange %s takes no exchange-degree %d: its rows are of tokens, whose "
                        "routes' rows can't be cut one by one",
                        taken->name, setting->exchange_degree);
+    if (mp_setting_shards(setting) > 1 && (system->capabilities & MP_SYSTEM_USES_TRANSITIONS))
+        return mp_fail(error, MP_EREFUSED,
+                       "system %s follows tokens from expert to expert, which are whole: "
+                       "expert-shards %d has to go",
+                       system->name, setting->shards);
+    if (mp_setting_shards(setting) > 1 && taken->deduplicates)
+        return mp_fail(error, MP_EREFUSED,
+                       "exchange %s sends a token's row once for all its experts on a rank, which "
+                       "are whole: expert-shards %d has to go",
+                       taken->name, setting->shards);
     int code = system->create(setting, options, self, &own);
     if (!code)
         return MP_OK;
@@ -181,6 +191,14 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
         system->initial_holders(self, home);
     free(owner);
     return MP_OK;
+}
+
+int mp_system_shards(const struct mp_system *system, const struct mp_setting *setting,
+                     const void *options) {
+    int shards = mp_setting_shards(setting);
+    if (shards == 1 && system->shards)
+        shards = system->shards(setting, options);
+    return shards > 1 ? shards : 1;
 }
 
 int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,

@@ -35,6 +35,11 @@ const char *mp_system_capability_name(unsigned bit);
 /* What a system may know about the run.  The same on every rank: measured figures are taken on
  * rank 0 before the first iteration and broadcast. */
 struct mp_setting {
+    /* Of each of the gate's experts, which are E / shards, as its choices are top_k / shards: shard
+     * s of expert e is expert s * E / shards + e.  Routes to all shards of an expert are the same,
+     * and are dropped together.  0, 1: experts are whole. */
+    int shards;
+    int expert_width;            /* hidden elements of one of the gate's experts; 0: not known */
     int layers;                  /* MoE layers, L */
     int experts;                 /* per layer, E */
     int top_k;                   /* routes per token */
@@ -57,6 +62,16 @@ struct mp_setting {
     bool knows_messages;       /* what follows is known: of predictions, as their cluster says */
     double message_seconds;    /* of a message between nodes (or ranks) beside its bytes, s */
 };
+static inline int mp_setting_shards(const struct mp_setting *setting) {
+    return setting->shards > 1 ? setting->shards : 1;
+}
+/* Experts that the gate chooses among, and how many for a token: what capacities are of. */
+static inline int mp_setting_whole_experts(const struct mp_setting *setting) {
+    return setting->experts / mp_setting_shards(setting);
+}
+static inline int mp_setting_choices(const struct mp_setting *setting) {
+    return setting->top_k / mp_setting_shards(setting);
+}
 /* Of these the measured figures, by the names under which a run keeps them. */
 extern const struct mp_named_number mp_setting_figures[];
 static inline double *mp_setting_figure(struct mp_setting *setting,
@@ -76,6 +91,11 @@ struct mp_system {
     enum mp_exchange_kind exchange;
     const struct mp_option *options; /* table, or NULL for none */
     size_t options_size;             /* bytes of the options struct */
+
+    /* Optional.  Into how many shards every expert is to be cut, of a job that leaves them whole
+     * (1, or what has no meaning: they stay whole).  Asked once, before everything else, with that
+     * job's setting, whose figures need not be measured; the setting that follows has them cut. */
+    int (*shards)(const struct mp_setting *setting, const void *options);
 
     /* Required.  `options` (options_size bytes, parsed) is borrowed during the call only.  Errors:
      * MP_EINVAL with the constraint and the numbers when the system can't do what it is asked. */
@@ -165,6 +185,11 @@ int mp_system_end_plan(const struct mp_system *system, void *self, const struct 
  * [layers], created. */
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error);
+
+/* Shards of an expert for a job with this setting: its own number if that is above 1, else what the
+ * system wants. */
+int mp_system_shards(const struct mp_system *system, const struct mp_setting *setting,
+                     const void *options);
 
 /* The largest plan.padding of a run: padding_limit of a setting without its measured figures, which
  * are not known yet where buffers are made; 0 without the function. */

@@ -177,15 +177,16 @@ enum {
     SEED,
     RANKS,
     SLICES,
+    SHARDS,
     NUMBERS
 };
-static const char *const keys[NUMBERS] = {"format",  "layers",       "width",    "heads",
-                                          "experts", "expert-width", "sequence", "iteration",
-                                          "updates", "seed",         "ranks",    "slices"};
+static const char *const keys[NUMBERS] = {
+    "format",    "layers",  "width", "heads", "experts", "expert-width", "sequence",
+    "iteration", "updates", "seed",  "ranks", "slices",  "expert-shards"};
 
 struct description {
     int64_t number[NUMBERS]; /* SLICES: that an expert is kept in; 0: whole */
-    bool same_system;        /* with the same options */
+    bool same_system;        /* with the same options and shards */
 };
 
 static struct description describe(const struct mp_trainer *trainer) {
@@ -202,7 +203,8 @@ static struct description describe(const struct mp_trainer *trainer) {
                                            [UPDATES] = trainer->updates,
                                            [SEED] = job->seed,
                                            [RANKS] = trainer->comm->ranks,
-                                           [SLICES] = experts->slice ? experts->keepers : 0}};
+                                           [SLICES] = experts->slice ? experts->keepers : 0,
+                                           [SHARDS] = mp_job_shards(job)}};
 }
 
 static int save_description(const struct mp_trainer *trainer, const char *folder,
@@ -416,7 +418,10 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     struct mp_yaml *document = NULL;
     int code = mp_yaml_load(path, &document, error);
     for (int i = 0; !code && i < NUMBERS; i++) {
-        code = number(document, path, keys[i], &there->number[i], error);
+        if (i == SHARDS && !mp_yaml_get(document, keys[i]))
+            there->number[i] = 1; /* as it was before experts could be cut */
+        else
+            code = number(document, path, keys[i], &there->number[i], error);
         bool longer = mp_job_serves(&trainer->job) && there->number[i] > here.number[i];
         if (!code && i < SAME && there->number[i] != here.number[i] && !(i == SEQUENCE && longer))
             code = mp_fail(error, i == VERSION ? MP_EVERSION : MP_EINVAL,
@@ -427,13 +432,18 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     if (!code && (slices < 0 || slices > ranks))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %lld slices by %lld ranks", path,
                        (long long)slices, (long long)ranks);
+    if (!code && (there->number[SHARDS] < 1 || here.number[EXPERT_WIDTH] % there->number[SHARDS]))
+        code =
+            mp_fail(error, MP_EFORMAT, "checkpoint %s: experts of width %lld in %lld shards", path,
+                    (long long)here.number[EXPERT_WIDTH], (long long)there->number[SHARDS]);
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
     const struct mp_yaml *options = code ? NULL : mp_yaml_get(document, "options");
     if (!code && (!system || system->kind != MP_YAML_SCALAR || !options ||
                   options->kind != MP_YAML_SCALAR || ranks < 1 || ranks > INT32_MAX))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
     if (!code)
-        there->same_system = strcmp(system->text, trainer->planner.system->name) == 0 &&
+        there->same_system = there->number[SHARDS] == here.number[SHARDS] &&
+                             strcmp(system->text, trainer->planner.system->name) == 0 &&
                              strcmp(options->text, trainer->options) == 0;
     mp_yaml_destroy(document);
     return code;
@@ -495,50 +505,96 @@ static int restore_homes(struct mp_trainer *trainer, const char *folder, struct 
     return code;
 }
 
-/* Counts what a shard has: times[layer][expert]. */
+/* Experts of a layer as a checkpoint has them, each whole or a shard of one, and floats of one. */
+static int experts_of(const struct description *description) {
+    return (int)(description->number[EXPERTS] * description->number[SHARDS]);
+}
+static size_t chunk_of(const struct mp_trainer *trainer, const struct description *description) {
+    size_t whole = trainer->model.experts.chunk * (size_t)mp_job_shards(&trainer->job);
+    return whole / (size_t)description->number[SHARDS];
+}
+
+/* Counts what a file has: times[layer][expert]. */
 static int count_entries(const struct mp_trainer *trainer, const char *path,
                          const struct mp_shard *shard, const struct description *description,
                          int times[], struct mp_error *error) {
-    const struct mp_experts *experts = &trainer->model.experts;
-    size_t slices = (size_t)description->number[SLICES];
-    size_t floats = slices ? (experts->chunk + slices - 1) / slices : experts->chunk;
+    size_t slices = (size_t)description->number[SLICES], chunk = chunk_of(trainer, description);
+    size_t floats = slices ? (chunk + slices - 1) / slices : chunk;
+    int experts = experts_of(description);
     for (int i = 0; i < shard->entries; i++) {
         int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
-        if (layer < 0 || layer >= experts->layers || expert < 0 || expert >= experts->experts ||
+        if (layer < 0 || layer >= trainer->job.layers || expert < 0 || expert >= experts ||
             shard->floats != floats)
             return mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d, %u floats",
                            path, expert, layer, shard->floats);
-        times[layer * experts->experts + expert]++;
+        times[layer * experts + expert]++;
     }
     return MP_OK;
 }
 
-/* Takes what this rank keeps of an expert out of slice `piece` of it (0: or all of it): three times
- * `floats`. */
-static void take_slice(struct mp_trainer *trainer, int layer, int expert, int piece,
-                       const float *from, size_t floats) {
+/* What a file has of an expert, or of a shard of one: three times `floats`, of which the first is
+ * number `first` of its own. */
+struct stored {
+    const float *from;
+    size_t first, floats;
+};
+
+/* Takes `count` floats that lie together, from number `there` on in what is stored, into this
+ * rank's expert from number `here` on, as far as the file and this rank have them. */
+static void take_floats(struct mp_trainer *trainer, int layer, int expert, int64_t here,
+                        const struct stored *stored, int64_t there, int64_t count) {
     struct mp_experts *experts = &trainer->model.experts;
     float *to[3];
     if (!mp_experts_state(experts, layer, expert, to))
         return;
-    /* Stretches of an expert's floats: this rank's, those there, and what they share. */
-    size_t own = (size_t)experts->piece[layer * experts->experts + expert] * experts->kept;
-    size_t own_end = own + experts->kept, first = (size_t)piece * floats;
-    size_t first_end = first + floats;
-    size_t begin = own > first ? own : first, end = own_end < first_end ? own_end : first_end;
-    for (size_t b = 0; begin < end && b < 3 && to[b]; b++)
-        mp_experts_write(experts, to[b] + (begin - own), from + b * floats + (begin - first),
-                         end - begin);
+    int64_t own =
+        (int64_t)experts->piece[layer * experts->experts + expert] * (int64_t)experts->kept;
+    int64_t first = (int64_t)stored->first, floats = (int64_t)stored->floats, begin = 0;
+    int64_t own_end = own + (int64_t)experts->kept - here, end = first + floats - there;
+    begin = first - there > begin ? first - there : begin;
+    begin = own - here > begin ? own - here : begin;
+    end = own_end < end ? own_end : end;
+    end = count < end ? count : end;
+    for (int b = 0; begin < end && b < 3 && to[b]; b++)
+        mp_experts_write(experts, to[b] + (here + begin - own),
+                         stored->from + b * floats + (there + begin - first),
+                         (size_t)(end - begin));
+}
+
+/* Takes what this rank keeps of the hidden elements that two shards of an expert share: columns of
+ * the first matrix, rows of the second.  Of both: number, and elements of one. */
+static void take_shard(struct mp_trainer *trainer, int layer, int expert, const int64_t here[2],
+                       const struct stored *stored, const int64_t there[2]) {
+    int64_t d = trainer->job.width, first = here[0] * here[1], other = there[0] * there[1];
+    int64_t begin = first > other ? first : other, end = first + here[1];
+    end = other + there[1] < end ? other + there[1] : end;
+    if (begin >= end)
+        return;
+    int64_t count = end - begin;
+    bool same = count == here[1] && count == there[1];
+    int64_t rows = same ? 1 : d; /* stretches of the first matrix */
+    for (int64_t row = 0; row < rows; row++)
+        take_floats(trainer, layer, expert, row * here[1] + begin - first, stored,
+                    row * there[1] + begin - other, same ? d * count : count);
+    take_floats(trainer, layer, expert, d * (here[1] + begin - first), stored,
+                d * (there[1] + begin - other), d * count);
 }
 
 /* Slices of an expert lie in ascending order of ranks: `times` says how many came before. */
 static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard,
-                         const int times[]) {
-    int experts = trainer->model.experts.experts;
+                         const struct description *description, const int times[]) {
+    const struct mp_job *job = &trainer->job;
+    int shards = mp_job_shards(job), all = experts_of(description);
     for (int i = 0; i < shard->entries; i++) {
         int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
-        take_slice(trainer, layer, expert, times[layer * experts + expert],
-                   shard->memory + (size_t)i * 3 * shard->floats, shard->floats);
+        size_t piece = (size_t)times[layer * all + expert];
+        const struct stored stored = {shard->memory + (size_t)i * 3 * shard->floats,
+                                      piece * shard->floats, shard->floats};
+        const int64_t there[2] = {expert / job->experts,
+                                  job->expert_width / description->number[SHARDS]};
+        for (int s = 0; s < shards; s++)
+            take_shard(trainer, layer, s * job->experts + expert % job->experts,
+                       (const int64_t[]){s, job->expert_width / shards}, &stored, there);
     }
 }
 
@@ -546,7 +602,7 @@ static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shar
 static int read_shards(struct mp_trainer *trainer, const char *folder,
                        const struct description *description, bool take, int *times,
                        struct mp_error *error) {
-    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
+    size_t all = (size_t)trainer->job.layers * (size_t)experts_of(description);
     char path[PATH_SIZE];
     int code = MP_OK;
     memset(times, 0, all * sizeof *times);
@@ -555,7 +611,7 @@ static int read_shards(struct mp_trainer *trainer, const char *folder,
         shard_path(path, folder, r);
         code = mp_shard_open(path, &shard, error);
         if (!code && take)
-            take_experts(trainer, &shard, times);
+            take_experts(trainer, &shard, description, times);
         if (!code)
             code = count_entries(trainer, path, &shard, description, times, error);
         mp_shard_close(&shard);
@@ -566,7 +622,7 @@ static int read_shards(struct mp_trainer *trainer, const char *folder,
 /* Whether all shards are there and together have every expert once, or every slice of it. */
 static int check_shards(struct mp_trainer *trainer, const char *folder,
                         const struct description *description, int *times, struct mp_error *error) {
-    int experts = trainer->job.experts, all = trainer->job.layers * experts;
+    int experts = experts_of(description), all = trainer->job.layers * experts;
     int wanted = description->number[SLICES] ? (int)description->number[SLICES] : 1;
     int code = read_shards(trainer, folder, description, false, times, error);
     for (int i = 0; !code && i < all; i++)
@@ -580,7 +636,7 @@ static int check_shards(struct mp_trainer *trainer, const char *folder,
 /* All shards are read twice: nothing of the model changes before they are known to be whole. */
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
-    int all = trainer->job.layers * trainer->job.experts;
+    int all = trainer->job.layers * experts_of(description);
     int *times = calloc((size_t)all, sizeof *times);
     if (!times)
         return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);

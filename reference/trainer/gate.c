@@ -96,9 +96,10 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
     if (code)
         return code;
     for (int r = 0; r < ranks; r++)
-        memcpy(load->count + (size_t)r * (size_t)experts,
+        memcpy(load->count + (size_t)r * (size_t)load->experts,
                trainer->all_counts + (size_t)r * 2 * (size_t)experts,
                (size_t)experts * sizeof *load->count);
+    mp_load_repeat(load, experts);
     mp_trainer_read_choices(trainer, layer);
     balance(trainer, layer);
     return MP_OK;
@@ -108,14 +109,14 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
 static void move_bias(struct mp_trainer *trainer, int layer) {
     struct mp_model *model = &trainer->model;
     const struct mp_load *load = &trainer->load[layer];
-    size_t experts = (size_t)load->experts;
+    size_t experts = (size_t)trainer->job.experts;
     float *step = trainer->bias_step + (size_t)layer * experts;
     float rate = model->shape.gate.bias_rate;
     int64_t all = mp_load_total(load);
-    for (int e = 0; e < load->experts; e++) {
+    for (size_t e = 0; e < experts; e++) {
         int64_t own = 0;
         for (int r = 0; r < load->ranks; r++)
-            own += (int64_t)load->experts * mp_load_at(load, r, e);
+            own += (int64_t)load->experts * mp_load_at(load, r, (int)e);
         step[e] = own < all ? rate : own > all ? -rate : 0;
     }
     const struct mp_device_operations *operations = trainer->device->operations;

@@ -36,6 +36,11 @@ struct mp_job {
 
     /* Model (architecture.md, section 4). */
     int layers, width, heads, experts, expert_width, sequence;
+    /* Into how many every expert is cut along its hidden elements (expert tensor parallelism, as
+     * Megatron-LM has it): shard s of expert e is expert s * experts + e of plans, and each of a
+     * token's routes becomes one to every shard, whose outputs add up.  Gates, loads, traces and
+     * checkpoints have whole experts. */
+    int expert_shards;
     int shared_experts; /* that every token goes through on its own rank, without a weight */
     int gate;           /* of mp_gate_kinds */
     int top_k;       /* experts of a token, 1 .. MP_CHOICES_LIMIT; MP_ALL: every one; MP_AUTO: the
@@ -157,6 +162,11 @@ int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
  * can): what a prediction of the job asks for. */
 int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 
+/* Into how many shards experts are cut in the end: as the job says, or where it leaves them whole
+ * as its system wants it (tutel's r), by the figures that the job gives and, where it gives none,
+ * such as any machine may have.  Of a job in which nothing else is wrong. */
+int mp_job_wanted_shards(const struct mp_job_file *file);
+
 /* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
  * can't have), MP_EIO. */
 int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
@@ -188,10 +198,21 @@ static inline struct mp_topology mp_job_topology(const struct mp_job *job, int r
     return (struct mp_topology){ranks, declared < ranks ? declared : ranks};
 }
 
+/* Shards of an expert, and how many of a layer: the experts that plans have. */
+static inline int mp_job_shards(const struct mp_job *job) {
+    return job->expert_shards > 1 ? job->expert_shards : 1;
+}
+static inline int mp_job_plan_experts(const struct mp_job *job) {
+    return job->experts * mp_job_shards(job);
+}
+
+static inline const struct mp_gate_kind *mp_job_gate_kind(const struct mp_job *job) {
+    return mp_gate_kinds[job->gate];
+}
 /* Experts that one token goes to. */
 static inline int mp_job_top_k(const struct mp_job *job) {
     if (job->top_k == MP_AUTO)
-        return mp_gate_kinds[job->gate]->usual;
+        return mp_job_gate_kind(job)->usual;
     return job->top_k == MP_ALL ? job->experts : job->top_k;
 }
 static inline struct mp_gate_sizes mp_job_gate_sizes(const struct mp_job *job) {

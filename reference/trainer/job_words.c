@@ -4,10 +4,6 @@
 
 #include "reference/trainer/job.h"
 
-static const struct mp_gate_kind *gate_of(const struct mp_job *job) {
-    return mp_gate_kinds[job->gate];
-}
-
 static bool renormalises(const struct mp_job *job) {
     return job->renormalise == MP_RENORMALISE_AUTO ? mp_job_top_k(job) > 1
                                                    : job->renormalise == MP_RENORMALISE_YES;
@@ -15,7 +11,8 @@ static bool renormalises(const struct mp_job *job) {
 
 int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error) {
     const struct mp_gate_sizes sizes = mp_job_gate_sizes(job);
-    return mp_gate_rule(gate_of(job), &sizes, renormalises(job), &job->gate_options, rule, error);
+    return mp_gate_rule(mp_job_gate_kind(job), &sizes, renormalises(job), &job->gate_options, rule,
+                        error);
 }
 
 bool mp_job_takes_fewer(const struct mp_job *job) {
@@ -24,8 +21,8 @@ bool mp_job_takes_fewer(const struct mp_job *job) {
 }
 
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
-    return mp_gate_words(gate_of(job), mp_job_top_k(job), renormalises(job), &job->gate_options,
-                         buffer);
+    return mp_gate_words(mp_job_gate_kind(job), mp_job_top_k(job), renormalises(job),
+                         &job->gate_options, buffer);
 }
 
 const char *mp_job_mode(const struct mp_job *job) {
@@ -34,14 +31,16 @@ const char *mp_job_mode(const struct mp_job *job) {
 }
 
 const char *mp_job_model(const struct mp_job *job, char buffer[MP_MODEL_WORDS]) {
-    char shared[32] = "", serving[64] = "";
+    char shared[32] = "", serving[64] = "", cut[32] = "";
     if (job->shared_experts > 0)
         snprintf(shared, sizeof shared, " and %d for all tokens", job->shared_experts);
+    if (mp_job_shards(job) > 1)
+        snprintf(cut, sizeof cut, " in %d shards", mp_job_shards(job));
     if (mp_job_serves(job))
         snprintf(serving, sizeof serving, ", %s behind %d", mp_job_mode(job), job->context);
     snprintf(buffer, MP_MODEL_WORDS,
-             "layers %d, width %d, heads %d, experts %d x %d%s, sequence %d, batch %d%s",
-             job->layers, job->width, job->heads, job->experts, job->expert_width, shared,
+             "layers %d, width %d, heads %d, experts %d x %d%s%s, sequence %d, batch %d%s",
+             job->layers, job->width, job->heads, job->experts, job->expert_width, cut, shared,
              mp_job_step_tokens(job), job->batch, serving);
     return buffer;
 }

@@ -184,7 +184,11 @@ static int load_job(struct program *program) {
     for (int i = 0; !code && i < program->arguments.settings.count; i++)
         code = mp_job_set(&program->file, program->arguments.settings.word[i], &program->systems,
                           error);
-    return code ? code : mp_job_check(&program->file, error);
+    if (!code)
+        code = mp_job_check(&program->file, error);
+    if (!code)
+        program->file.job.expert_shards = mp_job_wanted_shards(&program->file);
+    return code;
 }
 
 static int join(struct program *program) {

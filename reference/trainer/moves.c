@@ -42,7 +42,7 @@ static void note_sources(struct mp_trainer *trainer) {
 
 /* Ranks let go of what they neither keep nor have to send, and what they have then is counted. */
 static void let_go(struct mp_trainer *trainer) {
-    int experts = trainer->job.experts;
+    int experts = trainer->setting.experts;
     note_sources(trainer);
     for (int r = 0; r < trainer->comm->ranks; r++)
         trainer->free_slots[r] = trainer->planner.homes_limit + 1;

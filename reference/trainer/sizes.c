@@ -27,7 +27,8 @@ static struct mp_move_bytes move_bytes(const struct mp_element_sizes *elements, 
 
 void mp_job_sizes(const struct mp_job *job, const struct mp_element_sizes *elements,
                   struct mp_sizes *sizes) {
-    double parameters = (double)elements->expert_matrices * job->width * job->expert_width;
+    double parameters =
+        (double)elements->expert_matrices * job->width * job->expert_width / mp_job_shards(job);
     struct mp_element_sizes kept = *elements;
     if (mp_job_serves(job))
         kept.gradient = kept.optimizer = 0;
@@ -49,8 +50,10 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
     mp_job_gate_rule(job, &rule, NULL); /* the job's check says what is wrong with it */
     *setting = (struct mp_setting){
         .layers = job->layers,
-        .experts = job->experts,
-        .top_k = mp_job_top_k(job),
+        .experts = mp_job_plan_experts(job),
+        .top_k = mp_job_top_k(job) * mp_job_shards(job),
+        .shards = mp_job_shards(job),
+        .expert_width = job->expert_width,
         .fixed_choices = mp_gate_has_own_choices(&rule),
         .topology = *topology,
         .tokens_per_rank = job->batch / parts * mp_job_step_tokens(job),

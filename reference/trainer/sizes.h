@@ -20,7 +20,8 @@ struct mp_element_sizes mp_training_elements(size_t element);
 /* Bytes of an element of the job's precision. */
 size_t mp_job_element_bytes(const struct mp_job *job);
 
-/* Of one token or expert; B but for the first.  Serving has neither gradients nor an optimizer. */
+/* Of one token, or one expert of plans (a shard, if experts are cut); B but for the first.  Serving
+ * has neither gradients nor an optimizer. */
 struct mp_sizes {
     double expert_parameters; /* number of them */
     double row;               /* a token's, one direction */

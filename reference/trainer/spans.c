@@ -183,7 +183,7 @@ static int64_t bytes_after_step(const struct mp_trainer *trainer) {
     if (!trainer->schedule.gathered)
         return bytes;
     for (int l = 0; l < trainer->job.layers; l++)
-        for (int e = 0; e < trainer->job.experts; e++)
+        for (int e = 0; e < trainer->setting.experts; e++)
             bytes += mp_placement_copies(&planner->home[l], e) *
                      (trainer->setting.expert_bytes * (keepers - 1) / keepers);
     return bytes;
@@ -195,7 +195,7 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++) {
         const struct mp_load *load = &trainer->load[l];
         mp_trainer_record_choices(trainer, l);
-        mp_record_load(trainer->compute, trainer->iteration, l, load->experts,
+        mp_record_load(trainer->compute, trainer->iteration, l, trainer->job.experts,
                        load->count + (long)trainer->comm->rank * load->experts,
                        trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
                                                          : NULL);

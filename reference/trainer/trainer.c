@@ -16,6 +16,7 @@ static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
                                      .heads = job->heads,
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
+                                     .shards = mp_job_shards(job),
                                      .shared_width = job->shared_experts * job->expert_width,
                                      .sequence = mp_job_step_tokens(job),
                                      .serves = mp_job_serves(job),
@@ -62,6 +63,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
     size_t sequences = (size_t)trainer->sequences;
+    size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
     trainer->source = table(trainer, layers, sizeof *trainer->source);
     trainer->facts = table(trainer, layers, sizeof *trainer->facts);
@@ -78,10 +80,10 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->context =
         table(trainer, sequences * (size_t)trainer->job.context, sizeof *trainer->context);
     trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
-    trainer->prefetch_chunk = table(trainer, experts, sizeof(void *));
-    trainer->prefetch_gradient = table(trainer, experts, sizeof(void *));
-    trainer->reduce_chunk = table(trainer, experts, sizeof(void *));
-    trainer->reduce_gradient = table(trainer, experts, sizeof(void *));
+    trainer->prefetch_chunk = table(trainer, shards, sizeof(void *));
+    trainer->prefetch_gradient = table(trainer, shards, sizeof(void *));
+    trainer->reduce_chunk = table(trainer, shards, sizeof(void *));
+    trainer->reduce_gradient = table(trainer, shards, sizeof(void *));
     trainer->bucket_flight = table(trainer, layers + 1, sizeof *trainer->bucket_flight);
     return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables")
                             : MP_OK;
@@ -89,7 +91,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
 
 /* Homes change inside a step: room for all that may move, now. */
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
+    size_t all = (size_t)trainer->job.layers * (size_t)trainer->setting.experts;
     size_t most = (size_t)trainer->planner.moves.capacity;
     trainer->round = table(trainer, most, sizeof *trainer->round);
     for (int w = 0; w < 3; w++) {
@@ -170,7 +172,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_comm *comm = trainer->comm;
     /* Gradients travel in fp32, whatever parameters do. */
     size_t chunk = mp_model_expert_floats(&trainer->model.shape) * sizeof(float);
-    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = comm->ranks;
+    int layers = trainer->job.layers, experts = trainer->setting.experts, ranks = comm->ranks;
     int moves = trainer->planner.homes_limit * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->planner.law.extra_copies_limit * ranks;
     if (mp_optimizer_sliced(trainer->planner.optimizer)) {
@@ -336,7 +338,7 @@ static int create_model(struct mp_trainer *trainer, const struct mp_model_shape 
 
 /* Rows and sequences are counted in int, and one rank may be sent the rows of all. */
 static int check_batch(const struct mp_job *job, int ranks, struct mp_error *error) {
-    int64_t routes = mp_job_tokens(job) * mp_job_top_k(job);
+    int64_t routes = mp_job_tokens(job) * mp_job_top_k(job) * mp_job_shards(job);
     int64_t validation = job->validate_every ? (int64_t)job->batch * job->validation_batches : 0;
     if (job->batch % ranks != 0)
         return mp_fail(error, MP_EINVAL, "batch: %d sequences do not divide over %d ranks",
@@ -357,7 +359,7 @@ void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits
     int widest = shared > job->expert_width ? shared : job->expert_width;
     *limits = (struct mp_device_limits){
         .attention = {sequences, (int)mp_job_positions(job), job->heads, job->width / job->heads},
-        .experts = job->experts,
+        .experts = mp_job_plan_experts(job),
         .width = job->width > widest ? job->width : widest,
         .tokens = sequences * mp_job_step_tokens(job) * mp_job_top_k(job),
     };
@@ -452,6 +454,10 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
     trainer->job = *job;
+    trainer->job.ranks = comm->ranks;
+    trainer->job.expert_shards = mp_job_wanted_shards(
+        &(struct mp_job_file){trainer->job, file->system, file->system_options});
+    job = &trainer->job;
     trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;

@@ -119,6 +119,7 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
         }
         for (int layer = 0; layer < setting->layers; layer++) {
             random_load(random, &load[layer]);
+            mp_load_repeat(&load[layer], mp_setting_whole_experts(setting));
             for (int index = 0; index < planning; index++) {
                 rehearsal_plan(&rehearsal[index], layer, &load[layer]);
                 assert_equal_plans(rehearsal[index].planner.plan, rehearsal[0].planner.plan);

@@ -51,6 +51,32 @@ static void all_systems_register_once(void **state) {
     assert_int_equal(mp_systems_register_all(&systems, NULL), MP_EINVAL);
 }
 
+/* Systems that want experts whole, with their defaults on two nodes. */
+static const char *const wholes[] = {"deepep", "hiermoe", "moetuner", "swiftmoe", "tamoe"};
+
+static bool wants_whole_experts(const struct mp_system *system) {
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        if (strcmp(system->name, wholes[i]) == 0)
+            return true;
+    return false;
+}
+
+/* And of experts cut into two shards, or it says why not. */
+static void rehearse_shards(uint64_t *random, const struct mp_system *system,
+                            struct mp_setting setting, const void *options) {
+    struct mp_error error = {0};
+    void *self = NULL;
+    setting.shards = 2;
+    setting.experts *= setting.shards;
+    setting.top_k *= setting.shards;
+    if (!wants_whole_experts(system)) {
+        rehearse(random, system, &setting, options, 8);
+        return;
+    }
+    assert_int_equal(mp_system_create(system, &setting, options, &self, &error), MP_EREFUSED);
+    assert_non_null(strstr(error.text, "expert-shards 2"));
+}
+
 static void all_systems_keep_the_law_and_what_they_declare(void **state) {
     const struct mp_setting setting = {.layers = 2,
                                        .experts = 8,
@@ -80,6 +106,7 @@ static void all_systems_keep_the_law_and_what_they_declare(void **state) {
         if (system->options)
             parse_options(system, options, NULL);
         rehearse(*state, system, &setting, options, 8);
+        rehearse_shards(*state, system, setting, options);
         free(options);
     }
 }

@@ -57,6 +57,7 @@ struct exact_case {
     int chunks;     /* that rows must have been cut into; 0: none */
     enum late_copies late;
     int least_ranks; /* below which it can't act so, and is left out */
+    int most_ranks;  /* above which it acts otherwise; 0: no such number */
     bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
     bool narrow;     /* 2 experts, on more ranks */
     int nodes;       /* declared; 0: what is its turn */
@@ -370,6 +371,31 @@ static const struct row rows[] = {
      {"options.capacity-factor=0", "options.r=0"},
      {.padded = true, .copies = true, .refetches = true, .least_ranks = 2}},
     {.system = "free-balance", .acts = {.late = MUST_COPY}},
+    /* 2 experts on more ranks, each cut into r shards: replicas of these where ranks are left. */
+    {"tutel",
+     {"options.capacity-factor=0", "options.r=2", "options.degree=1"},
+     {.padded = true, .least_ranks = 4, .most_ranks = 4, .narrow = true}},
+    {"tutel",
+     {"options.capacity-factor=0", "options.r=2", "options.degree=1"},
+     {.padded = true, .replicas = true, .least_ranks = 8, .narrow = true}},
+    {"tutel",
+     {"options.capacity-factor=0", "options.r=4", "options.degree=4"},
+     {.padded = true, .chunks = 4, .least_ranks = 8, .narrow = true}},
+    /* Experts cut into shards: more than ranks, fewer, and as many; with copies of single shards,
+     * moves, slices of them, products for permuting, and survivors that share weights. */
+    {.system = "ep", .options = {"expert-shards=2"}},
+    {"ep", {"expert-shards=2"}, {.replicas = true, .least_ranks = 8, .narrow = true}},
+    {.system = "ep", .options = {"expert-shards=4"}, .acts = {.least_ranks = 8, .narrow = true}},
+    {"fssdp",
+     {"expert-shards=2", "options.memory=4", "options.overlap=2", "options.rematerialise=yes",
+      "options.reshard-interval=5"},
+     {.copies = true, .refetches = true, .moves = true, .late = MAY_COPY}},
+    {"laer",
+     {"expert-shards=2", "options.slots=10", "options.rematerialise=yes"},
+     {.copies = true, .refetches = true, .moves = true, .least_ranks = 2}},
+    {"deepspeed",
+     {"expert-shards=2", "options.drop-tokens=no", "options.dispatch=one-hot"},
+     {.padded = true}},
 };
 
 static const char *const exchanges[] = {"exchange=flat", "exchange=two-level"};
@@ -393,7 +419,8 @@ static int make_row_cases(const struct gate *gate, struct exact_case cases[]) {
     for (int r = 0; r < ROWS; r++) {
         struct exact_case *c = &cases[count];
         static char system[ROWS][32];
-        if (world->ranks < rows[r].acts.least_ranks)
+        int most = rows[r].acts.most_ranks;
+        if (world->ranks < rows[r].acts.least_ranks || (most && world->ranks > most))
             continue;
         *c = rows[r].acts;
         c->gate = gate;

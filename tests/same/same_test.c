@@ -46,6 +46,12 @@ static const char *const acting[][6] = {
     {"system=hetumoe", "gate=gshard"},
     {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
     {"system=tutel", "gate=switch", "options.r=0"},
+    {"system=tutel", "gate=switch", "experts=1", "expert-shards=1", "options.r=2"},
+    {"system=tutel", "gate=switch", "experts=1", "expert-shards=1", "options.r=auto"},
+    {"system=ep", "gate=gshard", "experts=2", "expert-shards=2", "options.expert-parallel=2"},
+    {"system=fssdp", "gate=gshard", "expert-shards=2", "options.overlap=2",
+     "options.reshard-interval=2"},
+    {"system=laer", "gate=gshard", "expert-shards=4", "options.window=1"},
     {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no"},
     {"system=follower", "gate=gshard", "layers=3", "routing=gate"},
     {"system=follower", "gate=softmax", "layers=3", "top-k=3", "routing=gate"},
@@ -67,7 +73,11 @@ static struct {
     int cases, operations, steps;
     int follows; /* experts that moved by transitions */
     int known;   /* layers whose distinct tokens were counted of tokens */
+    int sharded; /* cases of experts in shards */
 } met;
+
+/* Loads of whole experts, as the predictor is given them. */
+static struct mp_load whole[8];
 
 /* ---- a system that looks at transitions ---- */
 
@@ -177,6 +187,8 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
      * experts. */
     set(file, systems, "width=%d", 16 * test_random_int(random, 1, 2));
     set(file, systems, "expert-width=%d", 24 * test_random_int(random, 1, 2));
+    set(file, systems, "expert-shards=%d",
+        test_random_int(random, 0, 2) ? 1 : 1 << test_random_int(random, 1, 2));
     set(file, systems, "experts=%d", ranks * test_random_int(random, ranks < 4 ? 2 : 1, 3));
     set(file, systems, "sequence=%d", test_random_int(random, 4, 16));
     set(file, systems, "batch=%d", ranks * test_random_int(random, 1, 2));
@@ -313,12 +325,20 @@ static void compare(const struct mp_job_file *file, int iteration) {
     mp_comm_abort(world, 1);
 }
 
-/* What all ranks replay, before a plan limits or pulls it: the predictor is to do that itself. */
-static void put_replayed(struct mp_trainer *trainer, int64_t iteration) {
+/* What all ranks' gates chose; or what they replay, before a plan limits or pulls it: the predictor
+ * is to do that itself. */
+static void put_loads(const struct mp_trainer *trainer, int64_t iteration) {
     const struct mp_loads *loads = &trainer->loads;
+    size_t experts = (size_t)trainer->job.experts;
+    for (int layer = 0; layer < trainer->job.layers; layer++)
+        for (size_t r = 0; r < (size_t)world->ranks; r++) {
+            const struct mp_load *load = &trainer->load[layer];
+            memcpy(whole[layer].count + r * experts, load->count + r * (size_t)load->experts,
+                   experts * sizeof *load->count);
+        }
     for (int layer = 0; loads->count && layer < loads->layers; layer++)
         gather(mp_loads_row(loads, iteration, layer, 0), (size_t)loads->experts * sizeof(uint32_t),
-               trainer->load[layer].count);
+               whole[layer].count);
 }
 
 /* What all ranks' tokens chose, in the loads; false: it isn't kept, or isn't what is replayed. */
@@ -334,7 +354,7 @@ static bool put_routes(struct mp_trainer *trainer) {
     for (int r = 0; r < world->ranks; r++)
         own[r] = tokens;
     for (int l = 0; l < trainer->job.layers; l++) {
-        struct mp_load *load = &trainer->load[l];
+        struct mp_load *load = &whole[l];
         gather(trainer->choices + (size_t)l * each, each * sizeof *chosen, chosen);
         must(mp_load_give_routes(load, top_k, own, &error), &error);
         memcpy(load->routes->expert, chosen, each * (size_t)world->ranks * sizeof *chosen);
@@ -344,17 +364,16 @@ static bool put_routes(struct mp_trainer *trainer) {
 }
 
 /* The predictor takes the trainer's counts of distinct tokens, or counts them of tokens. */
-static void predict(struct mp_trainer *trainer, bool counts) {
-    uint32_t *distinct[8] = {0};
-    for (int l = 0; counts && l < trainer->job.layers; l++) {
-        distinct[l] = trainer->load[l].distinct;
-        trainer->load[l].distinct = NULL;
+static void predict(const struct mp_trainer *trainer, bool counts) {
+    for (int l = 0; l < trainer->job.layers; l++) {
+        const struct mp_load *load = &trainer->load[l];
+        whole[l].distinct = counts ? NULL : load->distinct;
+        whole[l].distinct_counts = load->distinct_counts;
+        met.known += counts && load->distinct;
     }
-    network_step(trainer->load, &predicted, carried);
-    for (int l = 0; counts && l < trainer->job.layers; l++) {
-        trainer->load[l].distinct = distinct[l];
-        met.known += distinct[l] != NULL;
-    }
+    network_step(whole, &predicted, carried);
+    for (int l = 0; l < trainer->job.layers; l++)
+        whole[l].distinct = NULL; /* it was borrowed */
 }
 
 static void run(const struct mp_job_file *file, uint64_t *random) {
@@ -368,6 +387,9 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     assert_true(exchange == mp_system_exchange(file->system, file->job.exchange) ||
                 file->system->capabilities & MP_SYSTEM_PLANS_BEFORE_GATE);
     assert_int_equal(trainer->path != NULL, mp_exchange_of(exchange)->rounds > 1);
+    for (int l = 0; l < trainer->job.layers; l++)
+        must(mp_load_create(world->ranks, trainer->job.experts, &whole[l], &error), &error);
+    met.sharded += mp_job_shards(&trainer->job) > 1;
     if (world->rank == 0)
         network_create(file, &trainer->setting);
     for (int i = 0; i < ITERATIONS; i++) {
@@ -377,7 +399,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         transport_forget();
         put_together();
-        put_replayed(trainer, i);
+        put_loads(trainer, i);
         bool has_routes = put_routes(trainer);
         if (world->rank > 0)
             continue;
@@ -388,6 +410,8 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     }
     if (world->rank == 0)
         network_destroy();
+    for (int l = 0; l < trainer->job.layers; l++)
+        mp_load_destroy(&whole[l]);
     mp_trainer_destroy(trainer);
     met.cases++;
 }
@@ -429,6 +453,7 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     assert_true(met.steps >= world->ranks - 1);
     assert_true(met.follows > 0);
     assert_true(met.known > 0);
+    assert_true(met.sharded > 0);
     for (int kind = 0; kind < JOB_EXCHANGES; kind++) {
         assert_true(met.exchanges[kind] > 0);
         assert_int_equal(met.cut[kind] > 0, kind != MP_EXCHANGE_DEDUPLICATED);

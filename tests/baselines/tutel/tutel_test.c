@@ -304,6 +304,68 @@ static void experts_travel_where_they_are_smaller(void **state) {
     }
 }
 
+/* 2 experts of 64 bytes and their gradients on 8 ranks in nodes of 2, a capacity of 2 * 10 routes
+ * of 8 bytes rounded up to 4 pieces: 160 bytes a chunk at 1 GB/s between nodes, in flat exchanges.
+ */
+static void more_ranks_than_experts_may_cut_them(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20);
+    struct mp_tutel_options options;
+    parse_options(&mp_system_tutel, &options,
+                  (const char *const[][2]){{"r", "auto"}, {"exchange", "flat"}, {NULL}});
+    options.message_cost = 0;
+    setting.experts = 2;
+    setting.gradient_bytes = 64;
+    setting.expert_width = 12;
+    /* Groups of 2 in a node, 4 of them: 4 chunks inside, an expert's gradient there and back. */
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * 40e-9 + 2 * 64e-9, 1e-15);
+    /* Groups of 4 in two nodes: 2 chunks to the other one, and of half an expert. */
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 2), 4 * 320e-9 + 2 * 32e-9, 1e-15);
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 4), 4 * 960e-9, 1e-15);
+    static const struct {
+        int64_t bytes; /* of a gradient */
+        int width, shards;
+    } cases[] = {{64, 12, 1}, {64 << 10, 12, 4}, {64 << 10, 6, 2}, {64 << 10, 5, 1}, {2048, 12, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setting.expert_bytes = 100 * cases[i].bytes; /* too much to gather */
+        setting.gradient_bytes = cases[i].bytes;
+        setting.expert_width = cases[i].width;
+        assert_int_equal(mp_system_shards(&mp_system_tutel, &setting, &options), cases[i].shards);
+    }
+    setting.expert_width = 12;
+    options.message_cost = 1; /* r 0 is without */
+    assert_int_equal(mp_system_shards(&mp_system_tutel, &setting, &options), 1);
+    options.r = 4;
+    assert_int_equal(mp_system_shards(&mp_system_tutel, &setting, &options), 4);
+    setting.shards = 2;
+    assert_int_equal(mp_system_shards(&mp_system_tutel, &setting, &options), 2);
+}
+
+/* Of 2 experts on 8 ranks in groups of 4, whose rank i has shard i / 2 of expert i % 2: both shards
+ * get a source's routes, as many as a whole expert's capacity lets, and are replicas. */
+static void shards_get_their_experts_routes(void **state) {
+    (void)state;
+    static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.2"}, {NULL, NULL}};
+    struct mp_setting setting = setting_of(20);
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    setting.shards = 2;
+    setting.experts = 4;
+    setting.top_k = 2;
+    create(&setting, pair, &rehearsal, load);
+    load[0].count[6 * 4 + 1] = 17;
+    mp_load_repeat(&load[0], 2);
+    rehearsal_plan(&rehearsal, 0, &load[0]);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(plan->padding, 12); /* 1 floor(1.2 ceil(20/2)) */
+    assert_int_equal(plan->optimizer, MP_OPTIMIZER_REPLICATED);
+    for (int p = 0; p < 4; p++) {
+        assert_int_equal(mp_placement_copies(&plan->before, p), 2);
+        assert_int_equal(mp_plan_routes_to(plan, 6, p, 4 + p), p % 2 ? 12 : 0);
+    }
+    destroy(&rehearsal, load);
+}
+
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
 static void all_experts_can_come_to_the_tokens(void **state) {
     (void)state;
@@ -335,6 +397,11 @@ static void random_plans_are_legal(void **state) {
         setting.topology = (struct mp_topology){groups * group, test_random_int(random, 1, 6)};
         parse_options(&mp_system_tutel, &options, NULL);
         options.r = test_random_int(random, MP_AUTO, 1);
+        setting.shards = options.r == 0 ? 1 : test_random_int(random, 1, 3);
+        setting.top_k *= setting.shards;
+        if (groups > 1) /* of shards, not of experts */
+            setting.topology.ranks *= setting.shards;
+        setting.experts *= setting.shards;
         options.capacity_factor = test_random_int(random, -2, 2);
         options.degree = test_random_int(random, 0, 2) ? MP_AUTO : test_random_int(random, 1, 8);
         rehearse(random, &mp_system_tutel, &setting, &options, 4);
@@ -348,8 +415,14 @@ static void refuses_what_it_can_not_do(void **state) {
     parse_options(&mp_system_tutel, &options, NULL);
     options.r = 2;
     assert_refused(&mp_system_tutel, &setting, &options,
-                   "tutel's r above 1 would cut every expert over ranks (model parallelism), and "
-                   "plans have whole experts: r is 0, 1 or auto");
+                   "tutel with r 2 needs experts that are cut into shards");
+    setting.shards = 2;
+    setting.experts = 16;
+    assert_refused(&mp_system_tutel, &setting, &options,
+                   "tutel's r 2 is no divisor of the ranks that an expert can have: 8 ranks over 8 "
+                   "experts make 1");
+    setting.shards = 1;
+    setting.experts = 8;
     options.r = 1;
     options.degree = 0;
     assert_refused(&mp_system_tutel, &setting, &options, "tutel's degree is 1 to 8, or auto");
@@ -377,6 +450,8 @@ int main(void) {
         cmocka_unit_test(trials_survive_restarts),
         cmocka_unit_test(only_where_there_are_levels),
         cmocka_unit_test(experts_travel_where_they_are_smaller),
+        cmocka_unit_test(more_ranks_than_experts_may_cut_them),
+        cmocka_unit_test(shards_get_their_experts_routes),
         cmocka_unit_test(all_experts_can_come_to_the_tokens),
         cmocka_unit_test_prestate(random_plans_are_legal, &random),
         cmocka_unit_test(refuses_what_it_can_not_do),

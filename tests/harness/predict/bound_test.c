@@ -83,7 +83,7 @@ static void no_system_is_below(void **state) {
             }
             mp_predictor_destroy(predictor);
             test_case_destroy(&test);
-            if (!mp_bound_covers(systems.item[s], dropped > 0))
+            if (!mp_bound_covers(systems.item[s], dropped > 0, 1))
                 continue;
             most = least / taken > most ? least / taken : most;
             if (least > taken)

@@ -16,6 +16,14 @@ static void positions_by_hand(struct mp_device *device, const void *argument) {
     const int32_t expected_token[] = {0, 1, 2, 0, 1, 3, 4};
     assert_memory_equal(position, expected, sizeof expected);
     assert_memory_equal(row_token, expected_token, sizeof expected_token);
+    /* Without rows: those of routes have their tokens, and others keep what they had. */
+    const int more_begin[] = {0, 1, 1, 1}, more_count[] = {3}, more_row[] = {4};
+    perform(device, route_positions, 5, 2, 3, choice, NULL, more_begin, more_count, more_row, 0,
+            position, row_token);
+    const int32_t more[] = {4, -1, -1, 5, -1, -1, -1, -1, -1, 6};
+    const int32_t more_token[] = {0, 1, 2, 0, 0, 1, 4};
+    assert_memory_equal(position, more, sizeof more);
+    assert_memory_equal(row_token, more_token, sizeof more_token);
 }
 
 struct route_case {

@@ -179,6 +179,33 @@ static void only_matrices_decay(void **state) {
     mp_dense_destroy(&dense);
 }
 
+/* Of whatever number of shards: columns of the first matrix, rows of the second. */
+static void shards_have_their_experts_values(void **state) {
+    (void)state;
+    enum { D = 3, F = 15, E = 2, SHARDS = 5, EACH = F / SHARDS };
+    struct mp_model_shape shape = {
+        .layers = 2, .width = D, .experts = E, .expert_width = F, .top_k = 1};
+    float whole[2 * D * F], shard[2 * D * EACH];
+    for (int p = 0; p < E * SHARDS; p++) {
+        int s = p / E, e = p % E;
+        shape.shards = 0;
+        assert_int_equal(mp_model_expert_floats(&shape), 2 * D * F);
+        int64_t parameters = mp_model_parameters(&shape), flops = mp_model_route_flops(&shape);
+        mp_expert_initialise(&shape, seed, 1, e, whole);
+        shape.shards = SHARDS;
+        assert_int_equal(mp_model_expert_floats(&shape), 2 * D * EACH);
+        assert_int_equal(mp_model_plan_experts(&shape), E * SHARDS);
+        assert_int_equal(mp_model_parameters(&shape), parameters);
+        assert_int_equal(mp_model_route_flops(&shape) * SHARDS, flops);
+        mp_expert_initialise(&shape, seed, 1, p, shard);
+        for (int d = 0; d < D; d++)
+            for (int f = 0; f < EACH; f++) {
+                assert_true(shard[d * EACH + f] == whole[d * F + s * EACH + f]);
+                assert_true(shard[D * EACH + f * D + d] == whole[D * F + (s * EACH + f) * D + d]);
+            }
+    }
+}
+
 /* By hand: L = 2, D = 4, F = 3, E = 5, S = 6, top-2.
  * Block: norms 4 * 4 = 16, qkv and out 4 * 16 = 64, gate 20; experts 5 * 24 = 120.
  * Shared: norm 8, tables (6 + 256) * 4 = 1048. */
@@ -205,6 +232,7 @@ int main(void) {
         cmocka_unit_test(tensors_follow_one_another),
         cmocka_unit_test(initial_values_are_those_of_gpt_2),
         cmocka_unit_test(only_matrices_decay),
+        cmocka_unit_test(shards_have_their_experts_values),
         cmocka_unit_test(parameters_and_flop_by_hand),
     };
     random_state = seed = test_seed();

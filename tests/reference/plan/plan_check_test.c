@@ -573,6 +573,33 @@ static void violation_names_differ(void **state) {
     assert_string_equal(mp_plan_violation_name(MP_PLAN_VIOLATIONS), "unknown");
 }
 
+/* 2 experts in 2 shards on 2 ranks: expert 1's shards are 1 and 3. */
+static void shards_of_an_expert_lose_the_same_routes(void **state) {
+    (void)state;
+    static const int32_t owner[] = {0, 0, 1, 1};
+    const struct mp_topology topology = {2, 2};
+    for (int lost = 0; lost < 2; lost++) {
+        struct mp_plan plan;
+        struct mp_error error = {0};
+        assert_ok(mp_plan_create(&topology, 4, 8, &plan, &error), &error);
+        begin_owned(&plan, 3, 1, owner);
+        assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+        for (int pair = 0; pair < 8; pair++) {
+            uint32_t routes = pair % 2 ? 7 : 5;
+            routes -= lost && pair == 7; /* source 1's to shard 1 of expert 1 */
+            assert_ok(mp_plan_dispatch_part(&plan, owner[pair % 4], routes, &error), &error);
+            mp_plan_dispatch_end_pair(&plan);
+        }
+        assert_int_equal(mp_plan_check_shards(&plan, 2, &error), lost ? MP_EPLAN : MP_OK);
+        if (lost)
+            assert_string_equal(
+                error.text, "iteration 3, layer 1: rank 1 has 6 routes for shard 1 of expert 1 and "
+                            "7 for the first one; routes to all shards of an expert are kept or "
+                            "dropped together");
+        mp_plan_destroy(&plan);
+    }
+}
+
 static void a_fetch_may_be_passed_on(void **state) {
     (void)state;
     struct mp_topology topology = {4, 4};
@@ -600,6 +627,7 @@ int main(void) {
         cmocka_unit_test(accepts_random_legal_plans),
         cmocka_unit_test(names_every_broken_kind),
         cmocka_unit_test(violation_names_differ),
+        cmocka_unit_test(shards_of_an_expert_lose_the_same_routes),
         cmocka_unit_test(a_fetch_may_be_passed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void gradients_are_slopes(void **state) {
                         model->dense.gradient + tensor->offset, tensor->count, seed);
     }
     for (int l = 0; l < 2; l++)
-        for (int e = 0; e < model->shape.experts; e++)
+        for (int e = 0; e < mp_model_plan_experts(&model->shape); e++)
             check_direction(&small, "expert", small_trainer_expert(&small, 0, l, e),
                             small_trainer_expert(&small, 1, l, e), model->experts.chunk, seed);
     small_trainer_destroy(&small);
@@ -137,6 +137,8 @@ int main(void) {
         "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.z-loss=0.2"}};
     static struct gate shared = {
         "gate=gshard", "experts=4", "skew-share=0.4", {"shared-experts=2"}};
+    static struct gate cut = {
+        "gate=softmax", "experts=4", "skew-share=0.3", {"top-k=3", "expert-shards=3"}};
     static struct gate hash = {"gate=hash", "experts=4", "skew-share=0.4", {NULL}};
     static struct gate sam = {
         "gate=sam", "experts=8", "skew-share=0.2", {"top-k=3", "gate-options.alignment-weight=1"}};
@@ -165,6 +167,7 @@ int main(void) {
         {"dense to sparse", gradients_are_slopes, NULL, NULL, &dts},
         {"router z-loss", gradients_are_slopes, NULL, NULL, &z_loss},
         {"shared experts", gradients_are_slopes, NULL, NULL, &shared},
+        {"experts in shards", gradients_are_slopes, NULL, NULL, &cut},
         {"hash", gradients_are_slopes, NULL, NULL, &hash},
         {"SAM top-3 of 8", gradients_are_slopes, NULL, NULL, &sam},
         {"sigmoid top-4 of 8", gradients_are_slopes, NULL, NULL, &sigmoid},

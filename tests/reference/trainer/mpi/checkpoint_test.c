@@ -44,6 +44,20 @@ static const char *const smartmoe[] = {"system=smartmoe", "options.interval=2", 
 static const char *const deepspeed[] = {"system=deepspeed", "options.expert-parallel=1",
                                         "options.drop-tokens=no", NULL};
 
+/* Experts cut into shards, which owners have, or all ranks or replicas in slices. */
+static const char *const shards2[] = {"system=ep", "expert-shards=2", NULL};
+static const char *const shards3_laer[] = {"system=laer", "expert-shards=3", NULL};
+static const char *const shards2_zero[] = {
+    "system=deepspeed",       "expert-shards=2", "options.expert-parallel=1",
+    "options.drop-tokens=no", "options.zero=1",  NULL};
+static const char *const shards4_fssdp[] = {"system=fssdp",
+                                            "expert-shards=4",
+                                            "options.window=3",
+                                            "options.overlap=2",
+                                            "options.memory=2",
+                                            "options.reshard-interval=2",
+                                            NULL};
+
 /* Slices of replicas, with state in host memory and without. */
 static const char *const zero[] = {"system=deepspeed", "options.expert-parallel=1",
                                    "options.drop-tokens=no", "options.zero=1", NULL};
@@ -129,7 +143,8 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *const set
     train(trainer, ITERATIONS, loss);
     /* Homes are not the first ones; two ranks may have room for all experts and move none. */
     if (comm->ranks > 2 && settings != ep && settings != biased && settings != deepspeed &&
-        settings != zero && settings != zero_offload)
+        settings != zero && settings != zero_offload && settings != shards2 &&
+        settings != shards2_zero)
         assert_true(mp_trainer_totals(trainer)->moves > 0);
     struct planned after = planned_by(trainer);
     for (int i = 0; i <= MP_STAGES; i++)
@@ -345,17 +360,32 @@ static void one_rank_that_can_not_save_fails_all(void **state) {
 }
 
 int main(void) {
-    static struct change changes[] = {
-        {false, false, ep, fssdp},       {false, false, fssdp, ep},
-        {false, true, fssdp, fssdp},     {true, false, fssdp, fssdp},
-        {false, true, ep, fssdp},        {true, false, fssdp, ep},
-        {false, false, ep, swiftmoe},    {false, false, swiftmoe, ep},
-        {false, true, swiftmoe, laer},   {true, false, laer, flexmoe},
-        {false, false, laer, swiftmoe},  {false, false, flexmoe, fssdp},
-        {false, false, eplb, laer},      {true, false, fssdp, eplb},
-        {false, true, deepspeed, laer},  {true, false, swiftmoe, deepspeed},
-        {false, false, zero, laer},      {false, false, swiftmoe, zero_offload},
-        {false, true, zero_offload, ep}, {false, false, flexmoe_offload, zero_offload}};
+    static struct change changes[] = {{false, false, ep, fssdp},
+                                      {false, false, fssdp, ep},
+                                      {false, true, fssdp, fssdp},
+                                      {true, false, fssdp, fssdp},
+                                      {false, true, ep, fssdp},
+                                      {true, false, fssdp, ep},
+                                      {false, false, ep, swiftmoe},
+                                      {false, false, swiftmoe, ep},
+                                      {false, true, swiftmoe, laer},
+                                      {true, false, laer, flexmoe},
+                                      {false, false, laer, swiftmoe},
+                                      {false, false, flexmoe, fssdp},
+                                      {false, false, eplb, laer},
+                                      {true, false, fssdp, eplb},
+                                      {false, true, deepspeed, laer},
+                                      {true, false, swiftmoe, deepspeed},
+                                      {false, false, zero, laer},
+                                      {false, false, swiftmoe, zero_offload},
+                                      {false, true, zero_offload, ep},
+                                      {false, false, flexmoe_offload, zero_offload},
+                                      {false, false, ep, shards3_laer},
+                                      {false, false, shards3_laer, shards2},
+                                      {false, true, shards2, ep},
+                                      {true, false, zero, shards2},
+                                      {false, false, shards2_zero, shards3_laer},
+                                      {false, false, shards4_fssdp, shards2_zero}};
     const struct CMUnitTest tests[] = {
         {"ep goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)ep},
         {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
@@ -397,6 +427,13 @@ int main(void) {
         {"replicas to owners", goes_on_under_others, NULL, NULL, &changes[11]},
         {"replicas to slices", goes_on_under_others, NULL, NULL, &changes[12]},
         {"one rank to replicas", goes_on_under_others, NULL, NULL, &changes[13]},
+        {"shards go on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)shards4_fssdp},
+        {"whole experts to slices of shards", goes_on_under_others, NULL, NULL, &changes[20]},
+        {"slices of shards to other shards", goes_on_under_others, NULL, NULL, &changes[21]},
+        {"shards to whole experts of one rank", goes_on_under_others, NULL, NULL, &changes[22]},
+        {"slices of one rank to shards", goes_on_under_others, NULL, NULL, &changes[23]},
+        {"slices to slices of other shards", goes_on_under_others, NULL, NULL, &changes[24]},
+        {"shards with copies to slices of others", goes_on_under_others, NULL, NULL, &changes[25]},
         cmocka_unit_test(other_options_start_from_initial_homes),
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(broken_checkpoints_are_refused_everywhere),
