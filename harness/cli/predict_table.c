@@ -256,8 +256,9 @@ static void note_yardstick(const struct cli_predictions *predictions, const bool
 }
 
 static const char BOUND_NOTE[] =
-    "bound: no system that drops nothing and keeps the gate takes less for these loads on this "
-    "cluster, wherever it places and copies experts (proven; memory is no limit).  How near to it "
+    "bound: no system that drops nothing, keeps the gate and leaves experts whole takes less for "
+    "these loads on this cluster, wherever it places and copies experts (proven; memory is no "
+    "limit).  How near to it "
     "one can come is not said.";
 
 /* What a row can't say in a number. */
@@ -271,6 +272,9 @@ static void print_notes(const struct cli_predictions *predictions, const bool sh
         if (item->summary.out_of_memory)
             table_paragraph(stdout, "%s: out of memory: %s, so it could not run.", name,
                             mp_predicted_memory_text(&item->summary, memory, sizeof memory));
+        if (item->summary.shards > 1)
+            table_paragraph(stdout, "%s: every expert is cut into %d shards.", name,
+                            item->summary.shards);
         if (is_yardstick(item))
             note_yardstick(predictions, shown, item);
     }
@@ -443,6 +447,7 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "refused", item->refusal ? json_text(item->refusal) : json_null());
     if (item->refusal)
         return object;
+    json_object_set_new(object, "expert_shards", json_integer(summary->shards));
     json_object_set_new(object, "iterations", json_integer(summary->iterations));
     json_object_set_new(object, "ms_per_iteration", json_number(1e3 * summary->seconds_median));
     json_object_set_new(object, "ms_mean", json_number(1e3 * summary->seconds_mean));

@@ -59,6 +59,8 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     mp_yaml_destroy(document);
     if (!code && !other->job.file.system)
         code = mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
+    if (number_of(other, "expert-shards") > 1) /* its system may have wanted them */
+        other->job.file.job.expert_shards = (int)number_of(other, "expert-shards");
     other->job.file.job.inject[0] = '\0';   /* what was put in is part of the recording */
     other->job.file.job.ranks = run->ranks; /* those of a prediction are its cluster's */
     other->job.file.job.ranks_per_node = run->ranks_per_node;

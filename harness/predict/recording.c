@@ -122,6 +122,8 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
     mp_costs_setting(costs, &setting);
     mp_costs_destroy(costs);
     mp_record_named(thread, -1, -1, mp_setting_figures, &setting);
+    if (mp_job_shards(sizes) > 1)
+        mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(sizes));
     mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)mp_job_tokens(sizes));
     return MP_OK;
 }

@@ -31,16 +31,14 @@ const char *mp_job_mode(const struct mp_job *job) {
 }
 
 const char *mp_job_model(const struct mp_job *job, char buffer[MP_MODEL_WORDS]) {
-    char shared[32] = "", serving[64] = "", cut[32] = "";
+    char shared[32] = "", serving[64] = "";
     if (job->shared_experts > 0)
         snprintf(shared, sizeof shared, " and %d for all tokens", job->shared_experts);
-    if (mp_job_shards(job) > 1)
-        snprintf(cut, sizeof cut, " in %d shards", mp_job_shards(job));
     if (mp_job_serves(job))
         snprintf(serving, sizeof serving, ", %s behind %d", mp_job_mode(job), job->context);
     snprintf(buffer, MP_MODEL_WORDS,
-             "layers %d, width %d, heads %d, experts %d x %d%s%s, sequence %d, batch %d%s",
-             job->layers, job->width, job->heads, job->experts, job->expert_width, cut, shared,
+             "layers %d, width %d, heads %d, experts %d x %d%s, sequence %d, batch %d%s",
+             job->layers, job->width, job->heads, job->experts, job->expert_width, shared,
              mp_job_step_tokens(job), job->batch, serving);
     return buffer;
 }

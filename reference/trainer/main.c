@@ -284,6 +284,8 @@ static int record_run(struct program *program, int argc, char **argv) {
         mp_record_number(thread, -1, -1, "target-window", job->target_window);
     }
     mp_record_named(thread, -1, -1, mp_setting_figures, setting);
+    if (mp_job_shards(job) > 1)
+        mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(job));
     mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
     mp_record_number(thread, -1, -1, "parameters-active",
                      (double)mp_model_active_parameters(shape));

@@ -1,0 +1,135 @@
+/* Experts cut into shards: losses, loads and drops are those of whole experts on the same ranks,
+ * whatever decides which routes are dropped, and what is recorded is of whole experts. */
+#include <string.h>
+
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { ITERATIONS = 6, SEQUENCE = 16, LAYERS = 2, EXPERTS = 8 };
+
+struct outcome {
+    double loss[ITERATIONS];
+    int64_t dropped, routes; /* of whole experts */
+    uint32_t load[LAYERS][EXPERTS], left[LAYERS][EXPERTS];
+};
+
+/* Tokens of the iteration on this rank, some far likelier than others. */
+static void make_tokens(int iteration, int tokens, int32_t token[], int32_t target[]) {
+    for (int i = 0; i < tokens; i++) {
+        uint64_t number = (uint64_t)(iteration * world->ranks + world->rank);
+        uint64_t draw = mp_random_below(seed, 7, number * 1024 + (uint64_t)i, 64);
+        token[i] = (int32_t)(draw < 32 ? 3 : draw);
+        target[i] = (token[i] * 5 + 7) % 64;
+    }
+}
+
+static struct outcome train(const char *const settings[], int shards, struct choices *choices) {
+    char cut[32];
+    const char *all[12] = {cut};
+    struct outcome outcome = {.dropped = 0};
+    struct mp_error error = {0};
+    int32_t token[8 * SEQUENCE], target[8 * SEQUENCE];
+    snprintf(cut, sizeof cut, "expert-shards=%d", shards);
+    for (int i = 0; settings[i]; i++)
+        all[i + 1] = settings[i];
+    noted = shards == 1 ? choices : NULL;
+    followed = shards == 1 ? NULL : choices;
+    struct mp_trainer *trainer = create_trainer(world, NULL, all);
+    for (int i = 0; i < ITERATIONS; i++) {
+        struct mp_trainer_result result;
+        make_tokens(i, trainer->model.tokens, token, target);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        outcome.loss[i] = result.loss;
+    }
+    noted = NULL;
+    followed = NULL;
+    outcome.dropped = trainer->totals.dropped / shards;
+    outcome.routes = trainer->totals.routes / shards;
+    assert_int_equal(trainer->totals.dropped % shards, 0);
+    assert_int_equal(trainer->model.experts.experts, EXPERTS * shards);
+    for (int l = 0; l < LAYERS; l++) {
+        const uint32_t *load = trainer->load[l].count + world->rank * EXPERTS * shards;
+        const uint32_t *left = trainer->model.state[l].routing.dropped;
+        for (int p = 0; p < EXPERTS * shards; p++) {
+            assert_int_equal(load[p], load[p % EXPERTS]);
+            assert_int_equal(left[p], left[p % EXPERTS]);
+        }
+        memcpy(outcome.load[l], load, sizeof outcome.load[l]);
+        memcpy(outcome.left[l], left, sizeof outcome.left[l]);
+    }
+    mp_trainer_destroy(trainer);
+    return outcome;
+}
+
+struct drops {
+    const char *settings[6];
+    bool none;
+};
+
+static void shards_do_what_whole_experts_do(void **state) {
+    const struct drops *drops = *state;
+    struct choices choices = {0};
+    struct outcome whole = train(drops->settings, 1, &choices);
+    assert_int_equal(whole.dropped > 0, !drops->none);
+    for (int shards = 2; shards <= 3; shards++) {
+        struct outcome cut = train(drops->settings, shards, &choices);
+        for (int i = 0; i < ITERATIONS; i++)
+            if (!(fabs(cut.loss[i] / whole.loss[i] - 1) <= 1e-6))
+                fail_msg("%d shards, iteration %d: loss %.9g, of whole experts %.9g", shards, i,
+                         cut.loss[i], whole.loss[i]);
+        assert_int_equal(cut.dropped, whole.dropped);
+        assert_int_equal(cut.routes, whole.routes);
+        assert_memory_equal(cut.load, whole.load, sizeof whole.load);
+        assert_memory_equal(cut.left, whole.left, sizeof whole.left);
+    }
+    forget_choices(&choices);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *settings[5], *message;
+    } cases[] = {
+        {{"system=hiermoe", "expert-shards=2", NULL}, "exchange deduplicated sends a token's row"},
+        {{"system=ep", "exchange=deduplicated", "expert-shards=2", NULL},
+         "which are whole: expert-shards 2 has to go"},
+        {{"system=swiftmoe", "expert-shards=2", NULL}, "it takes capacity-factor 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error;
+        assert_null(try_trainer(world, NULL, cases[i].settings, &error));
+        assert_int_equal(error.code, MP_EREFUSED);
+        assert_non_null(strstr(error.text, cases[i].message));
+    }
+}
+
+int main(void) {
+    static struct drops none = {
+        {"system=ep", "gate=sigmoid", "top-k=2", "gate-options.bias-rate=0.05", NULL}, true};
+    static struct drops random = {
+        {"system=deepspeed", "gate=switch", "options.capacity-factor=0.8", NULL}, false};
+    static struct drops probability = {
+        {"system=deepspeed", "gate=softmax", "top-k=4", "options.capacity-factor=0.8", NULL},
+        false};
+    static struct drops one_hot = {{"system=deepspeed", "gate=gshard", "options.dispatch=one-hot",
+                                    "options.capacity-factor=0.8", NULL},
+                                   false};
+    static struct drops at_receiver = {{"system=deepspeed", "gate=switch",
+                                        "options.formula=fastmoe-switch", "options.padded=no",
+                                        NULL},
+                                       false};
+    static struct drops choices = {
+        {"system=tutel", "gate=gshard", "options.capacity-factor=0.8", NULL}, false};
+    static struct drops leader = {
+        {"system=hetumoe", "gate=gshard", "options.capacity-factor=0.8", NULL}, false};
+    const struct CMUnitTest tests[] = {
+        {"no drops, a gate's bias", shards_do_what_whole_experts_do, NULL, NULL, &none},
+        {"drops at random", shards_do_what_whole_experts_do, NULL, NULL, &random},
+        {"drops by probability", shards_do_what_whole_experts_do, NULL, NULL, &probability},
+        {"drops of one-hot rows", shards_do_what_whole_experts_do, NULL, NULL, &one_hot},
+        {"drops at the receiver", shards_do_what_whole_experts_do, NULL, NULL, &at_receiver},
+        {"drops of last choices", shards_do_what_whole_experts_do, NULL, NULL, &choices},
+        {"drops in rows through leaders", shards_do_what_whole_experts_do, NULL, NULL, &leader},
+        cmocka_unit_test(refusals),
+    };
+    run_on_all_ranks("experts in shards", tests, NULL, NULL);
+}
