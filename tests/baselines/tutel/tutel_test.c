@@ -345,7 +345,7 @@ static void more_ranks_than_experts_may_cut_them(void **state) {
  * get a source's routes, as many as a whole expert's capacity lets, and are replicas. */
 static void shards_get_their_experts_routes(void **state) {
     (void)state;
-    static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.2"}, {NULL, NULL}};
+    static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.3"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(20);
     struct rehearsal rehearsal;
     struct mp_load load[2];
@@ -357,11 +357,11 @@ static void shards_get_their_experts_routes(void **state) {
     mp_load_repeat(&load[0], 2);
     rehearsal_plan(&rehearsal, 0, &load[0]);
     const struct mp_plan *plan = rehearsal.planner.plan;
-    assert_int_equal(plan->padding, 12); /* 1 floor(1.2 ceil(20/2)) */
+    assert_int_equal(plan->padding, 16); /* 1 floor(1.3 ceil(20/2)), in 4 pieces */
     assert_int_equal(plan->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int p = 0; p < 4; p++) {
         assert_int_equal(mp_placement_copies(&plan->before, p), 2);
-        assert_int_equal(mp_plan_routes_to(plan, 6, p, 4 + p), p % 2 ? 12 : 0);
+        assert_int_equal(mp_plan_routes_to(plan, 6, p, 4 + p), p % 2 ? 16 : 0);
     }
     destroy(&rehearsal, load);
 }
