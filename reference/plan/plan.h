@@ -217,7 +217,8 @@ struct mp_plan {
     bool one_hot;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
     /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
-     * which a token's row goes once; 0: those of a node. */
+     * which a token's row goes once; 0: those of a node.  There is one level of such groups, nodes
+     * or smaller ones or single ranks, but not several in each other (HierMoE's deeper ones). */
     int group_size;
     int degree; /* chunks that rows are cut into, each a step: 1 .. MP_MOST_DEGREE (exchange.h) */
     /* [ranks][degree][experts] how many of a source's routes to an expert are of the tokens of each
