@@ -129,6 +129,17 @@ static enum mp_route_order order_of(enum mp_deepspeed_policy policy, int top_k) 
     }
 }
 
+static int check_chunks(const struct mp_setting *setting, enum mp_route_order order,
+                        struct mp_error *error) {
+    const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)setting->exchange);
+    if (setting->exchange_degree <= 1 || !exchange->deduplicates || order == MP_ROUTES_BY_TOKEN)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "deepspeed's policy hands out routes %s, not token by token as chunks of tokens "
+                   "are: exchange %s takes exchange-degree 1 then, or policy: position",
+                   mp_route_order_name(order), exchange->name);
+}
+
 static int deepspeed_create(const struct mp_setting *setting, const void *parsed, void **created,
                             struct mp_error *error) {
     const struct mp_deepspeed_options *options = parsed;
@@ -145,6 +156,10 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
         code = check_groups(&groups, options, error);
     if (!code)
         code = check_zero(options, error);
+    const enum mp_route_order order =
+        order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting));
+    if (!code)
+        code = check_chunks(setting, order, error);
     if (code)
         return code;
     struct deepspeed *self = malloc(sizeof *self);
@@ -155,7 +170,7 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
         .groups = groups,
         .tokens = setting->tokens_per_rank,
         .capacity = capacity_of(setting, options),
-        .order = order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting)),
+        .order = order,
         .renormalise = mp_setting_choices(setting) > 1,
     };
     *created = self;

@@ -224,11 +224,11 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
 /* Before rows of tokens set out, all ranks learn how many there are. */
 static void gather_distinct(struct mp_predictor *predictor, const struct mp_operation *operation) {
     const struct mp_topology groups = mp_plan_token_groups(predictor->planner.plan);
-    double bytes = (double)mp_exchange_counts(&groups) * sizeof(uint32_t);
+    double counts = predictor->planner.plan->degree * (double)mp_exchange_counts(&groups);
     mp_timeline_together(
         &predictor->timeline,
         (struct mp_scheduled_phase){MP_PHASE_DISPATCH, MP_FORWARD, operation->layer, 0},
-        mp_network_all_gather(predictor->network, bytes));
+        mp_network_all_gather(predictor->network, counts * sizeof(uint32_t)));
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {

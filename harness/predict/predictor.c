@@ -125,14 +125,18 @@ static void find_constants(struct mp_predictor *predictor) {
         mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
     predictor->table_reduce_seconds =
         mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_table_gradient_bytes(costs));
+    /* And where chunks are of tokens, routes of each. */
+    const int chunks = predictor->distinct ? predictor->planner.plan->degree : 1;
+    const double counts = MP_BYTES_OF_COUNTS + (chunks > 1 ? chunks * sizeof(uint32_t) : 0);
     predictor->gather_seconds =
-        mp_network_all_gather(network, MP_BYTES_OF_COUNTS * (double)predictor->job.experts);
+        mp_network_all_gather(network, counts * (double)predictor->job.experts);
     predictor->agree_seconds = mp_network_all_reduce(network, MP_AGREED_BYTES);
 }
 
 /* Where the exchange has rows of tokens, as the first plan says. */
 static int create_distinct(struct mp_predictor *predictor, struct mp_error *error) {
-    size_t ranks = (size_t)predictor->ranks, most = 2 * ranks;
+    size_t ranks = (size_t)predictor->ranks;
+    size_t most = 2 * ranks * (size_t)predictor->planner.plan->degree;
     if (!mp_exchange_of(predictor->planner.plan->exchange)->deduplicates)
         return MP_OK;
     predictor->distinct = calloc(ranks * most, sizeof *predictor->distinct);

@@ -91,7 +91,7 @@ struct pass {
     int group_size;
     int64_t places;         /* of plan.holder */
     int round, chunk;       /* whose rows are counted now */
-    const double *distinct; /* [ranks][counts] of tokens; NULL: rows are of routes */
+    const double *distinct; /* [ranks][chunks][counts] of tokens; NULL: rows are of routes */
 };
 
 /* Which places are those of late copies. */
@@ -202,12 +202,13 @@ add_block(const struct pass *pass, struct mp_traffic *const traffic[], int sourc
     }
 }
 
-/* A source's tokens on their way.  What a group has of them is copied for its ranks. */
+/* A chunk of a source's tokens on their way.  What a group has of them is copied for its ranks. */
 static void add_tokens(const struct pass *pass, struct mp_traffic *const traffic[], int source,
-                       double bytes) {
+                       int chunk, double bytes) {
     const struct mp_topology groups = mp_plan_token_groups(pass->plan);
     const int nodes = mp_topology_nodes(&groups);
-    const double *tokens = pass->distinct + (size_t)source * (size_t)mp_exchange_counts(&groups);
+    const double *tokens = pass->distinct + (size_t)(source * pass->plan->degree + chunk) *
+                                                (size_t)mp_exchange_counts(&groups);
     for (int node = 0; node < nodes; node++) {
         int first = mp_topology_node_begin(&groups, node);
         int relay = mp_exchange_stop(pass->exchange, &groups, source, first, 0);
@@ -223,11 +224,13 @@ static void add_tokens(const struct pass *pass, struct mp_traffic *const traffic
 static void fill_tokens(const struct pass *pass, double row_bytes, double route_bytes) {
     static const int numbers[MP_TRIPS] = {[MP_TRIP_FORTH] = 2, [MP_TRIP_BACK] = 1};
     struct mp_traffic **traffic = pass->steps->traffic;
-    for (int trip = 0; trip < MP_TRIPS; trip++, traffic += pass->steps->rounds) {
+    const int chunks = pass->plan->degree;
+    for (int i = 0; i < MP_TRIPS * chunks; i++, traffic += pass->steps->rounds) {
         for (int hop = 0; hop < pass->steps->rounds; hop++)
             mp_traffic_clear(traffic[hop]);
         for (int source = 0; source < pass->plan->topology.ranks; source++)
-            add_tokens(pass, traffic, source, row_bytes + numbers[trip] * route_bytes);
+            add_tokens(pass, traffic, source, i % chunks,
+                       row_bytes + numbers[i / chunks] * route_bytes);
     }
 }
 

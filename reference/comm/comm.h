@@ -158,6 +158,32 @@ int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *
                            size_t row_bytes, const void *here, void *there, void *const transit[2],
                            mp_stream stream, struct mp_request *request, struct mp_error *error);
 
+/* Rows of one kind of several that travel together, a message of each: how large, and where. */
+struct mp_exchange_cargo {
+    size_t row_bytes;
+    const void *here;
+    void *there;
+    void *transit[2]; /* after the first round; before the second one */
+};
+enum { MP_EXCHANGE_CARGOES = 2 }; /* at most */
+
+/* Makes the rows of a later round, or on the way back of an earlier one, from what has come to
+ * transit[0], into transit[1]: of all cargoes, with work on `stream`.  Called by whoever lets
+ * operations move on, also between the parts of other work (mp_device.between). */
+struct mp_exchange_maker {
+    int (*make)(void *context, mp_stream stream, struct mp_error *error);
+    void *context;
+    /* The host has to read what has come before it knows the next round's rows.  Where operations
+     * are queued, the lane's next one, or the wait for this one, then waits for the first round. */
+    bool reads;
+};
+
+/* Along a path that makes rows (exchange.h).  Maker and path are read until wait. */
+int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                           const struct mp_exchange_cargo cargo[], int cargoes,
+                           const struct mp_exchange_maker *maker, mp_stream stream,
+                           struct mp_request *request, struct mp_error *error);
+
 /* In-place sum of floats over all ranks (non-expert gradients). */
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
                         struct mp_request *request, struct mp_error *error);

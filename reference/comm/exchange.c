@@ -39,46 +39,77 @@ static int check_messages(const struct mp_comm *comm, const struct mp_exchange_r
     return code;
 }
 
-bool mp_exchange_next_hop(struct mp_request *request, mp_stream stream,
-                          struct mp_exchange_hop *hop) {
-    struct mp_exchange_rows *rows = &request->rows;
-    struct mp_exchange_walk *walk = &rows->walk;
-    while (walk->to != MP_ROWS_THERE && mp_exchange_walk_next(walk)) {
-        const struct mp_exchange_round *round = walk->round;
-        const char *from = rows->memory[walk->from];
-        char *to = rows->memory[walk->to];
-        if (walk->travels) {
-            *hop = (struct mp_exchange_hop){walk->back ? round->receive_rows : round->send_rows,
-                                            walk->back ? round->send_rows : round->receive_rows,
-                                            from, to};
-            return true;
-        }
-        for (const struct mp_exchange_block *b = round->block; b < round->block + round->blocks;
-             b++)
-            mp_transport_copy(request->transport, stream,
-                              to + (size_t)(walk->back ? b->from : b->to) * rows->row_bytes,
-                              from + (size_t)(walk->back ? b->to : b->from) * rows->row_bytes,
-                              (size_t)b->rows * rows->row_bytes);
+/* From where blocks have come to where they leave, or on the way back from there. */
+static void put_in_order(struct mp_request *request, mp_stream stream) {
+    const struct mp_exchange_walk *walk = &request->rows.walk;
+    const struct mp_exchange_round *round = walk->round;
+    const char *from = request->rows.cargo[0].memory[walk->from];
+    char *to = request->rows.cargo[0].memory[walk->to];
+    size_t row = request->rows.cargo[0].row_bytes;
+    for (const struct mp_exchange_block *b = round->block; b < round->block + round->blocks; b++)
+        mp_transport_copy(
+            request->transport, stream, to + (size_t)(walk->back ? b->from : b->to) * row,
+            from + (size_t)(walk->back ? b->to : b->from) * row, (size_t)b->rows * row);
+}
+
+static struct mp_exchange_hop hop_of(const struct mp_exchange_rows *rows) {
+    const struct mp_exchange_walk *walk = &rows->walk;
+    const struct mp_exchange_round *round = walk->round;
+    struct mp_exchange_hop hop = {.send_rows = walk->back ? round->receive_rows : round->send_rows,
+                                  .receive_rows =
+                                      walk->back ? round->send_rows : round->receive_rows,
+                                  .cargoes = rows->cargoes};
+    for (int i = 0; i < rows->cargoes; i++) {
+        hop.cargo[i].from = rows->cargo[i].memory[walk->from];
+        hop.cargo[i].to = rows->cargo[i].memory[walk->to];
+        hop.cargo[i].row_bytes = rows->cargo[i].row_bytes;
     }
-    return false;
+    return hop;
+}
+
+bool mp_exchange_reads_next(const struct mp_request *request) {
+    const struct mp_exchange_rows *rows = &request->rows;
+    return rows->maker && rows->maker->reads && rows->walk.to == MP_ROWS_IN_TRANSIT;
+}
+
+int mp_exchange_next_hop(struct mp_request *request, mp_stream stream, struct mp_exchange_hop *hop,
+                         struct mp_error *error) {
+    struct mp_exchange_rows *rows = &request->rows;
+    int code = MP_OK;
+    hop->send_rows = NULL;
+    while (!code && rows->walk.to != MP_ROWS_THERE && mp_exchange_walk_next(&rows->walk)) {
+        if (rows->walk.travels) {
+            *hop = hop_of(rows);
+            return MP_OK;
+        }
+        if (rows->maker)
+            code = rows->maker->make(rows->maker->context, stream, error);
+        else
+            put_in_order(request, stream);
+    }
+    return code;
 }
 
 void mp_exchange_copy_own(struct mp_request *request, const struct mp_exchange_hop *hop,
                           mp_stream stream) {
     const int rank = request->transport->comm.rank;
-    const size_t row_bytes = request->rows.row_bytes;
-    mp_transport_copy(request->transport, stream,
-                      hop->to + rows_before(hop->receive_rows, rank) * row_bytes,
-                      hop->from + rows_before(hop->send_rows, rank) * row_bytes,
-                      (size_t)hop->send_rows[rank] * row_bytes);
+    const size_t to = rows_before(hop->receive_rows, rank);
+    const size_t from = rows_before(hop->send_rows, rank), rows = (size_t)hop->send_rows[rank];
+    for (int i = 0; i < hop->cargoes; i++) {
+        size_t row_bytes = hop->cargo[i].row_bytes;
+        mp_transport_copy(request->transport, stream, hop->cargo[i].to + to * row_bytes,
+                          hop->cargo[i].from + from * row_bytes, rows * row_bytes);
+    }
 }
 
-/* The messages of a hop. */
-static int post(struct mp_request *request, const struct mp_exchange_hop *hop,
+/* The messages of a hop's cargo. */
+static int post(struct mp_request *request, const struct mp_exchange_hop *hop, int cargo,
                 struct mp_error *error) {
     const struct mp_comm *comm = &request->transport->comm;
-    const int rank = comm->rank, ranks = comm->ranks, tag = request->rows.tag;
-    const size_t row_bytes = request->rows.row_bytes;
+    const int rank = comm->rank, ranks = comm->ranks, tag = request->rows.tag + cargo;
+    const size_t row_bytes = hop->cargo[cargo].row_bytes;
+    const char *send = hop->cargo[cargo].from;
+    char *receive = hop->cargo[cargo].to;
     size_t at = rows_before(hop->receive_rows, rank);
     int code = MP_OK;
     for (int i = 1; code == MP_OK && i < ranks; i++) {
@@ -86,7 +117,7 @@ static int post(struct mp_request *request, const struct mp_exchange_hop *hop,
         if (source == ranks - 1)
             at = rows_before(hop->receive_rows, ranks);
         at -= (size_t)hop->receive_rows[source];
-        code = mp_request_receive(request, hop->to + at * row_bytes,
+        code = mp_request_receive(request, receive + at * row_bytes,
                                   (size_t)hop->receive_rows[source] * row_bytes, source, tag,
                                   mp_plain_note, error);
     }
@@ -96,24 +127,34 @@ static int post(struct mp_request *request, const struct mp_exchange_hop *hop,
         if (to == 0)
             at = 0;
         code =
-            mp_request_send(request, hop->from + at * row_bytes,
-                            (size_t)hop->send_rows[to] * row_bytes, to, tag, mp_plain_note, error);
+            mp_request_send(request, send + at * row_bytes, (size_t)hop->send_rows[to] * row_bytes,
+                            to, tag, mp_plain_note, error);
         at += (size_t)hop->send_rows[to];
     }
     return code;
 }
 
+static int post_all(struct mp_request *request, const struct mp_exchange_hop *hop,
+                    struct mp_error *error) {
+    struct mp_comm *comm = &request->transport->comm;
+    int code = MP_OK;
+    if (comm->ranks == 1)
+        return MP_OK;
+    comm->operations->settle(comm, request->stream);
+    for (int i = 0; code == MP_OK && i < hop->cargoes; i++)
+        code = post(request, hop, i, error);
+    return code;
+}
+
 /* All that can be done before messages have come, or the end. */
 static int go_on(struct mp_request *request, struct mp_error *error) {
-    struct mp_comm *comm = &request->transport->comm;
     struct mp_exchange_hop hop;
     int code = MP_OK;
-    while (code == MP_OK && !request->active &&
-           mp_exchange_next_hop(request, request->stream, &hop)) {
-        if (comm->ranks > 1) {
-            comm->operations->settle(comm, request->stream);
-            code = post(request, &hop, error);
-        }
+    while (code == MP_OK && !request->active) {
+        code = mp_exchange_next_hop(request, request->stream, &hop, error);
+        if (code || !hop.send_rows)
+            break;
+        code = post_all(request, &hop, error);
         if (code == MP_OK)
             mp_exchange_copy_own(request, &hop, request->stream);
     }
@@ -121,33 +162,71 @@ static int go_on(struct mp_request *request, struct mp_error *error) {
     return code;
 }
 
-int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
-                           size_t row_bytes, const void *here, void *there, void *const transit[2],
-                           mp_stream stream, struct mp_request *request, struct mp_error *error) {
+/* What travels is in request->rows but for its walk. */
+static int start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                 struct mp_request *request, struct mp_error *error) {
     const struct mp_queued_operations *queued = mp_transport_queued(comm);
+    struct mp_transport *transport = mp_transport_of(comm);
+    struct mp_exchange_rows *rows = &request->rows;
     int code = MP_OK;
-    for (int i = 0; code == MP_OK && i < path->rounds; i++)
-        code = check_rows(comm, &path->round[i], error);
-    if (code == MP_OK)
-        code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
-    if (code)
-        return code;
-    request->rows = (struct mp_exchange_rows){
-        .walk = mp_exchange_walk_begin(path, back),
-        .memory = {[MP_ROWS_HERE] = (void *)here, [MP_ROWS_THERE] = there},
-        .row_bytes = row_bytes};
-    if (path->rounds > 1) {
-        request->rows.memory[MP_ROWS_IN_TRANSIT] = transit[0];
-        request->rows.memory[MP_ROWS_IN_TRANSIT_2] = transit[1];
-    }
+    rows->walk = mp_exchange_walk_begin(path, back);
     if (queued) {
-        for (int i = 0; code == MP_OK && i < path->rounds; i++)
-            code = check_messages(comm, &path->round[i], row_bytes, error);
+        for (int i = 0; code == MP_OK && i < path->rounds * rows->cargoes; i++)
+            code = check_messages(comm, &path->round[i % path->rounds],
+                                  rows->cargo[i / path->rounds].row_bytes, error);
         return mp_request_queued(request, code ? code : queued->exchange(request, error));
     }
     if (comm->ranks > 1)
-        code = mp_transport_take_tags(mp_transport_of(comm), 1, &request->rows.tag, error);
-    return mp_request_started(request, code ? code : go_on(request, error));
+        code = mp_transport_take_tags(transport, rows->cargoes, &rows->tag, error);
+    transport->advancing = true; /* what a maker does may pause to let others move on */
+    code = code ? code : go_on(request, error);
+    transport->advancing = false;
+    return mp_request_started(request, code);
+}
+
+static int begin(struct mp_comm *comm, const struct mp_exchange_path *path, mp_stream stream,
+                 struct mp_request *request, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; code == MP_OK && i < path->rounds; i++)
+        code = check_rows(comm, &path->round[i], error);
+    return code ? code : mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
+}
+
+int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                           size_t row_bytes, const void *here, void *there, void *const transit[2],
+                           mp_stream stream, struct mp_request *request, struct mp_error *error) {
+    int code = begin(comm, path, stream, request, error);
+    if (code)
+        return code;
+    request->rows = (struct mp_exchange_rows){.cargoes = 1};
+    request->rows.cargo[0].row_bytes = row_bytes;
+    char **memory = request->rows.cargo[0].memory;
+    memory[MP_ROWS_HERE] = (void *)here;
+    memory[MP_ROWS_THERE] = there;
+    if (path->rounds > 1) {
+        memory[MP_ROWS_IN_TRANSIT] = transit[0];
+        memory[MP_ROWS_IN_TRANSIT_2] = transit[1];
+    }
+    return start(comm, path, back, request, error);
+}
+
+int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                           const struct mp_exchange_cargo cargo[], int cargoes,
+                           const struct mp_exchange_maker *maker, mp_stream stream,
+                           struct mp_request *request, struct mp_error *error) {
+    int code = begin(comm, path, stream, request, error);
+    if (code)
+        return code;
+    request->rows = (struct mp_exchange_rows){.cargoes = cargoes, .maker = maker};
+    for (int i = 0; i < cargoes; i++) {
+        request->rows.cargo[i].row_bytes = cargo[i].row_bytes;
+        char **memory = request->rows.cargo[i].memory;
+        memory[MP_ROWS_HERE] = (void *)cargo[i].here;
+        memory[MP_ROWS_THERE] = cargo[i].there;
+        memory[MP_ROWS_IN_TRANSIT] = cargo[i].transit[0];
+        memory[MP_ROWS_IN_TRANSIT_2] = cargo[i].transit[1];
+    }
+    return start(comm, path, back, request, error);
 }
 
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,

@@ -113,11 +113,11 @@ int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
     if (!request)
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for a request", comm->rank);
     request->transport = mp_transport_of(comm);
-    /* An exchange has at most two messages per other rank; every transfer is at most one edge of
-     * this rank with MP_WINDOW pieces on it, or MP_RING arrivals in all. */
+    /* An exchange has at most two messages per other rank and cargo; every transfer is at most one
+     * edge of this rank with MP_WINDOW pieces on it, or MP_RING arrivals in all. */
     int64_t capacity = (int64_t)transfers * MP_WINDOW + (transfers ? MP_RING : 0);
-    if (capacity < 2 * comm->ranks)
-        capacity = 2 * comm->ranks;
+    if (capacity < 2 * MP_EXCHANGE_CARGOES * comm->ranks)
+        capacity = 2 * MP_EXCHANGE_CARGOES * comm->ranks;
     request->capacity = (int)capacity;
     int code = create_flow(comm, &request->flow, comm->ranks > 1 ? transfers : 0, chunk_bytes);
     if (code == MP_OK)

@@ -210,16 +210,24 @@ struct mp_flow {
 /* Rows on their way. */
 struct mp_exchange_rows {
     struct mp_exchange_walk walk;
-    char *memory[MP_ROWS_PLACES];
-    size_t row_bytes;
+    int cargoes;
+    struct {
+        char *memory[MP_ROWS_PLACES];
+        size_t row_bytes;
+    } cargo[MP_EXCHANGE_CARGOES];
+    const struct mp_exchange_maker *maker; /* NULL: rows are put in order */
     int tag; /* of the messages of all rounds: a rank's come one round after the other */
 };
 
 /* One round of it: rows to and from each rank, one rank's behind the other's. */
 struct mp_exchange_hop {
-    const int *send_rows, *receive_rows; /* [ranks] */
-    const char *from;
-    char *to;
+    const int *send_rows, *receive_rows; /* [ranks]; NULL: there is no round any more */
+    struct {
+        const char *from;
+        char *to;
+        size_t row_bytes;
+    } cargo[MP_EXCHANGE_CARGOES];
+    int cargoes;
 };
 
 struct mp_request {
@@ -239,7 +247,8 @@ struct mp_request {
     int (*follow)(struct mp_request *request, const struct mp_note *note, struct mp_error *error);
     struct mp_flow flow;
     struct mp_exchange_rows rows;
-    /* Called on the exchange lane when all messages have ended; NULL: that is all. */
+    /* Called on the exchange lane when all messages have ended, or for an operation that is queued
+     * before the lane's next one; NULL: that is all. */
     int (*go_on)(struct mp_request *request, struct mp_error *error);
 };
 
@@ -253,10 +262,12 @@ int mp_request_started(struct mp_request *request, int code);
 int mp_request_queued(struct mp_request *request, int code);
 /* MP_ELIMIT for a message that no transport carries. */
 int mp_message_check(const struct mp_comm *comm, size_t bytes, int rank, struct mp_error *error);
-/* Goes on to the next round of request->rows, with what is to be put in order before it queued on
- * the stream, or done; false: that, too, is done, and there is no round any more. */
-bool mp_exchange_next_hop(struct mp_request *request, mp_stream stream,
-                          struct mp_exchange_hop *hop);
+/* Goes on to the next round of request->rows, or its end, with what is to be put in order or made
+ * before it queued on the stream, or done. */
+int mp_exchange_next_hop(struct mp_request *request, mp_stream stream, struct mp_exchange_hop *hop,
+                         struct mp_error *error);
+/* Whether the host has to see the rows of the last round before. */
+bool mp_exchange_reads_next(const struct mp_request *request);
 /* What of it stays at this rank. */
 void mp_exchange_copy_own(struct mp_request *request, const struct mp_exchange_hop *hop,
                           mp_stream stream);

@@ -393,7 +393,8 @@ struct mp_device {
     /* Called on the caller's thread in pauses of the work, every 100 us or so where it can be cut
      * up (heads, groups, rows; not within a product that is fastest whole), by back ends that have
      * done the work when they return, since nobody else can let transfers move on meanwhile.  It
-     * may use `accumulate` and `copy`.  NULL: not wanted.  The caller's to set. */
+     * may use `accumulate`, `copy`, copies from and to the host, `gather_rows` and
+     * `combine_forward`.  NULL: not wanted.  The caller's to set. */
     void (*between)(void *context);
     void *between_context;
 };

@@ -272,7 +272,7 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
     void *out =
-        routing->deduplicated ? state->combine_in : row_of(model, model->received, at->first);
+        row_of(model, routing->deduplicated ? state->combine_in : model->received, at->first);
     if (never_travels(routing, segment)) {
         QUEUE(model, copy, in, last_rows(model, routing, model->send), rows_bytes(model, at->rows));
         out = last_rows(model, routing, state->combine_in);

@@ -30,7 +30,7 @@ static size_t lay_out(struct mp_routing *routing, char *memory) {
     TAKE(step_send_rows, s * r);
     TAKE(step_receive_rows, s * r);
     TAKE(segment_rows, (s + 1) * e * MP_ROUTING_SHARES);
-    TAKE(pair_rows, r * e);
+    TAKE(pair_rows, r * e * d);
     TAKE(late, e);
 #undef TAKE
     return at;
@@ -81,8 +81,10 @@ static int *of_chunk(const struct mp_routing *routing, int *rows, int step) {
     return rows + (size_t)(step % routing->degree) * (size_t)routing->ranks;
 }
 
-static int rows_in(const struct mp_routing *routing, int rows, int step) {
-    return (int)mp_exchange_chunk(rows, routing->degree, step % routing->degree);
+/* Rows of a group's chunk from each source. */
+static int *pair_of(const struct mp_routing *routing, int group, int step) {
+    size_t row = (size_t)group * (size_t)routing->degree + (size_t)(step % routing->degree);
+    return routing->pair_rows + row * (size_t)routing->ranks;
 }
 
 /* Late copies of this rank: what they get from elsewhere, and what stays, is complete on every rank
@@ -112,12 +114,17 @@ struct chunk {
     int rows, routes;
 };
 
-static struct chunk chunk_of(const struct mp_routing *routing, uint32_t routes, int chunk) {
-    int all = (int)(routing->padding > 0 ? routing->padding : routes);
-    struct chunk of = {.rows = rows_in(routing, all, chunk)};
+/* A chunk of `routes` of a source's to an expert, behind `before` others. */
+static struct chunk chunk_of(const struct mp_plan *plan, int source, int expert, int64_t before,
+                             uint32_t routes, int chunk) {
+    if (plan->padding == 0) {
+        int rows = (int)mp_plan_chunk(plan, source, expert, before, routes, chunk);
+        return (struct chunk){rows, rows};
+    }
+    struct chunk of = {.rows = (int)mp_exchange_chunk(plan->padding, plan->degree, chunk)};
     int64_t left = routes;
-    for (int before = 0; before < chunk; before++)
-        left -= rows_in(routing, all, before);
+    for (int i = 0; i < chunk; i++)
+        left -= mp_exchange_chunk(plan->padding, plan->degree, i);
     of.routes = (int)(left < 0 ? 0 : left < of.rows ? left : of.rows);
     return of;
 }
@@ -144,7 +151,7 @@ static int list_parts(const struct mp_plan *plan, const uint32_t load[], int ran
                                    "layer %d: rank %d sends an expert's routes to one rank twice",
                                    plan->layer, rank);
                 for (int c = 0; c < routing->degree; c++, at++) {
-                    struct chunk chunk = chunk_of(routing, part[p].count, c);
+                    struct chunk chunk = chunk_of(plan, rank, e, routes, part[p].count, c);
                     *(last ? &routing->local_rows
                            : &of_chunk(routing, routing->send_rows, c)[holder]) += chunk.rows;
                     routing->part_count[at] = chunk.routes;
@@ -177,14 +184,15 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
     for (int e = 0; e < routing->experts; e++) {
         int parts;
         const struct mp_dispatch_part *part = mp_plan_parts(plan, rank, e, &parts);
+        int64_t routes = 0;
         for (int p = 0; p < parts; p++) {
-            for (int i = 0; i < part[p].run; i++) {
+            for (int i = 0; i < part[p].run; i++, routes += part[p].count) {
                 int holder = plan->holder[part[p].first + i];
                 bool last = in_last_segment(routing, rank, rank, holder, e);
                 for (int c = 0; c < routing->degree; c++, at++) {
                     int *next = last ? &local : &of_chunk(routing, routing->next_row, c)[holder];
                     routing->part_row[at] = *next;
-                    *next += chunk_of(routing, part[p].count, c).rows;
+                    *next += chunk_of(plan, rank, e, routes, part[p].count, c).rows;
                 }
             }
         }
@@ -194,14 +202,26 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
 
 /* ---- Receive side ---- */
 
-/* Rows of (source, expert) for the holder at `index` of plan.holder. */
-static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t index) {
-    int64_t rows = 0;
-    int parts;
+/* Rows of (source, expert) for the holder at `index` of plan.holder, in every chunk into
+ * pair [chunks][ranks]; in all. */
+static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t index, int pair[]) {
+    int64_t before = 0, rows = 0;
+    int parts, ranks = plan->topology.ranks;
     const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
-    for (int p = 0; p < parts; p++)
-        if (index >= part[p].first && index < part[p].first + part[p].run)
-            rows += plan->padding > 0 ? plan->padding : part[p].count;
+    for (int c = 0; c < plan->degree; c++)
+        pair[c * ranks + source] = 0;
+    for (int p = 0; p < parts; p++) {
+        int32_t at = index - part[p].first;
+        if (at >= 0 && at < part[p].run) {
+            int64_t some = plan->padding > 0 ? plan->padding : part[p].count;
+            int64_t first = before + (int64_t)at * part[p].count;
+            for (int c = 0; c < plan->degree; c++)
+                pair[c * ranks + source] +=
+                    (int)mp_plan_chunk(plan, source, expert, first, some, c);
+            rows += some;
+        }
+        before += (int64_t)part[p].run * part[p].count;
+    }
     return (int)rows;
 }
 
@@ -222,17 +242,17 @@ static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_ro
         int32_t index = mp_plan_holder_index(plan, e, rank);
         if (index < 0)
             continue;
-        int *pair = routing->pair_rows + (size_t)groups * (size_t)ranks;
+        int *pair = pair_of(routing, groups, 0);
         last[groups] = 0;
         for (int s = 0; s < ranks; s++) {
-            pair[s] = rows_for(plan, s, e, index);
-            if (in_last_segment(routing, rank, s, rank, e)) {
-                last[groups] = pair[s];
-                pair[s] = 0;
+            int rows = rows_for(plan, s, e, index, pair);
+            if (in_last_segment(routing, rank, s, rank, e)) { /* of rows that are not cut */
+                last[groups] = rows;
+                rows = pair[s] = 0;
             }
             for (int c = 0; c < routing->degree; c++)
-                of_chunk(routing, routing->receive_rows, c)[s] += rows_in(routing, pair[s], c);
-            total += pair[s];
+                of_chunk(routing, routing->receive_rows, c)[s] += pair[c * ranks + s];
+            total += rows;
         }
         routing->group_expert[groups++] = e;
     }
@@ -280,10 +300,10 @@ static void build_segment(int step, int first, struct mp_routing *routing) {
         .group_rows = group_rows, .shares = shares, .first = first, .in_expert_order = true};
     begin_sources(routing, step);
     for (int g = 0; g < routing->groups; g++) {
-        const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
+        const int *pair = pair_of(routing, g, step);
         memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
-            int rows = rows_in(routing, pair[s], step);
+            int rows = pair[s];
             if (rows && routing->next_row[s] != row && !routing->deduplicated)
                 out->in_expert_order = false;
             routing->next_row[s] += rows;
@@ -301,9 +321,9 @@ void mp_routing_index(struct mp_routing *routing, int32_t index[]) {
         int row = routing->segment[step].first;
         begin_sources(routing, step);
         for (int g = 0; g < routing->groups; g++) {
-            const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
+            const int *pair = pair_of(routing, g, step);
             for (int s = source; s < end; s++)
-                for (int i = rows_in(routing, pair[s], step); i > 0; i--)
+                for (int i = pair[s]; i > 0; i--)
                     index[row++] = routing->next_row[s]++;
         }
     }
@@ -323,6 +343,9 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
     if (!mp_exchange_takes_degree(mp_exchange_of(plan->exchange), plan->degree))
         return mp_fail(error, MP_EPLAN, "layer %d: an exchange that is %s takes no degree %d",
                        plan->layer, mp_exchange_name(plan->exchange), plan->degree);
+    if (plan->chunk_routes && plan->route_order != MP_ROUTES_BY_TOKEN)
+        return mp_fail(error, MP_EPLAN, "layer %d: chunks of tokens take routes by token, not %s",
+                       plan->layer, mp_route_order_name(plan->route_order));
     if (mp_plan_steps(plan) < 1)
         return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
                        plan->layer, plan->group_size, ranks);

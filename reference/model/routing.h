@@ -1,10 +1,11 @@
 /* Routing of one layer on one rank: what a plan's dispatch means for rows in memory.
  *
- * Rows travel in steps: one per chunk that the plan's degree cuts them into, or with a pipelined
- * exchange one per group of ranks.  Each step brings a segment of the rows that this rank's experts
- * work on.  If the exchange is pipelined and the plan fetches copies after the gate, there is a
- * last segment, perhaps empty, whose rows never travel: a rank's routes to its own such copies, and
- * to experts of its own all of whose routes stay with their sources (mp_plan_next_late).
+ * Rows travel in steps: one per chunk that the plan's degree cuts them into (mp_plan_chunk), or
+ * with a pipelined exchange one per group of ranks.  Each step brings a segment of the rows that
+ * this rank's experts work on.  If the exchange is pipelined and the plan fetches copies after the
+ * gate, there is a last segment, perhaps empty, whose rows never travel: a rank's routes to its own
+ * such copies, and to experts of its own all of whose routes stay with their sources
+ * (mp_plan_next_late).
  *
  * Send order: rows by chunk, within it by destination rank, within it by expert, within it as the
  * plan hands routes out; behind them those of the last segment.  Receive order: by step, within it
@@ -76,7 +77,7 @@ struct mp_routing {
     int *step_send_rows; /* [most steps][ranks] */
     int *step_receive_rows;
     int *segment_rows; /* [most steps + 1][experts][shares] */
-    int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
+    int *pair_rows;    /* [experts][degree][ranks]: rows of a group's chunks from each source */
     bool *late;        /* [experts] this rank's own routes to it are in the last segment */
     bool has_late;
     void *memory; /* of all arrays */

@@ -430,15 +430,14 @@ static bool has(const int32_t value[], int count) {
     return i < count;
 }
 
-/* Adds one rank's tokens to those of groups and ranks. */
+/* Adds tokens of a rank to those of groups and ranks. */
 static void count_known(struct mp_distinct_model *model, const struct mp_plan *plan,
-                        const struct mp_routes *routes, int source,
-                        const struct mp_topology *groups, double of_group[], double of_rank[]) {
+                        const struct mp_routes *routes, int source, int32_t first, int64_t tokens,
+                        const struct mp_topology *groups, double of_group[]) {
     size_t top_k = (size_t)routes->top_k;
+    double *of_rank = of_group + mp_topology_nodes(groups);
     int32_t *rank = model->met, *group = rank + model->experts;
-    for (int e = 0; e < model->experts; e++)
-        model->part[e] = model->held[e] = model->taken[e] = 0;
-    for (int32_t t = routes->begin[source]; t < routes->begin[source + 1]; t++) {
+    for (int32_t t = first; t < first + tokens; t++) {
         const int32_t *expert = routes->expert + (size_t)t * top_k;
         int count = 0;
         for (size_t j = 0; j < top_k; j++) {
@@ -453,33 +452,54 @@ static void count_known(struct mp_distinct_model *model, const struct mp_plan *p
     }
 }
 
+/* A rank's tokens, chunk after chunk. */
+static void count_source(struct mp_distinct_model *model, const struct mp_plan *plan,
+                         const struct mp_routes *routes, int source,
+                         const struct mp_topology *groups, double distinct[]) {
+    int32_t first = routes->begin[source], all = routes->begin[source + 1] - first;
+    memset(distinct, 0, (size_t)(plan->degree * mp_exchange_counts(groups)) * sizeof *distinct);
+    for (int e = 0; e < model->experts; e++)
+        model->part[e] = model->held[e] = model->taken[e] = 0;
+    for (int chunk = 0; chunk < plan->degree; chunk++) {
+        int64_t tokens = mp_exchange_chunk(all, plan->degree, chunk);
+        count_known(model, plan, routes, source, first, tokens, groups,
+                    distinct + chunk * mp_exchange_counts(groups));
+        first += (int32_t)tokens;
+    }
+}
+
+/* The same by the model, unless they are those of the rank before. */
+static void expect_source(struct mp_distinct_model *model, const struct mp_plan *plan,
+                          const struct mp_load *load, int source, const struct mp_topology *groups,
+                          double distinct[]) {
+    const uint32_t *count = load->count + (size_t)source * (size_t)load->experts;
+    int counts = mp_exchange_counts(groups), all = plan->degree * counts;
+    double tokens = 0;
+    bool fitted = mp_distinct_model_fit(model, count);
+    bool other = find_ranks(model, plan, load, source);
+    if (source > 0 && !fitted && !other) {
+        memcpy(distinct, distinct - all, (size_t)all * sizeof *distinct);
+        return;
+    }
+    for (int e = 0; e < load->experts; e++)
+        tokens += (double)count[e] / model->top_k;
+    arrange(model, groups->ranks);
+    find_shares(model, plan, load, source, groups);
+    count_tokens(model, groups, tokens / plan->degree, distinct);
+    for (int i = counts; i < all; i++)
+        distinct[i] = distinct[i - counts];
+}
+
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]) {
     const struct mp_topology groups = mp_plan_token_groups(plan);
-    int counts = mp_exchange_counts(&groups);
+    int counts = plan->degree * mp_exchange_counts(&groups);
     const uint32_t *known = load->distinct_counts == counts ? load->distinct : NULL;
     for (int i = 0; known && i < load->ranks * counts; i++)
         distinct[i] = known[i];
-    if (!known && load->routes) {
-        memset(distinct, 0, (size_t)load->ranks * (size_t)counts * sizeof *distinct);
-        for (int source = 0; source < load->ranks; source++, distinct += counts)
-            count_known(model, plan, load->routes, source, &groups, distinct,
-                        distinct + mp_topology_nodes(&groups));
-        return;
-    }
-    for (int source = 0; !known && source < load->ranks; source++, distinct += counts) {
-        const uint32_t *count = load->count + (size_t)source * (size_t)load->experts;
-        double tokens = 0;
-        bool fitted = mp_distinct_model_fit(model, count);
-        bool other = find_ranks(model, plan, load, source);
-        if (source > 0 && !fitted && !other) {
-            memcpy(distinct, distinct - counts, (size_t)counts * sizeof *distinct);
-            continue;
-        }
-        for (int e = 0; e < load->experts; e++)
-            tokens += (double)count[e] / model->top_k;
-        arrange(model, groups.ranks);
-        find_shares(model, plan, load, source, &groups);
-        count_tokens(model, &groups, tokens, distinct);
-    }
+    for (int source = 0; !known && source < load->ranks; source++, distinct += counts)
+        if (load->routes)
+            count_source(model, plan, load->routes, source, &groups, distinct);
+        else
+            expect_source(model, plan, load, source, &groups, distinct);
 }

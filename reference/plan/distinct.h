@@ -81,9 +81,10 @@ double mp_distinct_model_meets(const struct mp_distinct_model *model, int begin,
 void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
                             int32_t expert[]);
 
-/* distinct [ranks][mp_exchange_counts] of the plan's groups and ranks: as the loads say; or counted
- * of their routes, which the plan hands out token by token, whatever its route_order says: drawn
- * orders and those by probability are not known; or by the model. */
+/* distinct [ranks][degree][mp_exchange_counts] of the plan's groups and ranks, in every chunk of a
+ * rank's tokens: as the loads say; or counted of their routes, which the plan hands out token by
+ * token, whatever its route_order says: drawn orders and those by probability are not known; or by
+ * the model, in which chunks are alike. */
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]);
 

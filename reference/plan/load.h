@@ -23,7 +23,7 @@ struct mp_load {
     int experts;     /* E, columns */
     uint32_t *count; /* [ranks][experts], row-major, owned */
     /* Of loads that have been carried out by an exchange that deduplicates, its counts of distinct
-     * tokens, [ranks][distinct_counts] (exchange.h); NULL: not known.  Owned. */
+     * tokens, [ranks][distinct_counts], of every chunk (exchange.h); NULL: not known.  Owned. */
     uint32_t *distinct;
     int distinct_counts;
     /* Transitions, [experts][experts]: next[i * experts + j] routes go on from expert i of this

@@ -103,6 +103,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
     plan->degree = 1;
+    plan->chunk_routes = NULL;
 }
 
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,

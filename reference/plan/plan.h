@@ -217,10 +217,30 @@ struct mp_plan {
     bool one_hot;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
     /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
-     * which a token's row goes once; 0: those of a node. */
+     * which a token's row goes once; 0: those of a node.  There is one level of such groups, nodes
+     * or smaller ones or single ranks, but not several in each other (HierMoE's deeper ones). */
     int group_size;
     int degree; /* chunks that rows are cut into, each a step: 1 .. MP_MOST_DEGREE (exchange.h) */
+    /* [ranks][degree][experts] how many of a source's routes to an expert are of the tokens of each
+     * chunk, for whoever carries the plan out where chunks are of tokens; set once that is known,
+     * after the gate.  NULL: not known, or blocks are cut; borrowed. */
+    const uint32_t *chunk_routes;
 };
+
+/* Of `rows` of a (source, expert), handed out behind `before` others, those in a chunk. */
+static inline int64_t mp_plan_chunk(const struct mp_plan *plan, int source, int expert,
+                                    int64_t before, int64_t rows, int chunk) {
+    if (!plan->chunk_routes)
+        return mp_exchange_chunk(rows, plan->degree, chunk);
+    const uint32_t *routes =
+        plan->chunk_routes + ((int64_t)source * plan->degree * plan->experts + expert);
+    int64_t begin = 0, end = before + rows;
+    for (; chunk > 0; chunk--, routes += plan->experts)
+        begin += *routes;
+    end = begin + *routes < end ? begin + *routes : end;
+    begin = begin > before ? begin : before;
+    return end > begin ? end - begin : 0;
+}
 
 /* Groups of an exchange that deduplicates. */
 static inline struct mp_topology mp_plan_token_groups(const struct mp_plan *plan) {
@@ -238,8 +258,8 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no re-materialisation, no offload, flat exact
- * exchange of degree 1, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied replicas, or
- * slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
+ * exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied
+ * replicas, or slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);

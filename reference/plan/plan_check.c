@@ -476,6 +476,10 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     if (exchange && !mp_exchange_takes_degree(exchange, plan->degree))
         report(check, MP_PLAN_EXCHANGE, "an exchange that is %s takes no degree %d", exchange->name,
                plan->degree);
+    if (exchange && exchange->deduplicates && plan->degree > 1 &&
+        plan->route_order != MP_ROUTES_BY_TOKEN)
+        report(check, MP_PLAN_EXCHANGE, "chunks of tokens take routes by token, not %s",
+               mp_route_order_name(plan->route_order));
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);

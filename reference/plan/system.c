@@ -137,8 +137,7 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
     const struct mp_exchange *taken = mp_exchange_of(mp_system_exchange(system, setting->exchange));
     if (setting->exchange_degree > 1 && !mp_exchange_takes_degree(taken, setting->exchange_degree))
         return mp_fail(error, MP_EREFUSED,
-                       "exchange %s takes no exchange-degree %d: its rows are of tokens, whose "
-                       "routes' rows can't be cut one by one",
+                       "exchange %s takes no exchange-degree %d: it has steps of its own",
                        taken->name, setting->exchange_degree);
     if (mp_setting_shards(setting) > 1 && (system->capabilities & MP_SYSTEM_USES_TRANSITIONS))
         return mp_fail(error, MP_EREFUSED,

@@ -38,8 +38,9 @@
  *     attention                                   SUM_DENSE of l
  *
  * A flat exchange has one step, or one for each chunk that its rows are cut into (plan.degree); the
- * same goes for one in several rounds.  What tokens share hides their way to the experts, as in
- * Megatron-LM (moe-shared-expert-overlap), and starts when rows do, as nothing else can.  Sums of
+ * same goes for one in several rounds, all of which follow from a start by themselves.  What tokens
+ * share hides their way to the experts, as in Megatron-LM (moe-shared-expert-overlap), and starts
+ * when rows do, as nothing else can.  Sums of
  * copies start behind the second exchange, so that they travel under attention (Hecate, section 4);
  * each of their stages starts when the one before it is waited for: under the experts of the layer
  * below, or at the end.  The order of a pipelined exchange is FasterMoE's (PPoPP 2022, section 4,

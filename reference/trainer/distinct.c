@@ -1,10 +1,11 @@
 /* Rows of tokens instead of routes: an exchange that deduplicates.
  *
- * How many tokens of each rank go to every group and rank is exchanged first.  Then, for each row
- * that will travel, the places of its token's routes in their source's send order and their
+ * How many tokens of each rank and chunk go to every group and rank is exchanged first.  Then
+ * travel, beside each row, the places of its token's routes in their source's send order and their
  * weights: what a rank needs to know of it to pass it on, and to copy it to its experts' rows
- * (distinct.h).  A place tells the rank, as all know the plan; routes that a row is not sent for
- * are left out.  Weights' gradients return the same way.  One layer's rows are under way at a time.
+ * (distinct.h). A place tells the rank, as all know the plan; routes that a row is not sent for are
+ * left out. Weights' gradients return the same way.  One layer's rows are under way at a time, all
+ * of their chunks perhaps, each of which has places of its own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,19 @@ enum { WORDS_PER_ROUTE = 2 };
 
 int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error) {
     size_t ranks = (size_t)trainer->comm->ranks, top_k = (size_t)trainer->model.shape.top_k;
-    size_t counts = 2 * ranks; /* most of a rank: there are no more groups than ranks */
+    /* Most of a rank: there are no more groups than ranks. */
+    size_t chunks = (size_t)trainer->path_steps, counts = 2 * ranks * chunks;
+    size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     bool failed = false;
     trainer->distinct = calloc(counts, sizeof *trainer->distinct);
     trainer->host_routes =
         calloc(2 * (size_t)trainer->model.tokens * top_k, sizeof *trainer->host_routes);
-    for (int l = 0; l < trainer->job.layers; l++) {
+    if (chunks > 1) {
+        trainer->chunk_routes =
+            calloc(layers * ranks * chunks * experts, sizeof *trainer->chunk_routes);
+        failed = !trainer->chunk_routes;
+    }
+    for (size_t l = 0; l < layers; l++) {
         trainer->load[l].distinct = calloc(ranks * counts, sizeof *trainer->distinct);
         failed |= !trainer->load[l].distinct;
     }
@@ -44,32 +52,26 @@ void mp_trainer_destroy_distinct(struct mp_trainer *trainer) {
     if (trainer->distinct)
         mp_rows_release(trainer->device, &trainer->host_fans);
     free(trainer->distinct);
+    free(trainer->chunk_routes);
     free(trainer->host_routes);
 }
 
-/* The rows of a layer. */
+/* ---- passages ---- */
+
+/* The rows of a layer's chunk. */
 struct passage {
     struct mp_trainer *trainer;
-    int layer;
+    int layer, chunk, chunks;
     struct mp_block_state *state;
     const struct mp_exchange *exchange;
     struct mp_topology groups;
     const struct mp_exchange_path *path;
+    const int *begin; /* [R][R] where blocks begin in their sources' send order */
     int top_k, ranks, rank;
+    /* Rows of the chunks before it: that leave this rank's tokens, and that come to its experts;
+     * and those with something beside them, at any time. */
+    int sent, arrived, beside;
 };
-
-static struct passage passage_of(struct mp_trainer *trainer, int layer) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
-    return (struct passage){trainer,
-                            layer,
-                            &trainer->model.state[layer],
-                            mp_exchange_of(plan->exchange),
-                            mp_plan_token_groups(plan),
-                            &trainer->path[layer],
-                            trainer->model.shape.top_k,
-                            trainer->comm->ranks,
-                            trainer->comm->rank};
-}
 
 static int sum_of(const int rows[], int ranks) {
     int sum = 0;
@@ -78,47 +80,86 @@ static int sum_of(const int rows[], int ranks) {
     return sum;
 }
 
-/* ---- one round ---- */
-
-/* Starts it, or with `back` the way back. */
-static int start_round(const struct passage *passage, int round, bool back, size_t row_bytes,
-                       const void *from, void *to, struct mp_error *error) {
-    const struct mp_exchange_round *at = &passage->path->round[round];
-    struct mp_trainer *trainer = passage->trainer;
-    return mp_exchange_start(trainer->comm, back ? at->receive_rows : at->send_rows,
-                             back ? at->send_rows : at->receive_rows, row_bytes, from, to,
-                             trainer->model.stream, trainer->rows[0], error);
+static int larger(int a, int b) {
+    return a > b ? a : b;
 }
 
-static int carry_round(const struct passage *passage, int round, bool back, size_t row_bytes,
-                       const void *from, void *to, struct mp_error *error) {
-    int code = start_round(passage, round, back, row_bytes, from, to, error);
-    return code ? code : mp_request_wait(passage->trainer->rows[0], error);
+static int sent_rows(const struct passage *passage) {
+    return sum_of(passage->path->round[0].send_rows, passage->ranks);
 }
 
-/* What is beside the rows of a round, from the host's second place to its first. */
-static int carry_beside(const struct passage *passage, int round, struct mp_error *error) {
-    struct mp_trainer *trainer = passage->trainer;
-    const struct mp_device_operations *operations = trainer->device->operations;
-    const struct mp_exchange_round *at = &passage->path->round[round];
-    size_t row = trainer->beside[0].bytes, sent = (size_t)sum_of(at->send_rows, passage->ranks);
-    size_t received = (size_t)sum_of(at->receive_rows, passage->ranks);
-    operations->copy_from_host(trainer->device, trainer->model.stream, trainer->beside[0].memory,
-                               trainer->host_beside[1].memory, sent * row);
-    int code = carry_round(passage, round, false, row, trainer->beside[0].memory,
-                           trainer->beside[1].memory, error);
-    if (!code)
-        operations->copy_to_host(trainer->device, trainer->model.stream,
-                                 trainer->host_beside[0].memory, trainer->beside[1].memory,
-                                 received * row);
-    return code;
+/* The most rows that something is beside, in one place of two. */
+static int beside_rows(const struct passage *passage) {
+    const struct mp_fan *fan = &passage->state->distinct.fan[1 + 2 * passage->chunk];
+    return larger(larger(sent_rows(passage), fan[0].in), larger(fan[0].out, fan[1].in));
+}
+
+static struct passage first_passage(struct mp_trainer *trainer, int layer) {
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    return (struct passage){.trainer = trainer,
+                            .layer = layer,
+                            .chunks = plan->degree,
+                            .state = &trainer->model.state[layer],
+                            .exchange = mp_exchange_of(plan->exchange),
+                            .groups = mp_plan_token_groups(plan),
+                            .path = &trainer->path[layer * trainer->path_steps],
+                            .begin = trainer->path_rows,
+                            .top_k = trainer->model.shape.top_k,
+                            .ranks = trainer->comm->ranks,
+                            .rank = trainer->comm->rank};
+}
+
+/* Goes on to the next chunk, once fans have their sizes. */
+static void next_passage(struct passage *passage) {
+    passage->sent += sent_rows(passage);
+    passage->beside += beside_rows(passage);
+    passage->arrived += passage->state->distinct.fan[2 + 2 * passage->chunk].in;
+    passage->begin += passage->ranks * passage->ranks;
+    passage->path++;
+    passage->chunk++;
+}
+
+static struct passage passage_of(struct mp_trainer *trainer, const struct mp_operation *operation) {
+    struct passage passage = first_passage(trainer, operation->layer);
+    while (passage.chunk < operation->step)
+        next_passage(&passage);
+    return passage;
+}
+
+/* Of tokens, the first of a chunk. */
+static int first_token(const struct passage *passage, int chunk) {
+    return (int)((int64_t)passage->trainer->model.tokens * chunk / passage->chunks);
+}
+
+/* The chunk's part of what is beside rows. */
+static void *beside_of(const struct passage *passage, const struct mp_rows *rows) {
+    return (char *)rows->memory + (size_t)passage->beside * rows->bytes;
 }
 
 /* ---- counts ---- */
 
+void mp_trainer_count_chunks(struct mp_trainer *trainer, int layer) {
+    size_t experts = (size_t)trainer->job.experts, top_k = (size_t)trainer->model.shape.top_k;
+    uint32_t *counts = trainer->counts + 2 * experts;
+    const int32_t *choice = trainer->host_routes;
+    int chunks = trainer->path_steps;
+    if (!trainer->chunk_routes)
+        return;
+    trainer->device->operations->copy_to_host(
+        trainer->device, trainer->model.stream, trainer->host_routes,
+        trainer->model.state[layer].choice, (size_t)trainer->model.tokens * top_k * sizeof *choice);
+    memset(counts, 0, (size_t)chunks * experts * sizeof *counts);
+    for (int chunk = 0; chunk < chunks; chunk++, counts += experts) {
+        int64_t tokens = mp_exchange_chunk(trainer->model.tokens, chunks, chunk);
+        for (const int32_t *end = choice + (size_t)tokens * top_k; choice < end; choice++)
+            if (*choice >= 0)
+                counts[*choice]++;
+    }
+}
+
 /* The rank that a place in a source's send order is for. */
 static int rank_of(const struct passage *passage, int source, int32_t place) {
-    const int *begin = passage->trainer->path_rows + (size_t)source * (size_t)passage->ranks;
+    const int *begin = passage->begin + (size_t)source * (size_t)passage->ranks;
     int first = 0, past = passage->ranks;
     while (past - first > 1) {
         int middle = (first + past) / 2;
@@ -138,12 +179,16 @@ static bool has(const int value[], int count) {
     return i < count;
 }
 
-/* This rank's tokens in every group and on every rank. */
+/* This rank's tokens of a chunk in every group and on every rank. */
 static void count_distinct(const struct passage *passage, const int32_t place[]) {
-    struct mp_trainer *trainer = passage->trainer;
-    uint32_t *groups = trainer->distinct, *ranks = groups + mp_topology_nodes(&passage->groups);
+    uint32_t *groups =
+        passage->trainer->distinct + passage->chunk * mp_exchange_counts(&passage->groups);
+    uint32_t *ranks = groups + mp_topology_nodes(&passage->groups);
+    int first = first_token(passage, passage->chunk),
+        end = first_token(passage, passage->chunk + 1);
     memset(groups, 0, (size_t)mp_exchange_counts(&passage->groups) * sizeof *groups);
-    for (int t = 0; t < trainer->model.tokens; t++, place += passage->top_k) {
+    place += (size_t)first * (size_t)passage->top_k;
+    for (int t = first; t < end; t++, place += passage->top_k) {
         int rank[MP_CHOICES_LIMIT], group[MP_CHOICES_LIMIT], count = 0;
         for (int j = 0; j < passage->top_k; j++) {
             if (place[j] < 0)
@@ -155,6 +200,26 @@ static void count_distinct(const struct passage *passage, const int32_t place[])
             count++;
         }
     }
+}
+
+/* Of all chunks, and all ranks', and the paths that follow. */
+static int gather_distinct(struct passage passage, const int32_t place[], struct mp_error *error) {
+    struct mp_trainer *trainer = passage.trainer;
+    struct mp_load *load = &trainer->load[passage.layer];
+    int counts = mp_exchange_counts(&passage.groups);
+    for (; passage.chunk < passage.chunks;
+         passage.chunk++, passage.begin += passage.ranks * passage.ranks)
+        count_distinct(&passage, place);
+    load->distinct_counts = passage.chunks * counts;
+    int code = mp_gather_counts_start(trainer->comm, trainer->distinct, load->distinct_counts,
+                                      load->distinct, trainer->gather, error);
+    if (!code)
+        code = mp_request_wait(trainer->gather, error);
+    for (int c = 0; !code && c < passage.chunks; c++)
+        mp_exchange_path_distinct(passage.exchange, &passage.groups, passage.rank,
+                                  load->distinct + c * counts, load->distinct_counts,
+                                  &trainer->path[passage.layer * trainer->path_steps + c]);
+    return code;
 }
 
 /* Places and weights of this rank's routes, each [N * K], where this rank's tokens are to be. */
@@ -177,17 +242,22 @@ static int smaller(int a, int b) {
 }
 
 /* How many rows each fan has. */
-static void size_fans(const struct passage *passage, struct mp_fan fan[MP_FANS]) {
-    const struct mp_exchange_round *round = passage->path->round;
-    fan[0] = (struct mp_fan){.in = passage->trainer->model.tokens,
-                             .out = sum_of(round[0].send_rows, passage->ranks),
-                             .ways = smaller(mp_topology_nodes(&passage->groups), passage->top_k)};
-    fan[1] = (struct mp_fan){.in = sum_of(round[0].receive_rows, passage->ranks),
-                             .out = sum_of(round[1].send_rows, passage->ranks),
-                             .ways = smaller(passage->groups.ranks_per_node, passage->top_k)};
-    fan[2] = (struct mp_fan){.in = sum_of(round[1].receive_rows, passage->ranks),
-                             .out = passage->state->routing.receive_total,
-                             .ways = passage->top_k};
+static void size_fans(struct passage passage) {
+    struct mp_distinct *distinct = &passage.state->distinct;
+    struct mp_fan *fan = distinct->fan;
+    distinct->fans = 1 + 2 * passage.chunks;
+    fan[0] = (struct mp_fan){.in = passage.trainer->model.tokens,
+                             .ways = smaller(mp_topology_nodes(&passage.groups), passage.top_k)};
+    for (; passage.chunk < passage.chunks; passage.chunk++, passage.path++) {
+        const struct mp_exchange_round *round = passage.path->round;
+        distinct->fan[0].out += sent_rows(&passage);
+        *++fan = (struct mp_fan){.in = sum_of(round[0].receive_rows, passage.ranks),
+                                 .out = sum_of(round[1].send_rows, passage.ranks),
+                                 .ways = smaller(passage.groups.ranks_per_node, passage.top_k)};
+        *++fan = (struct mp_fan){.in = sum_of(round[1].receive_rows, passage.ranks),
+                                 .out = passage.state->routing.segment[passage.chunk].rows,
+                                 .ways = passage.top_k};
+    }
 }
 
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
@@ -199,37 +269,59 @@ static bool reserve(const struct passage *passage, int64_t needed, struct mp_row
     return is_there;
 }
 
-static int reserve_all(const struct passage *passage, const struct mp_fan fan[MP_FANS],
-                       struct mp_error *error) {
-    struct mp_trainer *trainer = passage->trainer;
-    int64_t numbers = mp_distinct_numbers(fan, passage->top_k), beside = fan[0].in;
-    int64_t transit = passage->path->transit_rows;
-    for (int i = 0; i < MP_FANS; i++) {
-        beside = fan[i].in > beside ? fan[i].in : beside;
-        beside = i + 1 < MP_FANS && fan[i].out > beside ? fan[i].out : beside;
+static int reserve_all(struct passage passage, struct mp_error *error) {
+    struct mp_trainer *trainer = passage.trainer;
+    struct mp_distinct *distinct = &passage.state->distinct;
+    int64_t numbers = mp_distinct_numbers(distinct->fan, distinct->fans, passage.top_k);
+    int64_t transit = 0;
+    while (passage.chunk < passage.chunks) {
+        transit += passage.path->transit_rows;
+        next_passage(&passage);
     }
-    bool is_there = reserve(passage, numbers, &passage->state->distinct.rows) &&
-                    reserve(passage, numbers + fan[2].out, &trainer->host_fans);
+    int64_t beside = passage.beside, on_host = larger(passage.beside, trainer->model.tokens);
+    bool is_there =
+        reserve(&passage, numbers, &distinct->rows) &&
+        reserve(&passage, numbers + passage.state->routing.receive_total, &trainer->host_fans);
     for (int i = 0; i < 2 && is_there; i++)
-        is_there = reserve(passage, transit, &trainer->transit[i]) &&
-                   reserve(passage, beside, &trainer->beside[i]) &&
-                   reserve(passage, beside, &trainer->host_beside[i]);
+        is_there = reserve(&passage, transit, &trainer->transit[i]) &&
+                   reserve(&passage, beside, &trainer->beside[i]) &&
+                   reserve(&passage, on_host, &trainer->host_beside[i]);
     return is_there ? MP_OK
                     : mp_fail(error, MP_ENOMEM,
                               "layer %d: no memory for %lld rows that this rank passes on, and "
                               "what travels beside rows; exchange flat takes none",
-                              passage->layer, (long long)transit);
+                              passage.layer, (long long)transit);
 }
 
 /* ---- fans ---- */
 
-/* A row becomes one for each of its routes' ranks, or of those where their groups' rows stop. */
-static void spread_row(const struct passage *passage, int number, int source, int row,
-                       struct mp_fan *fan, int next[]) {
+#define QUEUE(trainer, name, stream, ...)                                                          \
+    (trainer)->device->operations->name((trainer)->device, stream, __VA_ARGS__)
+
+static struct mp_fan *host_fan(const struct passage *passage, int number) {
+    return &passage->trainer->host_fan[number > 0 ? 2 * passage->chunk + number : 0];
+}
+
+static const struct mp_fan *fan_of(const struct passage *passage, int number) {
+    return &passage->state->distinct.fan[number > 0 ? 2 * passage->chunk + number : 0];
+}
+
+static void upload(const struct passage *passage, int number, mp_stream stream) {
+    const struct mp_fan *fan = host_fan(passage, number);
+    QUEUE(passage->trainer, copy_from_host, stream, fan_of(passage, number)->gather, fan->gather,
+          (size_t)mp_fan_numbers(fan, passage->top_k) * sizeof(int32_t));
+}
+
+/* A row, number `row` of a fan's, becomes one for each of its routes' ranks, or of those where
+ * their groups' rows stop; what is beside it is at `in`.  The fan's rows from `first` on are the
+ * chunk's.
+ */
+static void spread_row(const struct passage *passage, int round, int source, const int32_t *in,
+                       int row, int first, int next[]) {
     int top_k = passage->top_k, key[MP_CHOICES_LIMIT], behind[MP_CHOICES_LIMIT] = {0}, ways = 0;
     size_t words = WORDS_PER_ROUTE * (size_t)top_k;
-    const int32_t *in = (int32_t *)passage->trainer->host_beside[0].memory + (size_t)row * words;
-    int32_t *rows = passage->trainer->host_beside[1].memory;
+    const struct mp_fan *fan = host_fan(passage, round);
+    int32_t *rows = beside_of(passage, &passage->trainer->host_beside[1]);
     int32_t *sum = fan->sum + (size_t)row * (size_t)fan->ways;
     int32_t *pick = fan->pick + (size_t)row * (size_t)top_k;
     for (int j = 0; j < top_k; j++) {
@@ -238,13 +330,13 @@ static void spread_row(const struct passage *passage, int number, int source, in
         if (in[j] < 0)
             continue;
         int rank = rank_of(passage, source, in[j]), same = 0;
-        key[j] = mp_exchange_stop(passage->exchange, &passage->groups, source, rank, number);
+        key[j] = mp_exchange_stop(passage->exchange, &passage->groups, source, rank, round);
         while (key[same] != key[j])
             same++;
         if (same == j) {
             behind[j] = next[key[j]]++;
-            fan->gather[behind[j]] = row;
-            sum[ways++] = behind[j];
+            fan->gather[first + behind[j]] = row;
+            sum[ways++] = first + behind[j];
             int32_t *out = rows + (size_t)behind[j] * words;
             memset(out, -1, (size_t)top_k * sizeof *out);
             memcpy(out + top_k, in + top_k, (size_t)top_k * sizeof *out);
@@ -262,29 +354,38 @@ static void begin_rows(const int rows[], int ranks, int next[]) {
         next[r] = sum;
 }
 
-/* Tokens' rows into those of groups; and what comes from each source into those of ranks. */
-static void spread_tokens(const struct passage *passage, struct mp_fan *fan) {
-    int *next = passage->state->routing.next_row;
+/* Tokens' rows into those of groups. */
+static void spread_tokens(const struct passage *passage, const int32_t place[],
+                          const float weight[]) {
+    size_t top_k = (size_t)passage->top_k;
+    int32_t in[WORDS_PER_ROUTE * MP_CHOICES_LIMIT];
+    int *next = passage->state->routing.next_row, end = first_token(passage, passage->chunk + 1);
     begin_rows(passage->path->round[0].send_rows, passage->ranks, next);
-    for (int t = 0; t < fan->in; t++)
-        spread_row(passage, 0, passage->rank, t, fan, next);
+    for (int t = first_token(passage, passage->chunk); t < end; t++) {
+        memcpy(in, place + (size_t)t * top_k, top_k * sizeof *in);
+        memcpy(in + top_k, weight + (size_t)t * top_k, top_k * sizeof *in);
+        spread_row(passage, 0, passage->rank, in, t, passage->sent, next);
+    }
 }
 
-static void spread_on(const struct passage *passage, struct mp_fan *fan) {
+/* What has come from each source into rows of ranks. */
+static void spread_on(const struct passage *passage) {
     int *next = passage->state->routing.next_row, row = 0;
+    const int32_t *in = beside_of(passage, &passage->trainer->host_beside[0]);
     begin_rows(passage->path->round[1].send_rows, passage->ranks, next);
     for (int source = 0; source < passage->ranks; source++)
-        for (int i = passage->path->round[0].receive_rows[source]; i > 0; i--)
-            spread_row(passage, 1, source, row++, fan, next);
+        for (int i = passage->path->round[0].receive_rows[source]; i > 0; i--, row++)
+            spread_row(passage, 1, source, in + row * WORDS_PER_ROUTE * passage->top_k, row, 0,
+                       next);
 }
 
 /* A row that has come from a source is copied to its routes' places in expert order. */
 static void place_row(const struct passage *passage, int source, int row,
-                      const int32_t expert_row[], struct mp_fan *fan) {
+                      const int32_t expert_row[], const struct mp_fan *fan) {
     size_t top_k = (size_t)passage->top_k;
-    const int *begin = passage->trainer->path_rows + (size_t)source * (size_t)passage->ranks;
-    const int32_t *in =
-        (int32_t *)passage->trainer->host_beside[0].memory + (size_t)row * WORDS_PER_ROUTE * top_k;
+    const int *begin = passage->begin + (size_t)source * (size_t)passage->ranks;
+    const int32_t *in = beside_of(passage, &passage->trainer->host_beside[0]);
+    in += (size_t)row * WORDS_PER_ROUTE * top_k;
     int first = passage->state->routing.next_row[source];
     for (size_t j = 0; j < top_k; j++) {
         int32_t to = in[j] < 0 ? -1 : expert_row[first + in[j] - begin[passage->rank]];
@@ -296,162 +397,184 @@ static void place_row(const struct passage *passage, int source, int row,
 }
 
 /* Rows come from the ranks that have passed them on, within each in order of their sources. */
-static void spread_to_experts(const struct passage *passage, struct mp_fan *fan) {
+static void spread_to_experts(const struct passage *passage) {
     struct mp_trainer *trainer = passage->trainer;
     const struct mp_routing *routing = &passage->state->routing;
+    const struct mp_routing_segment *segment = &routing->segment[passage->chunk];
+    const struct mp_fan *fan = host_fan(passage, 2);
     const int32_t *arrives = passage->state->index.memory; /* of rows in expert order */
-    int32_t *expert_row = (int32_t *)trainer->host_fans.memory + trainer->host_fans.room - fan->out;
+    int32_t *expert_row = (int32_t *)trainer->host_fans.memory + trainer->host_fans.room;
     int counts = mp_exchange_counts(&passage->groups), row = 0;
+    const struct mp_load *load = &trainer->load[passage->layer];
     const uint32_t *distinct =
-        trainer->load[passage->layer].distinct + counts - passage->ranks + passage->rank;
-    for (int i = 0; i < fan->out; i++)
-        expert_row[arrives[i]] = i;
-    begin_rows(routing->receive_rows, passage->ranks, routing->next_row);
+        load->distinct + (passage->chunk + 1) * counts - passage->ranks + passage->rank;
+    expert_row -= routing->receive_total;
+    for (int i = 0; i < segment->rows; i++)
+        expert_row[arrives[segment->first + i]] = i;
+    begin_rows(routing->step[passage->chunk].receive_rows, passage->ranks, routing->next_row);
+    for (int r = 0; r < passage->ranks; r++)
+        routing->next_row[r] += segment->first;
     for (int relay = 0; relay < passage->ranks; relay++)
         for (int source = 0; source < passage->ranks; source++)
             if (mp_exchange_stop(passage->exchange, &passage->groups, source, passage->rank, 0) ==
                 relay)
-                for (uint32_t i = distinct[(size_t)source * (size_t)counts]; i > 0; i--)
+                for (uint32_t i = distinct[source * load->distinct_counts]; i > 0; i--)
                     place_row(passage, source, row++, expert_row, fan);
 }
 
-/* The routes of this rank's tokens as if they had come from elsewhere. */
-static void place_routes(const struct passage *passage, const int32_t place[],
-                         const float weight[]) {
-    size_t top_k = (size_t)passage->top_k;
-    int32_t *row = passage->trainer->host_beside[0].memory;
-    for (int t = 0; t < passage->trainer->model.tokens; t++, row += WORDS_PER_ROUTE * top_k) {
-        memcpy(row, place + (size_t)t * top_k, top_k * sizeof *row);
-        memcpy(row + top_k, weight + (size_t)t * top_k, top_k * sizeof *row);
-    }
-}
-
-static int build_fans(const struct passage *passage, struct mp_fan fan[MP_FANS],
-                      struct mp_error *error) {
-    spread_tokens(passage, &fan[0]);
-    int code = carry_beside(passage, 0, error);
-    if (code)
-        return code;
-    spread_on(passage, &fan[1]);
-    code = carry_beside(passage, 1, error);
-    if (!code)
-        spread_to_experts(passage, &fan[2]);
-    return code;
+/* What leaves with the first rows of all chunks. */
+static void spread_all(struct passage passage, const int32_t place[], const float weight[]) {
+    struct mp_trainer *trainer = passage.trainer;
+    struct mp_distinct *distinct = &passage.state->distinct;
+    mp_distinct_place(distinct->fan, distinct->fans, passage.top_k, distinct->rows.memory);
+    memcpy(trainer->host_fan, distinct->fan, sizeof trainer->host_fan);
+    mp_distinct_place(trainer->host_fan, distinct->fans, passage.top_k, trainer->host_fans.memory);
+    for (; passage.chunk < passage.chunks; next_passage(&passage))
+        spread_tokens(&passage, place, weight);
+    upload(&passage, 0, trainer->model.stream);
+    QUEUE(trainer, copy_from_host, trainer->model.stream, trainer->beside[0].memory,
+          trainer->host_beside[1].memory, (size_t)passage.beside * trainer->beside[0].bytes);
 }
 
 int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct passage passage = passage_of(trainer, layer);
-    struct mp_fan *on_device = passage.state->distinct.fan, fan[MP_FANS];
+    const struct passage passage = first_passage(trainer, layer);
     int32_t *place;
     float *weight;
     read_routes(&passage, &place, &weight);
-    count_distinct(&passage, place);
-    struct mp_load *load = &trainer->load[layer];
-    load->distinct_counts = mp_exchange_counts(&passage.groups);
-    int code = mp_gather_counts_start(trainer->comm, trainer->distinct, load->distinct_counts,
-                                      load->distinct, trainer->gather, error);
-    if (!code)
-        code = mp_request_wait(trainer->gather, error);
+    int code = gather_distinct(passage, place, error);
     if (code)
         return code;
-    mp_exchange_path_distinct(passage.exchange, &passage.groups, passage.rank, load->distinct,
-                              &trainer->path[layer]);
-    size_fans(&passage, fan);
+    size_fans(passage);
     int64_t before = trainer->model.row_bytes;
-    code = mp_trainer_note_rows(trainer, layer, before, reserve_all(&passage, fan, error), error);
-    if (code)
-        return code;
-    memcpy(on_device, fan, sizeof fan);
-    mp_distinct_place(on_device, passage.top_k, passage.state->distinct.rows.memory);
-    mp_distinct_place(fan, passage.top_k, trainer->host_fans.memory);
-    place_routes(&passage, place, weight);
-    code = build_fans(&passage, fan, error);
+    code = mp_trainer_note_rows(trainer, layer, before, reserve_all(passage, error), error);
     if (!code)
-        trainer->device->operations->copy_from_host(
-            trainer->device, trainer->model.stream, passage.state->distinct.rows.memory,
-            trainer->host_fans.memory,
-            (size_t)mp_distinct_numbers(fan, passage.top_k) * sizeof(int32_t));
+        spread_all(passage, place, weight);
     return code;
 }
 
 /* ---- rows ---- */
 
-#define QUEUE(trainer, name, ...)                                                                  \
-    (trainer)->device->operations->name((trainer)->device, (trainer)->model.stream, __VA_ARGS__)
-
-static void sum_rows(const struct passage *passage, int number, const void *in, const float *weight,
-                     void *out) {
-    const struct mp_fan *fan = &passage->state->distinct.fan[number];
-    QUEUE(passage->trainer, combine_forward, fan->in, fan->ways, passage->trainer->job.width, in,
-          fan->sum, weight, NULL, out);
+static bool goes_there(const struct mp_operation *operation) {
+    return operation->kind == MP_TRAVEL_ROWS;
 }
 
-/* Weights' gradients, one of each route, to the rank of its token. */
-static int return_weights(const struct passage *passage, struct mp_error *error) {
+/* Places and weights go forth in forward, and weights' gradients back in backward. */
+static bool has_beside(const struct mp_operation *operation) {
+    return goes_there(operation) == (operation->direction == MP_FORWARD);
+}
+
+static void *row_of(const struct passage *passage, void *matrix, int row) {
+    return mp_element_at(passage->trainer->device, matrix,
+                         (size_t)row * (size_t)passage->trainer->job.width);
+}
+
+static void sum_rows(const struct passage *passage, int number, mp_stream stream, const void *in,
+                     const float *weight, void *out) {
+    const struct mp_fan *fan = fan_of(passage, number);
+    QUEUE(passage->trainer, combine_forward, stream, fan->in, fan->ways,
+          passage->trainer->job.width, in, fan->sum, weight, NULL, out);
+}
+
+/* Weights' gradients, one of each route, of `rows` rows before a fan from those behind it. */
+static void pick_weights(const struct passage *passage, mp_stream stream, int rows,
+                         const int32_t *pick, void *to) {
     struct mp_trainer *trainer = passage->trainer;
-    void *here = trainer->beside[0].memory, *there = trainer->beside[1].memory;
-    int figure = (int)(sizeof(float) / mp_element_bytes(trainer->device)), code = MP_OK;
-    for (int round = 1; round >= 0 && !code; round--) {
-        const struct mp_fan *fan = &passage->state->distinct.fan[round];
-        code = carry_round(passage, round, true, (size_t)passage->top_k * sizeof(float), here,
-                           there, error);
-        if (!code)
-            QUEUE(trainer, gather_rows, fan->in * passage->top_k, figure, there, fan->pick,
-                  round > 0 ? here : trainer->model.dweight);
+    int figure = (int)(sizeof(float) / mp_element_bytes(trainer->device));
+    QUEUE(trainer, gather_rows, stream, rows * passage->top_k, figure,
+          beside_of(passage, &trainer->beside[1]), pick, to);
+}
+
+/* The rows of ranks from those of their group, with what is beside them; or back. */
+static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
+    const struct mp_distinct_turn *turn = context;
+    struct mp_trainer *trainer = turn->trainer;
+    const struct mp_operation *operation = &turn->operation;
+    const struct passage passage = passage_of(trainer, operation);
+    const struct mp_fan *fan = fan_of(&passage, 1);
+    void *come = mp_trainer_transit(trainer, operation, 0);
+    void *leave = mp_trainer_transit(trainer, operation, 1);
+    size_t row = trainer->beside[0].bytes;
+    void *here = beside_of(&passage, &trainer->beside[0]);
+    (void)error;
+    if (!goes_there(operation)) {
+        sum_rows(&passage, 1, stream, come, NULL, leave);
+        if (has_beside(operation))
+            pick_weights(&passage, stream, fan->in, fan->pick, here);
+        return MP_OK;
     }
-    return code;
-}
-
-static int start_there(const struct passage *passage, size_t row, struct mp_error *error) {
-    struct mp_trainer *trainer = passage->trainer;
-    const struct mp_fan *fan = &passage->state->distinct.fan[1];
-    void *come = trainer->transit[0].memory, *leave = trainer->transit[1].memory;
-    int code = carry_round(passage, 0, false, row, trainer->model.send, come, error);
-    if (code)
-        return code;
-    QUEUE(trainer, gather_rows, fan->out, trainer->job.width, come, fan->gather, leave);
-    return start_round(passage, 1, false, row, leave, trainer->model.expert_rows, error);
-}
-
-static int start_back(const struct passage *passage, bool forward, size_t row,
-                      struct mp_error *error) {
-    struct mp_trainer *trainer = passage->trainer;
-    void *here = trainer->model.expert_rows;
-    void *come = trainer->transit[1].memory, *leave = trainer->transit[0].memory;
-    sum_rows(passage, 2, forward ? passage->state->combine_in : trainer->model.received,
-             forward ? passage->state->distinct.fan[2].weight : NULL, here);
-    int code = forward ? MP_OK : return_weights(passage, error);
-    if (!code)
-        code = carry_round(passage, 1, true, row, here, come, error);
-    if (code)
-        return code;
-    sum_rows(passage, 1, come, NULL, leave);
-    return start_round(passage, 0, true, row, leave, trainer->model.send, error);
+    if (has_beside(operation)) {
+        QUEUE(trainer, copy_to_host, stream, beside_of(&passage, &trainer->host_beside[0]),
+              beside_of(&passage, &trainer->beside[1]), (size_t)fan->in * row);
+        spread_on(&passage);
+        upload(&passage, 1, stream);
+        QUEUE(trainer, copy_from_host, stream, here, beside_of(&passage, &trainer->host_beside[1]),
+              (size_t)fan->out * row);
+    }
+    QUEUE(trainer, gather_rows, stream, fan->out, trainer->job.width, come, fan->gather, leave);
+    return MP_OK;
 }
 
 int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_error *error) {
-    const struct passage passage = passage_of(trainer, operation->layer);
-    size_t row = (size_t)trainer->setting.route_bytes;
-    return operation->kind == MP_TRAVEL_RETURNS
-               ? start_back(&passage, operation->direction == MP_FORWARD, row, error)
-               : start_there(&passage, row, error);
+                              struct mp_request *request, struct mp_error *error) {
+    const struct passage passage = passage_of(trainer, operation);
+    struct mp_model *model = &trainer->model;
+    bool there = goes_there(operation), forward = operation->direction == MP_FORWARD;
+    int first = passage.state->routing.segment[passage.chunk].first;
+    void *of_tokens = row_of(&passage, model->send, passage.sent);
+    void *of_experts = row_of(&passage, model->expert_rows, passage.arrived);
+    void *beside[] = {beside_of(&passage, &trainer->beside[0]),
+                      beside_of(&passage, &trainer->beside[1])};
+    const struct mp_exchange_cargo cargo[] = {
+        {(size_t)trainer->setting.route_bytes,
+         there ? of_tokens : of_experts,
+         there ? of_experts : of_tokens,
+         {mp_trainer_transit(trainer, operation, 0), mp_trainer_transit(trainer, operation, 1)}},
+        {there ? trainer->beside[0].bytes : (size_t)passage.top_k * sizeof(float),
+         beside[0],
+         beside[1],
+         {beside[1], beside[0]}}};
+    struct mp_distinct_turn *turn = &trainer->distinct_turn[2 * passage.chunk + !there];
+    *turn = (struct mp_distinct_turn){
+        trainer, *operation, {make_rows, turn, there && has_beside(operation)}};
+    if (!there)
+        sum_rows(&passage, 2, model->stream,
+                 row_of(&passage, forward ? passage.state->combine_in : model->received, first),
+                 forward ? fan_of(&passage, 2)->weight : NULL, of_experts);
+    return mp_exchange_made_start(trainer->comm, passage.path, !there, cargo,
+                                  has_beside(operation) ? 2 : 1, &turn->maker, model->stream,
+                                  request, error);
 }
 
-int mp_trainer_wait_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                             struct mp_error *error) {
+/* Rows of experts from what has come. */
+static void arrive(const struct passage *passage, bool forward) {
+    struct mp_trainer *trainer = passage->trainer;
     struct mp_model *model = &trainer->model;
-    struct mp_block_state *state = &model->state[operation->layer];
-    const struct mp_fan *fan = &state->distinct.fan[2];
-    int code = mp_request_wait(trainer->rows[0], error);
-    if (code || operation->kind == MP_TRAVEL_RETURNS)
-        return code;
-    if (operation->direction == MP_FORWARD)
-        QUEUE(trainer, gather_rows, fan->out, trainer->job.width, model->expert_rows, fan->gather,
-              state->expert_in);
-    else
-        QUEUE(trainer, combine_backward, fan->in, fan->ways, trainer->job.width, state->combine_in,
-              fan->sum, fan->weight, model->expert_rows, model->received,
-              trainer->beside[0].memory);
-    return MP_OK;
+    struct mp_block_state *state = passage->state;
+    const struct mp_fan *fan = fan_of(passage, 2);
+    int first = state->routing.segment[passage->chunk].first;
+    void *come = row_of(passage, model->expert_rows, passage->arrived);
+    if (!forward) {
+        QUEUE(trainer, combine_backward, model->stream, fan->in, fan->ways, trainer->job.width,
+              row_of(passage, state->combine_in, first), fan->sum, fan->weight, come,
+              row_of(passage, model->received, first), beside_of(passage, &trainer->beside[0]));
+        return;
+    }
+    QUEUE(trainer, copy_to_host, model->stream, beside_of(passage, &trainer->host_beside[0]),
+          beside_of(passage, &trainer->beside[1]), (size_t)fan->in * trainer->beside[1].bytes);
+    spread_to_experts(passage);
+    upload(passage, 2, model->stream);
+    QUEUE(trainer, gather_rows, model->stream, fan->out, trainer->job.width, come, fan->gather,
+          row_of(passage, state->expert_in, first));
+}
+
+void mp_trainer_arrive_distinct(struct mp_trainer *trainer, const struct mp_operation *operation) {
+    const struct passage passage = passage_of(trainer, operation);
+    int first = first_token(&passage, passage.chunk), top_k = passage.top_k;
+    if (goes_there(operation))
+        arrive(&passage, operation->direction == MP_FORWARD);
+    else if (has_beside(operation))
+        pick_weights(&passage, trainer->model.stream,
+                     first_token(&passage, passage.chunk + 1) - first,
+                     fan_of(&passage, 0)->pick + (size_t)first * (size_t)top_k,
+                     trainer->model.dweight + (size_t)first * (size_t)top_k);
 }

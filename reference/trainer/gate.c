@@ -44,8 +44,12 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
     return code;
 }
 
+int mp_trainer_counts(const struct mp_trainer *trainer) {
+    return (2 + (trainer->chunk_routes ? trainer->path_steps : 0)) * trainer->job.experts;
+}
+
 int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error) {
-    return mp_gather_counts_start(trainer->comm, trainer->counts, 2 * trainer->job.experts,
+    return mp_gather_counts_start(trainer->comm, trainer->counts, mp_trainer_counts(trainer),
                                   trainer->all_counts, trainer->gather, error);
 }
 
@@ -58,7 +62,7 @@ static double chosen_in(const struct mp_trainer *trainer, int part, int expert) 
     if (rule->loss_level != MP_BALANCE_BATCH)
         return mp_model_part_statistics(&trainer->model, part)[at];
     for (int r = 0; r < trainer->comm->ranks; r++)
-        chosen += trainer->all_counts[(size_t)r * 2 * experts + at];
+        chosen += trainer->all_counts[(size_t)r * (size_t)mp_trainer_counts(trainer) + at];
     return chosen;
 }
 
@@ -90,16 +94,20 @@ static void balance(struct mp_trainer *trainer, int layer) {
 }
 
 int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    int experts = trainer->job.experts, ranks = trainer->comm->ranks;
+    size_t experts = (size_t)trainer->job.experts, ranks = (size_t)trainer->comm->ranks;
+    size_t counts = (size_t)mp_trainer_counts(trainer), chunks = counts - 2 * experts;
     struct mp_load *load = &trainer->load[layer];
     int code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
-    for (int r = 0; r < ranks; r++)
-        memcpy(load->count + (size_t)r * (size_t)load->experts,
-               trainer->all_counts + (size_t)r * 2 * (size_t)experts,
-               (size_t)experts * sizeof *load->count);
-    mp_load_repeat(load, experts);
+    for (size_t r = 0; r < ranks; r++) {
+        const uint32_t *count = trainer->all_counts + r * counts;
+        memcpy(load->count + r * (size_t)load->experts, count, experts * sizeof *count);
+        if (chunks > 0)
+            memcpy(trainer->chunk_routes + ((size_t)layer * ranks + r) * chunks,
+                   count + 2 * experts, chunks * sizeof *count);
+    }
+    mp_load_repeat(load, (int)experts);
     mp_trainer_read_choices(trainer, layer);
     balance(trainer, layer);
     return MP_OK;
@@ -193,6 +201,8 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
         mp_model_gate(&trainer->model, layer, trainer->forced,
                       limited && !trainer->forced ? &limit : NULL, trainer->counts,
                       trainer->counts + experts);
+    if (!code)
+        mp_trainer_count_chunks(trainer, layer);
     return code;
 }
 
@@ -210,6 +220,10 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
         code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
     if (!code)
         code = mp_trainer_resume(trainer, plan, error);
+    if (trainer->chunk_routes)
+        plan->chunk_routes = trainer->chunk_routes +
+                             (size_t)layer * (size_t)trainer->comm->ranks *
+                                 ((size_t)mp_trainer_counts(trainer) - 2 * (size_t)plan->experts);
     if (!code)
         code = mp_routing_build(plan, own_load(trainer, layer), trainer->comm->rank,
                                 &model->state[layer].routing, error);

@@ -33,6 +33,13 @@ struct mp_transfer_in_flight {
     struct mp_request *request[2]; /* [1]: NULL but where two stages travel */
 };
 
+/* Rows of tokens on their way. */
+struct mp_distinct_turn {
+    struct mp_trainer *trainer;
+    struct mp_operation operation;
+    struct mp_exchange_maker maker;
+};
+
 struct mp_trainer {
     struct mp_job job;
     char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
@@ -63,8 +70,9 @@ struct mp_trainer {
     int32_t *old_moments;                /* [L * E] */
     int *free_slots;                     /* [R] */
 
-    uint32_t *counts, *all_counts; /* [2 E] and [R][2 E]: routes, then firsts */
-    double *loss_factor; /* [E] of the balancing loss, as the gate has them here; NULL: ones */
+    uint32_t *counts;     /* [2 + C][E] routes, firsts, and routes of each of C chunks of tokens */
+    uint32_t *all_counts; /* [R][2 + C][E], with room for the most chunks */
+    double *loss_factor;  /* [E] of the balancing loss, as the gate has them here; NULL: ones */
     float *auxiliary, *bias_step;          /* [L][parts][E] and [L][E] */
     double *auxiliary_loss;                /* [L] this rank's part */
     int32_t *token, *target;               /* [N] */
@@ -89,14 +97,18 @@ struct mp_trainer {
     const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
     struct mp_exchange_path *path;           /* [L][path_steps] */
     int path_steps;                          /* the most of a plan */
-    int *path_rows; /* [R][R] rows from each rank to each other, or where they begin in send order
-                     */
+    /* [path_steps][R][R] where blocks begin in send order; or in [R][R] rows from each rank to each
+     * other. */
+    int *path_rows;
     struct mp_rows transit[2]; /* rows on their way through this rank */
     /* Where the exchange deduplicates (distinct.c). */
-    uint32_t *distinct;   /* [counts] of this rank, mp_exchange_counts; loads have those of all */
-    int32_t *host_routes; /* [2][N * K] */
+    uint32_t *distinct;     /* [chunks][counts] of this rank, mp_exchange_counts; loads have all */
+    uint32_t *chunk_routes; /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
+    int32_t *host_routes;   /* [2][N * K] */
     struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
-    struct mp_rows host_fans;                 /* working memory */
+    struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
+    struct mp_fan host_fan[MP_FANS];
+    struct mp_distinct_turn distinct_turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
     /* One for each layer that they may be ahead, and that layer itself. */
     struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
     struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
@@ -171,6 +183,8 @@ extern const struct mp_executor mp_trainer_executor;
 
 /* ---- gate.c ---- */
 int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Counts that a rank tells all others. */
+int mp_trainer_counts(const struct mp_trainer *trainer);
 /* The load matrix of a layer, and this rank's share of the auxiliary loss with its gradient. */
 int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error);
 int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_error *error);
@@ -208,13 +222,14 @@ int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *op
 /* ---- distinct.c: rows of tokens instead of routes ---- */
 int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error);
 void mp_trainer_destroy_distinct(struct mp_trainer *trainer);
-/* Who gets which of them, and what becomes of them there: once forward has found the routes'
- * places. MP_ENOMEM. */
+/* Counts of a gate's choices by chunk of tokens, if there are several. */
+void mp_trainer_count_chunks(struct mp_trainer *trainer, int layer);
+/* Who gets which of them, once forward has found the routes' places.  MP_ENOMEM. */
 int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error);
 int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_error *error);
-int mp_trainer_wait_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                             struct mp_error *error);
+                              struct mp_request *request, struct mp_error *error);
+/* What becomes of them where they have arrived. */
+void mp_trainer_arrive_distinct(struct mp_trainer *trainer, const struct mp_operation *operation);
 
 /* ---- path.c: the ways that they take ---- */
 /* As the first plan says. */

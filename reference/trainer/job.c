@@ -55,12 +55,11 @@ const struct mp_option mp_job_options[] = {
      "weight of the gate's balancing loss"},
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "flat", 0, 0, mp_exchange_choices,
      "way of rows to their experts and back: flat in one go, leader through the first rank of "
-     "every "
-     "node, two-level inside nodes and then between them, deduplicated a token once per node and "
-     "rank; moeperf list exchanges has more"},
+     "every node, two-level inside nodes and then between them, deduplicated a token once per "
+     "node and rank; moeperf list exchanges has more"},
     {"exchange-degree", MP_OPTION_INT, FIELD(exchange_degree), "", "1", 1, MP_MOST_DEGREE, NULL,
-     "chunks that every pair's rows are cut into, which travel while experts work on the one "
-     "before; 1: whole, or as the system says"},
+     "chunks that every pair's rows are cut into, or a rank's tokens if they are deduplicated, "
+     "which travel while experts work on the one before; 1: whole, or as the system says"},
 
     {"mode", MP_OPTION_CHOICE, FIELD(mode), "", "train", 0, 0, "train prefill decode",
      "what an iteration is: a step of training; or of serving, forward only with a cache of keys "

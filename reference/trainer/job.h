@@ -52,7 +52,7 @@ struct mp_job {
     struct mp_gate_values gate_options; /* parsed, of that gate */
     double auxiliary_weight;            /* of the gate's balancing loss */
     int exchange;        /* enum mp_exchange_kind, of systems whose rows travel in one go */
-    int exchange_degree; /* chunks that rows are cut into; 1: whole, or as the system says */
+    int exchange_degree; /* chunks of rows, or tokens; 1: whole, or as the system says */
 
     /* Data. */
     int mode;    /* enum mp_job_mode: training, or serving, which is forward only */

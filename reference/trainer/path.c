@@ -20,7 +20,8 @@ int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error) 
     trainer->path_steps = plan->degree;
     int paths = trainer->job.layers * trainer->path_steps;
     trainer->path = calloc((size_t)paths, sizeof *trainer->path);
-    trainer->path_rows = calloc(ranks * ranks, sizeof *trainer->path_rows);
+    trainer->path_rows =
+        calloc((size_t)trainer->path_steps * ranks * ranks, sizeof *trainer->path_rows);
     if (!trainer->path || !trainer->path_rows)
         return mp_fail(error, MP_ENOMEM, "no memory for the paths of %d layers",
                        trainer->job.layers);
@@ -49,23 +50,31 @@ static void count_rows(const struct mp_plan *plan, int step, int rows[]) {
     int ranks = plan->topology.ranks;
     memset(rows, 0, (size_t)ranks * (size_t)ranks * sizeof *rows);
     for (int source = 0; source < ranks; source++, rows += ranks) {
-        const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
-        for (int64_t i = begin[0]; i < begin[plan->experts]; i++) {
-            const struct mp_dispatch_part *part = &plan->part[i];
-            int64_t all = plan->padding > 0 ? plan->padding : part->count;
-            for (int32_t at = part->first; at < part->first + part->run; at++)
-                rows[plan->holder[at]] += (int)mp_exchange_chunk(all, plan->degree, step);
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int parts;
+            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+            int64_t before = 0;
+            for (const struct mp_dispatch_part *end = part + parts; part < end; part++) {
+                int64_t all = plan->padding > 0 ? plan->padding : part->count;
+                for (int32_t at = part->first; at < part->first + part->run; at++, before += all)
+                    rows[plan->holder[at]] +=
+                        (int)mp_plan_chunk(plan, source, expert, before, all, step);
+            }
         }
     }
 }
 
-/* From rows of blocks to where each is in its source's send order. */
-static void begin_blocks(int ranks, int rows[]) {
-    for (int source = 0; source < ranks; source++, rows += ranks) {
+/* Where the blocks of all steps begin in their sources' send order. */
+static void begin_blocks(const struct mp_plan *plan, int rows[]) {
+    int ranks = plan->topology.ranks;
+    for (int step = 0; step < plan->degree; step++)
+        count_rows(plan, step, rows + step * ranks * ranks);
+    for (int source = 0; source < ranks; source++) {
         int begin = 0;
-        for (int to = 0; to < ranks; to++) {
-            int next = begin + rows[to];
-            rows[to] = begin;
+        for (int i = 0; i < plan->degree * ranks; i++) {
+            int *block = &rows[(i / ranks * ranks + source) * ranks + i % ranks];
+            int next = begin + *block;
+            *block = begin;
             begin = next;
         }
     }
@@ -96,7 +105,8 @@ static int check_first(const struct mp_trainer *trainer, const struct mp_plan *p
                        "it was %s",
                        (long long)plan->iteration, plan->layer, exchange->name,
                        trainer->path_exchange ? trainer->path_exchange->name : "in one round");
-    if (plan->degree > trainer->path_steps)
+    if (plan->degree > trainer->path_steps ||
+        (exchange->deduplicates && plan->degree < trainer->path_steps))
         return mp_fail(error, MP_EPLAN,
                        "iteration %lld, layer %d: the exchange has degree %d, the first plan of "
                        "the run %d before its gate",
@@ -112,8 +122,7 @@ int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error
     if (code)
         return code;
     if (trainer->path_exchange->deduplicates) { /* the rest is known when routes have places */
-        count_rows(plan, 0, trainer->path_rows);
-        begin_blocks(plan->topology.ranks, trainer->path_rows);
+        begin_blocks(plan, trainer->path_rows);
         return MP_OK;
     }
     int64_t rows;

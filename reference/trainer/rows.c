@@ -19,7 +19,7 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
     struct mp_model *model = &trainer->model;
     struct mp_block_state *state = &model->state[operation->layer];
     if (state->routing.deduplicated)
-        return mp_trainer_start_distinct(trainer, operation, error);
+        return mp_trainer_start_distinct(trainer, operation, request_of(trainer, operation), error);
     const struct mp_routing_step *at = &state->routing.step[operation->step];
     int arrives = state->routing.segment[operation->step].first;
     bool forward = operation->direction == MP_FORWARD;
@@ -41,9 +41,10 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
 
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                          struct mp_error *error) {
-    if (trainer->model.state[operation->layer].routing.deduplicated)
-        return mp_trainer_wait_distinct(trainer, operation, error);
-    return mp_request_wait(request_of(trainer, operation), error);
+    int code = mp_request_wait(request_of(trainer, operation), error);
+    if (!code && trainer->model.state[operation->layer].routing.deduplicated)
+        mp_trainer_arrive_distinct(trainer, operation);
+    return code;
 }
 
 /* Of what this rank draws for its routes of a layer in this iteration. */

@@ -69,8 +69,10 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->facts = table(trainer, layers, sizeof *trainer->facts);
     trainer->load = table(trainer, layers, sizeof *trainer->load);
     trainer->free_slots = table(trainer, ranks, sizeof *trainer->free_slots);
-    trainer->counts = table(trainer, 2 * experts, sizeof *trainer->counts);
-    trainer->all_counts = table(trainer, 2 * experts * ranks, sizeof *trainer->all_counts);
+    /* Chunks are known only with the first plan. */
+    size_t counts = (2 + MP_MOST_DEGREE) * experts;
+    trainer->counts = table(trainer, counts, sizeof *trainer->counts);
+    trainer->all_counts = table(trainer, counts * ranks, sizeof *trainer->all_counts);
     trainer->inside = table(trainer, experts, sizeof *trainer->inside);
     trainer->limited = table(trainer, experts, sizeof *trainer->limited);
     trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Several ranks on the double of CUDA, over MPI (memory of GPUs through the host) and over the double
-# of NCCL: the losses of one rank on a CPU, for systems that copy, move and slice experts.
+# of NCCL: the losses of one rank on a CPU, for systems that copy, move and slice experts; and over
+# NCCL, of exchanges in chunks, the experts that come over MPI, to the last bit.
 # usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER NCCL-DOUBLE TRANSPORT RANKS [few]
 set -euo pipefail
 readonly source=$1 bin=$2 nccl=$3 transport=$4 ranks=$5 iterations=6 tolerance=1e-5
@@ -18,21 +19,25 @@ settings=()
 while read -r setting; do settings+=(--set "$setting"); done < <(sed -n 's/^set //p' $golden)
 sed -n 's/^loss //p' $golden | head -n $iterations >"$work/expected"
 
-# check NAME OPTION...: another system with these options.
-check() {
-    local name=$1 options=() option
-    shift
+# run TRANSPORT NAME OPTION...: a system with these options.
+run() {
+    local by=$1 name=$2 options=() option
+    shift 2
     for option in "$@"; do options+=(--set "$option"); done
-    mpirun -n "$ranks" "$bin/moeperf-train" "${settings[@]}" --set "system=$name" \
-        --set "ranks=$ranks" --set device=cuda --set "transport=$transport" \
-        --set "iterations=$iterations" --set check-plans=yes "${options[@]}" --progress \
-        >"$work/out" 2>"$work/err" || {
+    mpirun -n "$ranks" "$bin/moeperf-train" "${settings[@]}" --set "iterations=$iterations" \
+        --set "system=$name" --set "ranks=$ranks" --set device=cuda --set "transport=$by" \
+        --set check-plans=yes "${options[@]}" --progress >"$work/out" 2>"$work/err" || {
         cat "$work/err" >&2
         echo "$name: moeperf-train failed" >&2
         exit 1
     }
+}
+
+# check NAME OPTION...: its losses.
+check() {
+    run "$transport" "$@"
     awk '$1 == "progress" { print $2, $4 }' "$work/out" >"$work/actual"
-    awk -v name="$name" -v tolerance=$tolerance '
+    awk -v name="$1" -v tolerance=$tolerance '
         FNR == NR { expected[$1] = $2; count++; next }
         { difference = $2 - expected[$1]; if (difference < 0) difference = -difference
           if (difference > largest) largest = difference; compared++ }
@@ -40,6 +45,24 @@ check() {
             printf "%s: %d losses, largest difference %.2g\n", name, compared, largest
             exit compared != count || largest > tolerance
         }' "$work/expected" "$work/actual"
+}
+
+# chunks NAME OPTION...: the same over MPI; over NCCL experts with the bits of MPI, after an iteration:
+# in the next one non-expert parameters have been summed in another order.
+chunks() {
+    local by rank
+    if [ "$transport" = mpi ]; then
+        check "$@"
+        return
+    fi
+    for by in mpi nccl; do
+        run "$by" "$@" iterations=1 "checkpoint=$work/$by"
+    done
+    for ((rank = 0; rank < ranks; rank++)); do
+        cmp "$work"/{mpi,nccl}/experts-000$rank.bin || exit 1
+    done
+    echo "$*: the experts that come over MPI"
+    rm -r "$work"/{mpi,nccl}
 }
 
 check fssdp
@@ -53,6 +76,11 @@ check swiftmoe options.capacity-factor=0
 check deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 \
     options.offload-optimizer=yes
 check laer
+chunks ep exchange-degree=2
+chunks fssdp exchange=leader nodes=2 exchange-degree=4
+chunks ep exchange=two-level nodes=2 exchange-degree=8
+chunks deepep nodes=2 exchange-degree=4
+chunks llep exchange=deduplicated exchange-degree=2 options.smallest-gemm=1
 if [ "$transport" = nccl ]; then
     check fssdp gather=broadcasts
     check flexmoe options.interval=2 options.offload-optimizer=yes # from host to host

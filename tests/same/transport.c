@@ -8,10 +8,8 @@
 
 LED_THROUGH(mp_gather_counts_start);
 LED_THROUGH(mp_exchange_path_start);
-LED_THROUGH(mp_exchange_start);
+LED_THROUGH(mp_exchange_made_start);
 LED_THROUGH(mp_trainer_make_distinct);
-LED_THROUGH(mp_trainer_start_distinct);
-LED_THROUGH(mp_trainer_wait_distinct);
 LED_THROUGH(mp_all_reduce_start);
 LED_THROUGH(mp_sparse_all_gather_start);
 LED_THROUGH(mp_sparse_reduce_scatter_start);
@@ -55,7 +53,6 @@ static struct {
     bool served;        /* forward only, and the head is done */
     int starting;       /* rows that are being posted; -1: none */
     int moves;          /* the operation that all rounds of moves are; -1: none yet */
-    int tokens;         /* likewise of rows of tokens, and what travels beside them */
     int layer;          /* whose tokens are counted */
 } seen;
 
@@ -97,7 +94,7 @@ void transport_watch(struct mp_trainer *trainer, struct trace *trace, trace_row 
     seen.requests = seen.gathers = 0;
     seen.updates = trainer->updates;
     seen.served = false;
-    seen.moves = seen.starting = seen.tokens = -1;
+    seen.moves = seen.starting = -1;
 }
 
 void transport_forget(void) {
@@ -139,8 +136,7 @@ static bool moves_in_rounds(void) {
 int __wrap_mp_request_wait(struct mp_request *request, struct mp_error *error) {
     struct carried *carried = seen.trace ? find(request) : NULL;
     int code = __real_mp_request_wait(request, error);
-    if (!carried || carried->awaited || carried->operation == seen.tokens ||
-        (carried->operation == seen.moves && moves_in_rounds()))
+    if (!carried || carried->awaited || (carried->operation == seen.moves && moves_in_rounds()))
         return code;
     carried->awaited = true;
     for (int i = 0; i < seen.requests; i++) /* the last of the operation's requests counts */
@@ -208,45 +204,22 @@ int __wrap_mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange
     return code;
 }
 
-/* ---- rows of tokens: one operation with what travels beside them ---- */
-
-int __wrap_mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    seen.layer = layer;
-    return __real_mp_trainer_make_distinct(trainer, layer, error);
-}
-
-int __wrap_mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
-                             size_t row_bytes, const void *send, void *receive, mp_stream stream,
-                             struct mp_request *request, struct mp_error *error) {
-    if (seen.trace && seen.tokens < 0)
-        seen.tokens = start(request, MP_PHASE_DISPATCH, MP_FORWARD, seen.layer);
+int __wrap_mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *path,
+                                  bool back, const struct mp_exchange_cargo cargo[], int cargoes,
+                                  const struct mp_exchange_maker *maker, mp_stream stream,
+                                  struct mp_request *request, struct mp_error *error) {
     if (seen.trace)
-        carry(request, seen.tokens);
-    seen.starting = seen.tokens;
-    int code = __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive,
-                                        stream, request, error);
+        start_rows(request, path, back);
+    seen.starting = seen.trace ? find(request)->operation : -1;
+    int code = __real_mp_exchange_made_start(comm, path, back, cargo, cargoes, maker, stream,
+                                             request, error);
     seen.starting = -1;
     return code;
 }
 
-int __wrap_mp_trainer_start_distinct(struct mp_trainer *trainer,
-                                     const struct mp_operation *operation, struct mp_error *error) {
-    bool forward = operation->direction == MP_FORWARD;
-    bool there = operation->kind == MP_TRAVEL_ROWS;
-    if (seen.trace && !(there && forward))
-        seen.tokens =
-            start(trainer->rows[0], there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
-                  operation->direction, operation->layer);
-    return __real_mp_trainer_start_distinct(trainer, operation, error);
-}
-
-int __wrap_mp_trainer_wait_distinct(struct mp_trainer *trainer,
-                                    const struct mp_operation *operation, struct mp_error *error) {
-    int code = __real_mp_trainer_wait_distinct(trainer, operation, error);
-    if (seen.trace)
-        trace_wait(seen.trace, seen.tokens);
-    seen.tokens = -1;
-    return code;
+int __wrap_mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    seen.layer = layer;
+    return __real_mp_trainer_make_distinct(trainer, layer, error);
 }
 
 int __wrap_mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {

@@ -104,6 +104,17 @@ int mp_nccl_host_wait(struct mp_nccl *nccl, mp_event event, const char *doing,
 
 /* ---- requests ---- */
 
+/* Rounds that the host had to wait for, of the lane's operations up to one. */
+static int go_on_until(const struct mp_request *last, struct mp_error *error) {
+    struct mp_request *request = last->transport->in_flight[last->lane];
+    int code = MP_OK;
+    for (bool is_last = false; !code && request && !is_last; request = request->next) {
+        is_last = request == last;
+        code = request->go_on ? request->go_on(request, error) : MP_OK;
+    }
+    return code;
+}
+
 int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     struct mp_device *device = nccl->transport.device;
@@ -111,6 +122,8 @@ int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error
     own->doing = doing;
     own->for_host = false;
     int code = mp_nccl_alive(nccl, doing, error);
+    if (!code)
+        code = go_on_until(request, error);
     if (code)
         return code;
     device->operations->event_record(device, own->ready, request->stream);
@@ -133,6 +146,8 @@ static int wait_for(struct mp_request *request, struct mp_error *error) {
     if (own->for_host)
         return mp_nccl_land_counts(request, error);
     int code = mp_nccl_alive(nccl, own->doing, error);
+    if (!code)
+        code = go_on_until(request, error);
     if (code)
         return code;
     if (transport->observe)

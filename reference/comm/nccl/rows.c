@@ -1,13 +1,14 @@
 /* Dense operations on the device's memory: exchange of rows, all-reduce. */
 #include "reference/comm/nccl/nccl.h"
 
-/* One group of sends and receives, exact: ranks without rows for each other are left out. */
-static int queue_rows(struct mp_nccl *nccl, const struct mp_exchange_hop *hop, size_t row_bytes) {
+/* A cargo's sends and receives: ranks without rows for each other are left out. */
+static int queue_cargo(struct mp_nccl *nccl, const struct mp_exchange_hop *hop, int cargo) {
     const struct mp_nccl_library *library = &nccl->library;
     const int rank = nccl->transport.comm.rank;
-    const char *send = hop->from;
-    char *receive = hop->to;
-    int result = library->group_start();
+    const size_t row_bytes = hop->cargo[cargo].row_bytes;
+    const char *send = hop->cargo[cargo].from;
+    char *receive = hop->cargo[cargo].to;
+    int result = MP_NCCL_SUCCESS;
     for (int r = 0; result == MP_NCCL_SUCCESS && r < nccl->transport.comm.ranks; r++) {
         size_t out = (size_t)hop->send_rows[r] * row_bytes;
         size_t in = (size_t)hop->receive_rows[r] * row_bytes;
@@ -22,21 +23,49 @@ static int queue_rows(struct mp_nccl *nccl, const struct mp_exchange_hop *hop, s
         send += out;
         receive += in;
     }
-    int ended = library->group_end();
+    return result;
+}
+
+/* One group of all, exact. */
+static int queue_rows(struct mp_nccl *nccl, const struct mp_exchange_hop *hop) {
+    int result = nccl->library.group_start();
+    for (int i = 0; result == MP_NCCL_SUCCESS && i < hop->cargoes; i++)
+        result = queue_cargo(nccl, hop, i);
+    int ended = nccl->library.group_end();
     return result == MP_NCCL_SUCCESS ? ended : result;
 }
 
-int mp_nccl_exchange(struct mp_request *request, struct mp_error *error) {
+static int go_on(struct mp_request *request, struct mp_error *error);
+
+/* All rounds, or those before one for which the host has to see what has come. */
+static int queue_rounds(struct mp_request *request, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
-    static const char doing[] = "exchanging rows";
+    const struct mp_nccl_request *own = request->queued;
     struct mp_exchange_hop hop;
-    int code = mp_nccl_begin(request, doing, error);
-    while (!code && mp_exchange_next_hop(request, nccl->exchange.stream, &hop)) {
-        code = mp_nccl_check(nccl, doing, queue_rows(nccl, &hop, request->rows.row_bytes), error);
+    int code = MP_OK;
+    request->go_on = NULL;
+    while (!code && !request->go_on) {
+        code = mp_exchange_next_hop(request, nccl->exchange.stream, &hop, error);
+        if (code || !hop.send_rows)
+            break;
+        code = mp_nccl_check(nccl, own->doing, queue_rows(nccl, &hop), error);
         if (!code)
             mp_exchange_copy_own(request, &hop, nccl->exchange.stream);
+        request->go_on = mp_exchange_reads_next(request) ? go_on : NULL;
     }
     return code ? code : mp_nccl_end(request);
+}
+
+static int go_on(struct mp_request *request, struct mp_error *error) {
+    struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
+    const struct mp_nccl_request *own = request->queued;
+    int code = mp_nccl_host_wait(nccl, own->done, own->doing, error);
+    return code ? code : queue_rounds(request, error);
+}
+
+int mp_nccl_exchange(struct mp_request *request, struct mp_error *error) {
+    int code = mp_nccl_begin(request, "exchanging rows", error);
+    return code ? code : queue_rounds(request, error);
 }
 
 int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,

@@ -17,8 +17,12 @@ const struct mp_exchange mp_exchange_deduplicated = {
         "weighted and summed on the expert's rank, then in the node, then by the sender, so "
         "that sums have another order than in a flat exchange. How many tokens go to each "
         "node and rank is exchanged first, weights and places of a token's routes travel "
-        "with its rows. On one node tokens are deduplicated by rank alone.",
-    .use = "exchange: deduplicated, nodes: 4; or system: deepep or hiermoe",
+        "with its rows. On one node tokens are deduplicated by rank alone. With an "
+        "exchange-degree a rank's tokens are cut into chunks, one behind the other under the "
+        "experts' work, and both rounds of all travel under a shared expert. Not modelled: levels "
+        "of groups between a node and a rank (sockets, pairs over NVLink), at which a third "
+        "round could deduplicate.",
+    .use = "exchange: deduplicated, nodes: 4, exchange-degree: 2; or system: deepep or hiermoe",
     .rounds = 2,
     .stop = stop,
     .reorders = 1u << 1,

@@ -24,13 +24,15 @@
  * one a row for every group of ranks that has experts of the token, to the rank where a block for
  * that group stops; in the second one a row for every such rank of the group.  A rank makes the
  * rows of a round of those before it by copying, and on the way back adds up what came of each.
- * What it has to know beside how many rows there are travels with the first ones
+ * What it has to know beside how many rows there are travels with them
  * (reference/trainer/distinct.c).
  *
- * Rows of any exchange but such a one may be cut, too: with a plan's degree d every block of
- * (source, expert, holder) is cut into d consecutive chunks, as equal as can be, and all first
- * chunks travel by the exchange's rounds, then all second ones, each a step of its own with the
- * experts' work on it (Tutel, arXiv 2206.03382, which cuts the capacity).
+ * Rows of any exchange in one group of ranks may be cut, too: with a plan's degree d every block of
+ * (source, expert, holder) is cut into d consecutive chunks, and all first chunks travel by the
+ * exchange's rounds, then all second ones, each a step of its own with the experts' work on it.
+ * They are as equal as can be (Tutel, arXiv 2206.03382, which cuts the capacity); or, where rows
+ * are of tokens, a rank's tokens are, so that all routes of a token are in one chunk and no row
+ * travels twice.
  *
  * A further one is its file, its row of MP_EXCHANGES and, if a job may ask for it, its name in
  * mp_exchange_choices; the tests of this folder then hold it to all of this. */
@@ -83,7 +85,8 @@ struct mp_exchange {
     int (*stop)(const struct mp_topology *topology, int from, int to, int round);
     /* Bits 1 << round: rounds before which ranks have to put their blocks in order. */
     unsigned reorders;
-    /* Rows are of tokens: see above.  Two rounds. */
+    /* Rows are of tokens, and those of the second of two rounds are made of the first one's: see
+     * above. */
     bool deduplicates;
 };
 
@@ -95,10 +98,9 @@ extern const char mp_exchange_choices[];
 
 /* Whether rows may be cut into chunks. */
 static inline bool mp_exchange_takes_degree(const struct mp_exchange *exchange, int degree) {
-    return degree == 1 ||
-           (degree > 1 && degree <= MP_MOST_DEGREE && !exchange->steps && !exchange->deduplicates);
+    return degree == 1 || (degree > 1 && degree <= MP_MOST_DEGREE && !exchange->steps);
 }
-/* Of a block's rows those in a chunk. */
+/* Of a block's rows, or of a rank's tokens, those in a chunk. */
 static inline int64_t mp_exchange_chunk(int64_t rows, int degree, int chunk) {
     return degree == 1 ? rows : rows * (chunk + 1) / degree - rows * chunk / degree;
 }
@@ -134,6 +136,7 @@ struct mp_exchange_round {
 struct mp_exchange_path {
     int ranks, rounds;
     struct mp_exchange_round round[MP_EXCHANGE_ROUNDS];
+    bool makes;           /* rows of the second round, as whoever carries the path out is told to */
     int64_t transit_rows; /* the most that are here between two of these things */
     int block_limit;
     void *memory; /* of all arrays */
@@ -149,12 +152,13 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
                            int rank, const int rows[], struct mp_exchange_path *path,
                            struct mp_error *error);
 
-/* Of an exchange that deduplicates, rows to and from each rank, and in transit: distinct [ranks]
- * [mp_exchange_counts] is how many tokens of a rank have experts in each group of the topology, and
- * then on each rank.  As many rows as there are routes are an int. */
+/* Of an exchange that deduplicates, rows to and from each rank, and in transit: distinct, every
+ * `stride` numbers of a rank, is how many of its tokens have experts in each group of the topology,
+ * and then on each rank (mp_exchange_counts).  As many rows as there are routes are an int. */
 void mp_exchange_path_distinct(const struct mp_exchange *exchange,
                                const struct mp_topology *topology, int rank,
-                               const uint32_t distinct[], struct mp_exchange_path *path);
+                               const uint32_t distinct[], int stride,
+                               struct mp_exchange_path *path);
 static inline int mp_exchange_counts(const struct mp_topology *topology) {
     return mp_topology_nodes(topology) + topology->ranks;
 }
@@ -172,10 +176,11 @@ enum mp_exchange_memory {
 struct mp_exchange_walk {
     const struct mp_exchange_path *path;
     bool back;
-    int next; /* thing to do: 2 * round blocks are put in order, 2 * round + 1 rows travel */
+    int next; /* thing to do: 2 * round rows are put in order or made, 2 * round + 1 they travel */
     /* The thing at hand. */
     const struct mp_exchange_round *round;
-    bool travels; /* otherwise blocks are put in order, from `to` to `from` on the way back */
+    bool travels; /* otherwise blocks are put in order, from `to` to `from` on the way back, or, if
+                     the path makes rows, those are made */
     enum mp_exchange_memory from, to;
 };
 

@@ -44,7 +44,8 @@ int mp_exchange_path_create(const struct mp_exchange *exchange, const struct mp_
                             int rank, struct mp_exchange_path *path, struct mp_error *error) {
     const struct build build = {exchange, topology, rank, NULL, path};
     size_t ranks = (size_t)topology->ranks, rounds = (size_t)exchange->rounds;
-    *path = (struct mp_exchange_path){.ranks = topology->ranks, .rounds = exchange->rounds};
+    *path = (struct mp_exchange_path){
+        .ranks = topology->ranks, .rounds = exchange->rounds, .makes = exchange->deduplicates};
     path->block_limit = most_blocks(&build);
     path->memory = malloc(rounds * (size_t)path->block_limit * sizeof(struct mp_exchange_block) +
                           (2 * rounds + 2) * ranks * sizeof(int));
@@ -147,12 +148,13 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
 
 void mp_exchange_path_distinct(const struct mp_exchange *exchange,
                                const struct mp_topology *topology, int rank,
-                               const uint32_t distinct[], struct mp_exchange_path *path) {
-    int groups = mp_topology_nodes(topology), counts = mp_exchange_counts(topology);
+                               const uint32_t distinct[], int stride,
+                               struct mp_exchange_path *path) {
+    int groups = mp_topology_nodes(topology);
     int *send = rows_of(path, 0), *receive = rows_of(path, 1);
     int *send_on = rows_of(path, 2), *receive_on = rows_of(path, 3);
     memset(send, 0, 4 * (size_t)topology->ranks * sizeof *send);
-    for (int from = 0; from < topology->ranks; from++, distinct += counts) {
+    for (int from = 0; from < topology->ranks; from++, distinct += stride) {
         for (int group = 0; group < groups; group++) {
             int first = mp_topology_node_begin(topology, group);
             int relay = mp_exchange_stop(exchange, topology, from, first, 0);
@@ -186,7 +188,7 @@ struct mp_exchange_walk mp_exchange_walk_begin(const struct mp_exchange_path *pa
 
 /* Whether there is something to do at that place. */
 static bool does(const struct mp_exchange_path *path, int thing) {
-    return thing % 2 || path->round[thing / 2].blocks > 0;
+    return thing % 2 || path->round[thing / 2].blocks > 0 || (path->makes && thing > 0);
 }
 
 bool mp_exchange_walk_next(struct mp_exchange_walk *walk) {

@@ -454,6 +454,30 @@ static void one_hot_dispatch_costs_its_products(void **state) {
     assert_close(memory[1].total - memory[0].total, 16 * 64 * 512 * (3 * 4 + 5), 1e-9);
 }
 
+/* No row of a token travels twice, however many chunks there are; when they do is another matter.
+ */
+static void chunks_of_tokens_have_the_same_rows(void **state) {
+    struct mp_prediction prediction[MP_MOST_DEGREE + 1];
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
+        char text[32];
+        uint64_t same = random;
+        struct test_case test;
+        test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
+        snprintf(text, sizeof text, "exchange-degree=%d", degree);
+        assert_ok(mp_job_set(&test.job, text, &test.systems, &error), &error);
+        test_fill_loads(&test, &same, 0.5);
+        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        prediction[degree] = test_step(predictor, &test);
+        mp_predictor_destroy(predictor);
+        test_case_destroy(&test);
+        assert_close(prediction[degree].exchanged_bytes, prediction[1].exchanged_bytes, 1e-6);
+    }
+    assert_true(prediction[2].seconds != prediction[1].seconds);
+}
+
 /* More memory than there is: a result, of the fullest rank. */
 static void out_of_memory_is_a_result(void **state) {
     struct test_machine machine = GOOD_MACHINE;
@@ -507,6 +531,7 @@ int main(void) {
         cmocka_unit_test(a_loss_that_knows_the_topology_is_predicted),
         cmocka_unit_test(a_gate_with_room_changes_nothing),
         cmocka_unit_test(one_hot_dispatch_costs_its_products),
+        cmocka_unit_test(chunks_of_tokens_have_the_same_rows),
         cmocka_unit_test(out_of_memory_is_a_result),
         cmocka_unit_test(late_copies_are_told_apart),
     };

@@ -70,11 +70,25 @@ static bool stays_everywhere(const struct exchange *exchange, int expert, int ra
     return is_late && plan->during.owner[expert] == rank;
 }
 
-/* The segment in which `rank` computes what `source` sends it, and with a plan's degree the one of
- * the row with that number among the pair's, which has so many. */
-static int segment_of(const struct exchange *exchange, int source, int expert, int rank, int number,
+/* Of the tokens with this route. */
+static int chunk_of_token(const struct mp_plan *plan, const struct label *row) {
+    int chunk = 0, left = row->index;
+    for (;; chunk++) {
+        long of = ((long)row->source * plan->degree + chunk) * plan->experts + row->expert;
+        left -= (int)plan->chunk_routes[of];
+        if (left < 0)
+            return chunk;
+    }
+}
+
+/* The segment in which `rank` computes what a source sends it, and with a plan's degree the one of
+ * this row of the pair's, which has so many. */
+static int segment_of(const struct exchange *exchange, int rank, const struct label *row,
                       int rows) {
     const struct mp_plan *plan = exchange->plan;
+    int source = row->source, expert = row->expert, number = row->number;
+    if (plan->chunk_routes)
+        return chunk_of_token(plan, row);
     if (plan->exchange == MP_EXCHANGE_FLAT) {
         int chunk = 0;
         while (number >= rows * (chunk + 1) / plan->degree)
@@ -203,8 +217,7 @@ static void assert_row(struct exchange *exchange, int rank, int segment, const s
     int rows = (int)mp_plan_routes_to(exchange->plan, here->source, here->expert, rank);
     if (exchange->plan->padding > 0)
         rows = (int)exchange->plan->padding;
-    assert_int_equal(segment_of(exchange, here->source, here->expert, rank, here->number, rows),
-                     segment);
+    assert_int_equal(segment_of(exchange, rank, here, rows), segment);
     if (before)
         assert_true(
             before->source < here->source ||
@@ -341,6 +354,35 @@ static void rows_arrive_under_any_plan(void **state) {
         struct example example;
         random_kind_of_example(&random_state, round % 3 == 2, &example);
         exchange_and_check(&example);
+        destroy_example(&example);
+    }
+}
+
+/* Chunks of tokens: any number of each expert's routes, none perhaps, in each. */
+static void rows_arrive_in_chunks_of_tokens(void **state) {
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        struct example example;
+        random_kind_of_example(&random_state, false, &example);
+        struct mp_plan *plan = &example.plan;
+        size_t experts = (size_t)plan->experts, ranks = (size_t)plan->topology.ranks;
+        plan->exchange = MP_EXCHANGE_FLAT;
+        plan->padding = 0;
+        plan->one_hot = false;
+        plan->route_order = MP_ROUTES_BY_TOKEN;
+        plan->degree = test_random_int(&random_state, 2, MP_MOST_DEGREE);
+        size_t degree = (size_t)plan->degree;
+        uint32_t *routes = calloc(ranks * degree * experts, sizeof *routes);
+        for (size_t s = 0; s < ranks; s++)
+            for (size_t e = 0; e < experts; e++)
+                for (uint32_t i = mp_load_at(&example.load, (int)s, (int)e); i > 0; i--)
+                    routes[(s * degree +
+                            (size_t)test_random_int(&random_state, 0, plan->degree - 1)) *
+                               experts +
+                           e]++;
+        plan->chunk_routes = routes;
+        exchange_and_check(&example);
+        free(routes);
         destroy_example(&example);
     }
 }
@@ -559,6 +601,7 @@ static void a_single_expert_needs_no_plan(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_arrive_under_any_plan),
+        cmocka_unit_test(rows_arrive_in_chunks_of_tokens),
         cmocka_unit_test(rows_arrive_under_nearest_dispatch),
         cmocka_unit_test(late_copies_are_computed_last),
         cmocka_unit_test(building_again_forgets_the_last_plan),

@@ -284,7 +284,8 @@ static void tokens_go_once_to_every_node_and_rank(void **state) {
     (void)state;
     assert_int_equal(mp_exchange_counts(&topology), 6);
     assert_int_equal(mp_exchange_path_create(exchange, &topology, 0, &path, &error), MP_OK);
-    mp_exchange_path_distinct(exchange, &topology, 0, distinct[0], &path);
+    mp_exchange_path_distinct(exchange, &topology, 0, distinct[0],
+                              (int)(sizeof distinct[0] / sizeof distinct[0][0]), &path);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(path.round[i].send_rows, expected[i][0], sizeof expected[i][0]);
         assert_memory_equal(path.round[i].receive_rows, expected[i][1], sizeof expected[i][1]);

@@ -1,7 +1,8 @@
 /* Rows that other ranks pass on arrive in the same order, so that nothing else changes: losses of
  * every system that leaves rows to the job's exchange have the bits of a flat exchange, forward and
  * backward, whatever the nodes; and those of systems that drop nothing are one rank's.  Where
- * tokens' rows are deduplicated, what comes back is summed in another order: nearly the same bits.
+ * tokens' rows are deduplicated, what comes back is summed in another order: nearly the same bits,
+ * also of tokens in chunks.
  * Rows that are cut into chunks arrive in the same order of chunks whatever the exchange, and sums
  * over them are nearly those of one rank. */
 #include "reference/base/random.h"
@@ -115,13 +116,15 @@ static void sums_are_nearly_those_of_a_flat_exchange(void **state) {
         run_case(cases[i], MP_EXCHANGE_FLAT, nodes, flat);
         noted = NULL;
         followed = &choices;
-        run_case(cases[i], MP_EXCHANGE_DEDUPLICATED, nodes, loss);
+        for (int degree = 1; degree <= MP_MOST_DEGREE; degree *= degree == 1 ? 2 << i % 3 : 8) {
+            run_degree(cases[i], MP_EXCHANGE_DEDUPLICATED, degree, nodes, loss);
+            for (int at = 0; at < STEPS; at++)
+                if (!(fabs(loss[at] - flat[at]) <= 3e-6))
+                    fail_msg("%s on %d nodes, degree %d, step %d: loss %.17g, flat %.17g",
+                             cases[i][0], nodes, degree, at, loss[at], flat[at]);
+        }
         followed = NULL;
         forget_choices(&choices);
-        for (int at = 0; at < STEPS; at++)
-            if (!(fabs(loss[at] - flat[at]) <= 3e-6))
-                fail_msg("%s on %d nodes, step %d: loss %.17g, flat %.17g", cases[i][0], nodes, at,
-                         loss[at], flat[at]);
         nodes = 2 * nodes > world->ranks ? 1 : 2 * nodes;
     }
 }
@@ -148,9 +151,12 @@ static void losses_are_those_of_one_rank(void **state) {
         }
     }
     for (int degree = 2; degree <= MP_MOST_DEGREE; degree *= 2) {
-        run_degree(many[degree == 4], MP_EXCHANGE_FLAT, degree, 1, loss);
-        for (int at = 0; at < STEPS; at++)
-            assert_close(loss[at], expected[at], 3e-6);
+        for (int i = 0; i < 2; i++) {
+            run_degree(many[(degree == 4) ^ i], i ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT,
+                       degree, 1 + i, loss);
+            for (int at = 0; at < STEPS; at++)
+                assert_close(loss[at], expected[at], 3e-6);
+        }
     }
     followed = NULL;
     forget_choices(&choices);
