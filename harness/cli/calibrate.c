@@ -36,7 +36,7 @@ static int parse(struct calibrate_flags *flags, int argc, char *argv[], struct c
          "processes that measure together (2; 1 with a single core)"},
         {"--threads", CLI_VALUE, &flags->threads, "N", "threads of each (1)"},
         {"--quick", CLI_SWITCH, &flags->quick, NULL,
-         "fewer sizes: a few seconds instead of up to a minute"},
+         "fewer sizes, in one round: a few seconds instead of up to a minute"},
         {"--launcher", CLI_VALUE, &flags->launcher, "TEMPLATE",
          "starts ranks with this instead of mpirun, for example\n"
          "\"srun -n {ranks} {program} {arguments}\""},
@@ -51,7 +51,8 @@ static int parse(struct calibrate_flags *flags, int argc, char *argv[], struct c
         "cluster that predictions can be made for: every number says that it was measured,\n"
         "when, and with how many ranks.  Ranks measure together, since in training they\n"
         "share memory and cores, so give as many ranks and threads as the jobs will have,\n"
-        "and let nothing else run.\n\n"
+        "and let nothing else run.  Every figure is the median of five rounds: what is\n"
+        "sustained, not the fastest moment.\n\n"
         "measured: matrix products by tokens and width (peak, efficiency), the smallest\n"
         "product (launch), large copies (memory-bandwidth), and in bytes/s gelu with layer\n"
         "norm (elementwise) and AdamW (update); attention's share of the peak (attention);\n"

@@ -1,18 +1,9 @@
 #include "harness/cli/show_tokens.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "results/report/table.h"
-
-enum { COLUMNS = 7 };
-static const struct {
-    const char *key, *header; /* of JSON, of the table */
-    int decimals;
-    double scale; /* in the table */
-} columns[COLUMNS] = {
-    {"layer", "layer", 0, 1},
+static const struct cli_layer_number numbers[] = {
     {"next_most_frequent", "next\ntold %", 1, 100},
     {"next_most_frequent_independent", "without\npresent %", 1, 100},
     {"next_information_bits", "present\ntells bits", 3, 1},
@@ -21,14 +12,28 @@ static const struct {
     {"ranks_per_token_independent", "by counts\nalone", 3, 1},
 };
 
-static void values_of(const struct mp_token_statistics *statistics, int layer,
-                      double value[COLUMNS]) {
+static void read_numbers(const void *context, int layer, double value[]) {
     struct mp_token_summary summary;
-    mp_token_statistics_summarise(statistics, layer, &summary);
-    const double all[COLUMNS] = {
-        layer,           summary.most,  summary.most_independent, summary.information,
-        summary.entropy, summary.ranks, summary.ranks_independent};
+    mp_token_statistics_summarise(context, layer, &summary);
+    const double all[] = {summary.most,        summary.most_independent,
+                          summary.information, summary.entropy,
+                          summary.ranks,       summary.ranks_independent};
     memcpy(value, all, sizeof all);
+}
+
+struct cli_layers cli_token_layers(const struct mp_token_statistics *statistics, int layers) {
+    static const char about[] =
+        "Of tokens, from the layer before: how many of their next experts are the most frequent "
+        "one after their present expert, and would be if all were held for the layer's most "
+        "frequent one; how many bits their present expert tells of the next, of how many. And on "
+        "how many ranks a token's experts are, where plain expert parallelism has them, beside "
+        "what counts alone let one think: experts drawn with them as probabilities.";
+    return (struct cli_layers){.number = numbers,
+                               .numbers = sizeof numbers / sizeof *numbers,
+                               .layers = layers,
+                               .about = about,
+                               .read = read_numbers,
+                               .context = statistics};
 }
 
 int cli_measure_tokens(const char *path, struct mp_token_statistics **statistics,
@@ -51,47 +56,91 @@ int cli_measure_tokens(const char *path, struct mp_token_statistics **statistics
     return code;
 }
 
-int cli_print_tokens(const struct mp_token_statistics *statistics, int layers,
-                     struct mp_error *error) {
-    struct table_column head[COLUMNS];
-    struct table table;
-    int row, code = MP_OK;
-    for (int c = 0; c < COLUMNS; c++)
-        head[c] = (struct table_column){columns[c].header, c ? TABLE_RIGHT : TABLE_LEFT};
-    table_init(&table, head, COLUMNS);
-    for (int l = 0; l < layers && !code; l++) {
-        double value[COLUMNS];
-        values_of(statistics, l, value);
-        code = table_add(&table, &row, error);
-        for (int c = 0; c < COLUMNS && !code; c++)
-            table_set_number(&table, c, value[c] * columns[c].scale, columns[c].decimals);
-    }
-    if (!code) {
-        putchar('\n');
-        table_print(&table, stdout);
-        putchar('\n');
-        table_paragraph(
-            stdout, "Of tokens, from the layer before: how many of their next experts are the most "
-                    "frequent one after their present expert, and would be if all were held for "
-                    "the layer's most frequent one; how many bits their present expert tells of "
-                    "the next, of how many. And on how many ranks a token's experts are, where "
-                    "plain expert parallelism has them, beside what counts alone let one think: "
-                    "experts drawn with them as probabilities.");
-    }
-    table_free(&table);
-    return code;
+/* ---- transitions ---- */
+
+/* Transitions of groups of `width` experts. */
+struct map {
+    int groups, width;
+    double all, *cell, *from, *to; /* [groups][groups], [groups] each */
+};
+
+static void gather(const uint64_t next[], int experts, struct map *map) {
+    const size_t groups = (size_t)map->groups;
+    memset(map->cell, 0, groups * (groups + 2) * sizeof *map->cell);
+    map->all = 0;
+    for (int i = 0; i < experts; i++)
+        for (int j = 0; j < experts; j++) {
+            double count = (double)next[(size_t)i * (size_t)experts + (size_t)j];
+            map->cell[(size_t)(i / map->width) * groups + (size_t)(j / map->width)] += count;
+            map->from[i / map->width] += count;
+            map->to[j / map->width] += count;
+            map->all += count;
+        }
 }
 
-json_t *cli_pack_tokens(const struct mp_token_statistics *statistics, int layers) {
-    json_t *array = json_array();
-    for (int l = 0; l < layers; l++) {
-        double value[COLUMNS];
-        json_t *object = json_pack("{s:i}", columns[0].key, l);
-        values_of(statistics, l, value);
-        for (int c = 1; c < COLUMNS; c++)
-            json_object_set_new(object, columns[c].key,
-                                isnan(value[c]) ? json_null() : json_real(value[c]));
-        json_array_append_new(array, object);
+static json_t *pack_map(const struct map *map, int layer, double bits, struct mp_error *error) {
+    static const char *const names[] = {"next", "expert", "value", NULL};
+    char label[96], before[48], after[48];
+    json_t *data = cli_map_data(names);
+    for (int i = 0; i < map->groups; i++)
+        for (int j = 0; j < map->groups; j++) {
+            double chance = map->from[i] * map->to[j] / map->all;
+            if (chance > 0 &&
+                cli_map_add(data,
+                            json_pack("[i, i, f]", j * map->width, i * map->width,
+                                      cli_map_number(map->cell[i * map->groups + j] / chance)),
+                            error))
+                break;
+        }
+    snprintf(label, sizeof label, "%d to %d (tells %.3f bits)", layer - 1, layer, bits);
+    snprintf(before, sizeof before, "expert of layer %d", layer - 1);
+    snprintf(after, sizeof after, "expert of layer %d", layer);
+    return page_choice(label, data,
+                       json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "across", "next", "rowTitle",
+                                 before, "columnTitle", after, "columnName", after, "measure",
+                                 "transitions / by chance", "against", "x as many as by chance"));
+}
+
+/* The layers behind the first. */
+static json_t *pack_maps(const struct mp_token_statistics *statistics, int layers, int experts,
+                         struct map *map, double bits[], struct mp_error *error) {
+    json_t *choices = json_array();
+    int chosen[CLI_MAPS];
+    for (int l = 1; l < layers; l++) {
+        struct mp_token_summary summary;
+        mp_token_statistics_summarise(statistics, l, &summary);
+        bits[l - 1] = isnan(summary.information) ? -1 : summary.information;
     }
-    return array;
+    int count = cli_choose_layers(bits, layers - 1, chosen);
+    for (int i = 0; i < count; i++) {
+        int layer = chosen[i] + 1;
+        gather(mp_token_statistics_transitions(statistics, layer), experts, map);
+        if (map->all > 0)
+            json_array_append_new(choices, pack_map(map, layer, bits[chosen[i]], error));
+    }
+    return choices;
+}
+
+int cli_write_transitions(struct page *page, const struct mp_token_statistics *statistics,
+                          const struct mp_trace_shape *shape, struct mp_error *error) {
+    struct map map = {.width = (shape->experts + CLI_MAP_EXPERTS - 1) / CLI_MAP_EXPERTS};
+    map.groups = (shape->experts + map.width - 1) / map.width;
+    const size_t groups = (size_t)map.groups;
+    double *bits = calloc((size_t)shape->layers, sizeof *bits);
+    map.cell = calloc(groups * (groups + 2), sizeof *map.cell);
+    int code = bits && map.cell ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the page");
+    json_t *choices = NULL;
+    if (!code) {
+        map.from = map.cell + groups * groups;
+        map.to = map.from + groups;
+        choices = pack_maps(statistics, shape->layers, shape->experts, &map, bits, error);
+    }
+    free(bits);
+    free(map.cell);
+    return code ? code
+                : page_figure(page, "experts", "From layer to layer",
+                              "Tokens that go from an expert of a layer to one of the next: how "
+                              "many times as many as if neither told anything of the other; blue "
+                              "are fewer, orange more.  Of many experts a cell is of neighbours.",
+                              "Layers", choices, error);
 }

@@ -2,16 +2,21 @@
 #ifndef MOEPERF_HARNESS_CLI_SHOW_TOKENS_H
 #define MOEPERF_HARNESS_CLI_SHOW_TOKENS_H
 
-#include <jansson.h>
-
+#include "harness/cli/show_layers.h"
 #include "harness/workload/tokens.h"
+#include "results/report/page.h"
 
 /* Reads the trace once more; *statistics is NULL if it has no experts of tokens. */
 int cli_measure_tokens(const char *path, struct mp_token_statistics **statistics,
                        struct mp_error *error);
-/* A table by layer, and an array for JSON. */
-int cli_print_tokens(const struct mp_token_statistics *statistics, int layers,
-                     struct mp_error *error);
-json_t *cli_pack_tokens(const struct mp_token_statistics *statistics, int layers);
+/* Numbers by layer of borrowed statistics. */
+struct cli_layers cli_token_layers(const struct mp_token_statistics *statistics, int layers);
+
+/* Heat maps, from the experts of a layer to those of the next one: how many times as many
+ * transitions there are as if neither layer's expert told anything of the other.  Of at most four
+ * layers: those whose experts tell most, next most, median and least.  Of many experts a cell is
+ * of several neighbours.  MP_ENOMEM. */
+int cli_write_transitions(struct page *page, const struct mp_token_statistics *statistics,
+                          const struct mp_trace_shape *shape, struct mp_error *error);
 
 #endif

@@ -8,11 +8,9 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/show_tokens.h"
 #include "harness/cli/trace_file.h"
-#include "results/report/page.h"
-#include "results/report/table.h"
 
 /* A heat map's cells at most, as the report has of runs. */
-enum { ITERATION_BINS = 40, EXPERT_BINS = 64, SHOWN_LAYERS = 4, CELL = 32 };
+enum { ITERATION_BINS = 40 };
 
 /* A trace that was read. */
 struct shown {
@@ -21,6 +19,7 @@ struct shown {
     const struct mp_trace_statistics *statistics;
     const struct mp_token_statistics *tokens; /* NULL: the trace has none */
     struct mp_trace_summary all, *layer;      /* [layers] */
+    double *uneven;                           /* [layers] fullest expert over the mean */
 };
 
 bool cli_is_trace(const char *name) {
@@ -30,14 +29,7 @@ bool cli_is_trace(const char *name) {
 
 /* ---- numbers ---- */
 
-/* What is said of a layer. */
-enum { COLUMNS = 1 + MP_TRACE_MEASURES + MP_TRACE_LAGS };
-static const struct column {
-    const char *key, *header; /* of JSON, of tables */
-    int decimals;
-    double scale; /* in tables */
-} columns[COLUMNS] = {
-    {"layer", "layer", 0, 1},
+static const struct cli_layer_number numbers[] = {
     {"expert_max_over_mean", "fullest\nexpert", 2, 1},
     {"rank_max_over_mean", "fullest\nrank", 2, 1},
     {"effective_experts", "effective\nexperts", 1, 1},
@@ -47,58 +39,40 @@ static const struct column {
     {"correlation_100", "\n100 later", 3, 1},
 };
 
-static void values_of(const struct mp_trace_summary *summary, int layer, double value[COLUMNS]) {
-    value[0] = layer;
-    memcpy(value + 1, summary->median, sizeof summary->median);
-    memcpy(value + 1 + MP_TRACE_MEASURES, summary->correlation, sizeof summary->correlation);
+static void read_numbers(const void *context, int layer, double value[]) {
+    const struct shown *shown = context;
+    const struct mp_trace_summary *summary = layer < 0 ? &shown->all : &shown->layer[layer];
+    memcpy(value, summary->median, sizeof summary->median);
+    memcpy(value + MP_TRACE_MEASURES, summary->correlation, sizeof summary->correlation);
 }
 
-static const char about[] =
-    "Medians over blocks; fullest expert, and rank, over the mean, with the experts where plain "
-    "expert parallelism has them; effective experts: as many equally loaded ones would be as "
-    "uneven; dead: without routes; correlation: of a layer's routes by expert with those so many "
-    "iterations later.";
+static struct cli_layers load_layers(const struct shown *shown) {
+    static const char about[] =
+        "Medians over blocks; fullest expert, and rank, over the mean, with the experts where "
+        "plain expert parallelism has them; effective experts: as many equally loaded ones would "
+        "be as uneven; dead: without routes; correlation: of a layer's routes by expert with those "
+        "so many iterations later.";
+    return (struct cli_layers){.number = numbers,
+                               .numbers = sizeof numbers / sizeof *numbers,
+                               .first = -1,
+                               .layers = shown->info->shape.layers,
+                               .about = about,
+                               .read = read_numbers,
+                               .context = shown};
+}
 
-static int print_layers(const struct shown *shown, struct mp_error *error) {
-    struct table_column head[COLUMNS];
-    struct table table;
-    int row, code = MP_OK;
-    for (int c = 0; c < COLUMNS; c++)
-        head[c] = (struct table_column){columns[c].header, c ? TABLE_RIGHT : TABLE_LEFT};
-    table_init(&table, head, COLUMNS);
-    for (int l = -1; l < shown->info->shape.layers && !code; l++) {
-        double value[COLUMNS];
-        values_of(l < 0 ? &shown->all : &shown->layer[l], l, value);
-        code = table_add(&table, &row, error);
-        for (int c = 0; c < COLUMNS && !code; c++)
-            if (c || l >= 0)
-                table_set_number(&table, c, value[c] * columns[c].scale, columns[c].decimals);
-            else
-                table_set(&table, c, "all");
-    }
-    if (!code) {
-        putchar('\n');
-        table_print(&table, stdout);
-        putchar('\n');
-        table_paragraph(stdout, "%s", about);
-    }
-    table_free(&table);
-    return code;
+static struct cli_layers token_layers(const struct shown *shown) {
+    return cli_token_layers(shown->tokens, shown->info->shape.layers);
 }
 
 static json_t *number(double value) {
     return isnan(value) ? json_null() : json_real(value);
 }
 
-static json_t *pack_layer(const struct mp_trace_summary *summary, int layer) {
-    double value[COLUMNS];
-    json_t *object = json_object();
-    values_of(summary, layer, value);
-    for (int c = 0; c < COLUMNS; c++)
-        json_object_set_new(object, columns[c].key,
-                            c           ? number(value[c])
-                            : layer < 0 ? json_null()
-                                        : json_integer(layer));
+static json_t *pack_layer(const struct shown *shown, int layer) {
+    const struct mp_trace_summary *summary = layer < 0 ? &shown->all : &shown->layer[layer];
+    const struct cli_layers layers = load_layers(shown);
+    json_t *object = cli_layers_pack(&layers, layer);
     json_object_set_new(object, "routes", json_integer(summary->routes));
     json_object_set_new(object, "worst_expert_max_over_mean", number(summary->worst));
     json_object_set_new(object, "worst_iteration", json_integer(summary->worst_at.iteration));
@@ -108,9 +82,10 @@ static json_t *pack_layer(const struct mp_trace_summary *summary, int layer) {
 static int print_json(const struct shown *shown, struct mp_error *error) {
     const struct mp_trace_info *info = shown->info;
     const struct mp_trace_shape *shape = &info->shape;
+    const struct cli_layers tokens = token_layers(shown);
     json_t *layers = json_array();
     for (int l = 0; l < shape->layers; l++)
-        json_array_append_new(layers, pack_layer(&shown->layer[l], l));
+        json_array_append_new(layers, pack_layer(shown, l));
     return cli_print_json(
         json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, "
                   "s:I, s:o, s:o, s:o*}",
@@ -121,8 +96,8 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
                   "first_iteration", (json_int_t)shown->all.first, "last_iteration",
                   (json_int_t)shown->all.last, "blocks", (json_int_t)shown->all.blocks,
                   "blocks_without_routes", (json_int_t)shown->all.empty, "all",
-                  pack_layer(&shown->all, -1), "by_layer", layers, "tokens_by_layer",
-                  shown->tokens ? cli_pack_tokens(shown->tokens, shape->layers) : NULL),
+                  pack_layer(shown, -1), "by_layer", layers, "tokens_by_layer",
+                  shown->tokens ? cli_layers_pack_all(&tokens) : NULL),
         error);
 }
 
@@ -132,26 +107,10 @@ static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the page");
 }
 
-static double rounded(double value) {
-    return round(100 * value) / 100;
-}
-
 /* Of the k-th iteration of the trace; bins are as even as they can be. */
 static int bin_of(const struct shown *shown, int64_t k) {
     int64_t bins = shown->all.iterations < ITERATION_BINS ? shown->all.iterations : ITERATION_BINS;
     return (int)(k * bins / shown->all.iterations);
-}
-
-/* A table of Vega's with these columns; `columns` ends with NULL. */
-static json_t *data_of(const char *const names[]) {
-    json_t *data = page_data();
-    for (; *names; names++)
-        json_array_append_new(json_object_get(data, "columns"), json_string(*names));
-    return data;
-}
-
-static int add_row(json_t *data, json_t *row, struct mp_error *error) {
-    return json_array_append_new(json_object_get(data, "rows"), row) ? no_memory(error) : MP_OK;
 }
 
 /* Means of a bin. */
@@ -190,7 +149,7 @@ static int64_t fill_layer(const struct shown *shown, int layer, struct cell cell
 static int write_imbalance(struct page *page, const struct shown *shown, struct mp_error *error) {
     static const char *const names[] = {"iteration", "layer", "value", "ranks", NULL};
     struct cell cells[ITERATION_BINS] = {{0}};
-    json_t *data = data_of(names);
+    json_t *data = cli_map_data(names);
     int code = MP_OK;
     for (int l = 0; l < shown->info->shape.layers && !code; l++) {
         int64_t bins = fill_layer(shown, l, cells);
@@ -198,10 +157,10 @@ static int write_imbalance(struct page *page, const struct shown *shown, struct 
             double value = mean_of(&cells[b], 0), ranks = mean_of(&cells[b], 1);
             if (isnan(value))
                 continue;
-            code = add_row(data,
-                           json_pack("[I, i, f, o]", (json_int_t)cells[b].iteration, l,
-                                     rounded(value), number(rounded(ranks))),
-                           error);
+            code = cli_map_add(data,
+                               json_pack("[I, i, f, o]", (json_int_t)cells[b].iteration, l,
+                                         cli_map_number(value), number(cli_map_number(ranks))),
+                               error);
         }
     }
     if (code) {
@@ -214,31 +173,9 @@ static int write_imbalance(struct page *page, const struct shown *shown, struct 
                           data, error);
 }
 
-/* Layers by how uneven they are: the most, the next, the median and the least. */
-static int choose_layers(const struct shown *shown, int chosen[SHOWN_LAYERS]) {
-    const int layers = shown->info->shape.layers;
-    const int wanted[SHOWN_LAYERS] = {0, 1, layers / 2, layers - 1};
-    int count = 0;
-    for (int w = 0; w < SHOWN_LAYERS; w++) {
-        if (w > 0 && wanted[w] <= wanted[w - 1])
-            continue;
-        for (int l = 0; l < layers; l++) {
-            int place = 0;
-            double own = shown->layer[l].median[MP_EXPERT_MAX_OVER_MEAN];
-            for (int k = 0; k < layers; k++) {
-                double other = shown->layer[k].median[MP_EXPERT_MAX_OVER_MEAN];
-                place += other > own || (!(other < own) && k < l);
-            }
-            if (place == wanted[w])
-                chosen[count++] = l;
-        }
-    }
-    return count;
-}
-
 /* Routes of chosen layers' experts, gathered in bins. */
 struct loads {
-    int layers, layer[SHOWN_LAYERS], rows, width; /* of `width` experts each */
+    int layers, layer[CLI_MAPS], rows, width; /* of `width` experts each */
     int64_t iteration[ITERATION_BINS];
     int64_t *routes; /* [layers][bins][rows] */
     int64_t *expert; /* [experts] */
@@ -283,7 +220,7 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
     static const char *const names[] = {"iteration", "expert", "value", NULL};
     const int layer = loads->layer[i], experts = shown->info->shape.experts;
     char label[96];
-    json_t *data = data_of(names);
+    json_t *data = cli_map_data(names);
     int bins = bin_of(shown, shown->all.iterations - 1) + 1, code = MP_OK;
     for (int b = 0; b < bins; b++) {
         double all = 0;
@@ -293,9 +230,10 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
             int first = row * loads->width;
             int width = experts - first < loads->width ? experts - first : loads->width;
             double mean = (double)cell_of(loads, i, b)[row] / width / (all / experts);
-            code = add_row(
-                data, json_pack("[I, i, f]", (json_int_t)loads->iteration[b], first, rounded(mean)),
-                error);
+            code = cli_map_add(data,
+                               json_pack("[I, i, f]", (json_int_t)loads->iteration[b], first,
+                                         cli_map_number(mean)),
+                               error);
         }
     }
     snprintf(label, sizeof label, "layer %d (fullest expert %.2f x mean)", layer,
@@ -305,8 +243,8 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
 
 static int write_experts(struct page *page, const struct shown *shown, struct mp_error *error) {
     const int experts = shown->info->shape.experts;
-    struct loads loads = {.width = (experts + EXPERT_BINS - 1) / EXPERT_BINS};
-    loads.layers = choose_layers(shown, loads.layer);
+    struct loads loads = {.width = (experts + CLI_MAP_EXPERTS - 1) / CLI_MAP_EXPERTS};
+    loads.layers = cli_choose_layers(shown->uneven, shown->info->shape.layers, loads.layer);
     loads.rows = (experts + loads.width - 1) / loads.width;
     loads.routes =
         calloc((size_t)loads.layers * ITERATION_BINS * (size_t)loads.rows, sizeof *loads.routes);
@@ -330,32 +268,6 @@ static int write_experts(struct page *page, const struct shown *shown, struct mp
                        "Layer", choices, error);
 }
 
-static void write_table(FILE *out, const struct shown *shown) {
-    struct page_column head[COLUMNS + 1] = {{0}};
-    char text[COLUMNS][CELL];
-    for (int c = 0; c < COLUMNS; c++) {
-        head[c] = (struct page_column){text[c], PAGE_NUMBER};
-        snprintf(text[c], CELL, "%s", columns[c].header);
-        if (*text[c] == '\n')
-            snprintf(text[c], CELL, "correlation %s", columns[c].header + 1);
-    }
-    page_table_open(out, head, about);
-    for (int l = -1; l < shown->info->shape.layers; l++) {
-        double value[COLUMNS];
-        values_of(l < 0 ? &shown->all : &shown->layer[l], l, value);
-        for (int c = 0; c < COLUMNS; c++) {
-            char cell[CELL] = "all";
-            if (isnan(value[c]))
-                *cell = '\0';
-            else if (c || l >= 0)
-                snprintf(cell, sizeof cell, "%.*f", columns[c].decimals,
-                         value[c] * columns[c].scale);
-            page_table_cell(out, head, c, cell);
-        }
-    }
-    page_table_close(out);
-}
-
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct shown *shown = context;
     char *words = NULL;
@@ -372,10 +284,15 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     page_lines(page->out, words);
     fputs("</header>\n<main>\n", page->out);
     free(words);
+    const struct cli_layers loads = load_layers(shown), tokens = token_layers(shown);
     int code = write_imbalance(page, shown, error);
     if (!code)
         code = write_experts(page, shown, error);
-    write_table(page->out, shown);
+    cli_layers_write(&loads, page->out);
+    if (!code && shown->tokens) {
+        code = cli_write_transitions(page, shown->tokens, &shown->info->shape, error);
+        cli_layers_write(&tokens, page->out);
+    }
     fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);
@@ -388,10 +305,13 @@ static int summarise(struct shown *shown, struct mp_error *error) {
     const int layers = shown->info->shape.layers;
     int code = MP_OK;
     shown->layer = calloc((size_t)layers, sizeof *shown->layer);
-    if (!shown->layer)
+    shown->uneven = calloc((size_t)layers, sizeof *shown->uneven);
+    if (!shown->layer || !shown->uneven)
         return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %d layers", layers);
-    for (int l = 0; l < layers && !code; l++)
+    for (int l = 0; l < layers && !code; l++) {
         code = mp_trace_statistics_summarise(shown->statistics, l, &shown->layer[l], error);
+        shown->uneven[l] = shown->layer[l].median[MP_EXPERT_MAX_OVER_MEAN];
+    }
     return code ? code : mp_trace_statistics_summarise(shown->statistics, -1, &shown->all, error);
 }
 
@@ -405,10 +325,9 @@ static int show(struct shown *shown, bool json, const char *html, struct mp_erro
     if (json)
         return print_json(shown, error);
     cli_print_trace(stdout, shown->info, &shown->all);
-    code = print_layers(shown, error);
-    return code || !shown->tokens
-               ? code
-               : cli_print_tokens(shown->tokens, shown->info->shape.layers, error);
+    const struct cli_layers loads = load_layers(shown), tokens = token_layers(shown);
+    code = cli_layers_print(&loads, error);
+    return code || !shown->tokens ? code : cli_layers_print(&tokens, error);
 }
 
 int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error) {
@@ -419,12 +338,13 @@ int cli_show_trace(const char *path, bool json, const char *html, struct mp_erro
     if (code)
         return code;
     code = cli_measure_trace(stream, &statistics, error);
-    if (!code && !html)
+    if (!code)
         code = cli_measure_tokens(path, &tokens, error);
-    struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL};
+    struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL, NULL};
     if (!code)
         code = show(&shown, json, html, error);
     free(shown.layer);
+    free(shown.uneven);
     mp_token_statistics_destroy(tokens);
     mp_trace_statistics_destroy(statistics);
     mp_trace_stream_destroy(stream);

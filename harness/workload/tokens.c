@@ -173,3 +173,8 @@ void mp_token_statistics_summarise(const struct mp_token_statistics *statistics,
     if (layer->next)
         summarise_transitions(layer->next, experts, statistics->column, summary);
 }
+
+const uint64_t *mp_token_statistics_transitions(const struct mp_token_statistics *statistics,
+                                                int layer) {
+    return statistics->layer[layer].next;
+}

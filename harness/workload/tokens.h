@@ -29,4 +29,9 @@ int mp_token_statistics_add(struct mp_token_statistics *statistics,
 void mp_token_statistics_summarise(const struct mp_token_statistics *statistics, int layer,
                                    struct mp_token_summary *summary);
 
+/* [experts][experts]: transitions from an expert of the layer before to one of this layer, over all
+ * iterations; NULL for the first layer. */
+const uint64_t *mp_token_statistics_transitions(const struct mp_token_statistics *statistics,
+                                                int layer);
+
 #endif

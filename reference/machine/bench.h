@@ -11,7 +11,9 @@ enum {
     BENCH_SEQUENCES = 8, /* of attention, of BENCH_SEQUENCE tokens and BENCH_HEADS heads */
     BENCH_SEQUENCE = 128,
     BENCH_HEADS = 4,
-    BENCH_HEAD_WIDTH = 64
+    BENCH_HEAD_WIDTH = 64,
+    BENCH_ROUNDS = 5,
+    BENCH_FIGURES = 512 /* that are timed in a round, at most */
 };
 
 struct bench {
@@ -19,9 +21,14 @@ struct bench {
     struct mp_device *device;
     const struct mp_machine_settings *settings;
     size_t pool_floats; /* of each buffer */
-    float *pool[4];     /* random numbers, device memory */
+    float *pool[4];     /* device memory, where each round begins with random numbers */
+    float *random;      /* these */
     bool shares_cores;
     bool counts_processor_time; /* of a rank's own work */
+    int round, figure;          /* at hand, from 0 on */
+    double (
+        *seconds)[BENCH_ROUNDS]; /* [BENCH_FIGURES], of rounds so far; NULL: there is one round */
+    int products;                /* beside which transfers pass, as the first round chose */
     int done, steps;
     int64_t step_begin; /* ns */
 };
@@ -29,10 +36,11 @@ struct bench {
 /* `work(context, turn)`: one repetition, of which every one should use other memory. */
 typedef int bench_work(void *context, int turn, struct mp_error *error);
 
-/* Seconds of a repetition: the median of the processor's time, the lower quartile of the wall's (of
+/* Seconds of a repetition: the mean of the processor's time, the lower quartile of the wall's (of
  * ranks that share cores the mean, since waiting for their turn is part of it).  Every rank repeats
  * for the same time and the mean over ranks is taken; with `together`, all repeat equally often,
- * begin together, and the slowest counts. */
+ * begin together, and the slowest counts.  Every round times the same figures in the same order,
+ * and gets the median of each over the rounds so far. */
 int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
                struct mp_error *error);
 

@@ -155,7 +155,11 @@ static int measure_overlap(struct traffic *t, struct mp_machine *machine, struct
     if (code)
         return code;
     double wanted = 3 * transfer / (piece / PIECES); /* products for three times as long */
-    t->products = wanted < PIECES ? PIECES : wanted > 100 * PIECES ? 100 * PIECES : (int)wanted;
+    if (t->bench->round == 0)                        /* all rounds time the same */
+        t->bench->products = wanted < PIECES         ? PIECES
+                             : wanted > 100 * PIECES ? 100 * PIECES
+                                                     : (int)wanted;
+    t->products = t->bench->products;
     code = bench_time(t->bench, true, compute, t, &products, error);
     if (!code)
         code = bench_time(t->bench, true, carry_and_compute, t, &both, error);

@@ -3,11 +3,14 @@
  *
  * All ranks measure at once, since in training all work at once: they share memory, and perhaps
  * cores.  A rank of one thread that has a core of its own counts the processor's time of its work,
- * so that others on the machine disturb little, and the median of repetitions; else, and for
- * messages, it is the wall's time and the lower quartile (other work only ever adds to it, but the
- * fastest is luck), or the mean where ranks share cores.  Figures are means over ranks, of messages
- * the slowest rank's.  Memory that is read or written lies in a large buffer of which every
- * repetition takes another part: experts do not lie in the cache either.
+ * so that others on the machine disturb little, and the mean of repetitions: what slows some of
+ * them down slows iterations down as often.  Else, and for messages, it is the wall's time and the
+ * lower quartile (other work only ever adds to it, but the fastest is luck), or the mean where
+ * ranks share cores.  Figures are means over ranks, of messages the slowest rank's.  All are
+ * measured in several rounds, which lie seconds apart, and the median over rounds is taken: what
+ * the machine sustains, with a moment in which it was faster or slower left out.  Memory that is
+ * read or written lies in a large buffer of which every repetition takes another part: experts do
+ * not lie in the cache either.
  */
 #ifndef MOEPERF_REFERENCE_MACHINE_MACHINE_H
 #define MOEPERF_REFERENCE_MACHINE_MACHINE_H
@@ -20,7 +23,7 @@ enum { MP_MACHINE_POINTS = 16 }; /* most of an axis */
 
 struct mp_machine_settings {
     int threads; /* of a rank, for matrix work */
-    bool quick;  /* fewer sizes and repetitions: a few seconds instead of about a minute */
+    bool quick;  /* fewer sizes and one round: a few seconds instead of about a minute */
     /* Called on every rank when a step is done, with the time it took; may be NULL. */
     void (*progress)(void *context, int done, int steps, double seconds);
     void *context;
@@ -35,7 +38,7 @@ struct mp_machine_transfer {
 struct mp_machine {
     int ranks, threads;
     bool shares_cores;       /* ranks outnumber the cores they may use */
-    double peak;             /* FLOP/s: the fastest product */
+    double peak;             /* FLOP/s: the fastest product of all sizes */
     double memory;           /* B of a rank: the machine's by its ranks */
     double memory_bandwidth; /* B/s of a large copy, read and written */
     double launch;           /* s: the smallest product */

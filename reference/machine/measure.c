@@ -8,18 +8,18 @@
 #include "reference/machine/bench.h"
 
 enum {
-    TURNS_LEAST = 5,
     TURNS_MOST = 64,
-    TURNS_TOGETHER = 15,
+    TURNS_TOGETHER = 7,
     TURNS_QUICK = 3,
     TURN_ALIGN = 16 /* floats of a cache line */
 };
-static const double ENOUGH_SECONDS = 0.03; /* for a figure, beyond the least number of turns */
+static const double ENOUGH_SECONDS =
+    0.01; /* for a figure in a round, of which one turn may be more */
 
-/* The median; of the wall's time the lower quartile, since other work only ever adds to it. */
-static double typical(double turn[], int count, bool is_wall) {
+/* Other work only ever adds to the wall's time. */
+static double lower_quartile(double turn[], int count) {
     mp_sort_numbers(turn, count);
-    return turn[is_wall ? count / 4 : count / 2];
+    return turn[count / 4];
 }
 
 static double mean(const double turn[], int count) {
@@ -34,10 +34,21 @@ static int64_t read_clock(const struct bench *bench) {
     return bench->counts_processor_time ? mp_clock_thread_cpu_ns() : mp_clock_ns();
 }
 
+/* The median of the figure at hand with `seconds` of this round. */
+static double over_rounds(struct bench *bench, double seconds) {
+    double round[BENCH_ROUNDS];
+    if (!bench->seconds || bench->figure >= BENCH_FIGURES)
+        return seconds;
+    double *figure = bench->seconds[bench->figure++];
+    figure[bench->round] = seconds;
+    memcpy(round, figure, sizeof round);
+    return mp_median_of(round, bench->round + 1);
+}
+
 int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
                struct mp_error *error) {
     double turn[TURNS_MOST];
-    int least = bench->settings->quick ? TURNS_QUICK : TURNS_LEAST, count = 0, code = MP_OK;
+    int least = bench->settings->quick ? TURNS_QUICK : 1, count = 0, code = MP_OK;
     int most = bench->settings->quick ? TURNS_QUICK : together ? TURNS_TOGETHER : TURNS_MOST;
     int64_t begin = 0;
     for (int i = -1; i < most && !code; i++) { /* the first one touches memory and makes code */
@@ -57,13 +68,16 @@ int bench_time(struct bench *bench, bool together, bench_work *work, void *conte
         code = mp_device_check(bench->device, error);
     if (code)
         return code;
-    *seconds = bench->shares_cores
-                   ? mean(turn, count)
-                   : typical(turn, count, together || !bench->counts_processor_time);
-    if (together) /* not all need take part */
-        return mp_comm_maximum(bench->comm, seconds, 1, error);
-    *seconds /= bench->comm->ranks;
-    return mp_comm_sum(bench->comm, seconds, 1, error);
+    bool is_wall = together || !bench->counts_processor_time;
+    *seconds = bench->shares_cores || !is_wall ? mean(turn, count) : lower_quartile(turn, count);
+    if (together) { /* not all need take part */
+        code = mp_comm_maximum(bench->comm, seconds, 1, error);
+    } else {
+        *seconds /= bench->comm->ranks;
+        code = mp_comm_sum(bench->comm, seconds, 1, error);
+    }
+    *seconds = over_rounds(bench, *seconds);
+    return code;
 }
 
 float *bench_part(const struct bench *bench, int pool, int turn, size_t floats) {
@@ -99,25 +113,28 @@ static int create_bench(struct bench *bench, struct mp_error *error) {
     /* Larger than the caches of this day, all buffers together. */
     bench->pool_floats = bench->settings->quick ? 1 << 23 : 1 << 24;
     int code = mp_device_cpu_create(bench->settings->threads, &limits, &bench->device, error);
+    if (code)
+        return code;
     size_t bytes = bench->pool_floats * sizeof(float);
-    float *host = malloc(bytes);
-    for (int i = 0; i < 4 && !code; i++) {
+    bench->random = malloc(bytes);
+    bench->seconds = calloc(BENCH_FIGURES, sizeof *bench->seconds);
+    bool failed = !bench->random || !bench->seconds;
+    for (int i = 0; i < 4; i++) {
         bench->pool[i] = bench->device->operations->allocate(bench->device, bytes);
-        if (!host || !bench->pool[i]) {
-            code = mp_fail(error, MP_ENOMEM, "no memory to measure: 4 x %zu bytes a rank", bytes);
-            break;
-        }
-        fill(host, bench->pool_floats);
-        bench->device->operations->copy_from_host(bench->device, NULL, bench->pool[i], host, bytes);
+        failed |= !bench->pool[i];
     }
-    free(host);
-    return code;
+    if (failed)
+        return mp_fail(error, MP_ENOMEM, "no memory to measure: 5 x %zu bytes a rank", bytes);
+    fill(bench->random, bench->pool_floats);
+    return MP_OK;
 }
 
 static void destroy_bench(struct bench *bench) {
     for (int i = 0; i < 4 && bench->device; i++)
         bench->device->operations->release(bench->device, bench->pool[i]);
     mp_device_destroy(bench->device);
+    free(bench->random);
+    free(bench->seconds);
 }
 
 static int choose_clock(struct bench *bench, struct mp_error *error) {
@@ -142,6 +159,31 @@ static int check_host(struct mp_comm *comm, struct mp_error *error) {
     return code;
 }
 
+/* Each round puts the figures of all rounds so far into the machine. */
+static int measure_round(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
+    bench->figure = machine->transfers = 0;
+    machine->peak = 0;
+    for (int i = 0; i < 4; i++)
+        bench->device->operations->copy_from_host(
+            bench->device, NULL, bench->pool[i], bench->random, bench->pool_floats * sizeof(float));
+    int code = machine_products(bench, machine, error);
+    if (!code)
+        code = machine_kernels(bench, machine, error);
+    if (!code && machine->ranks > 1)
+        code = machine_links(bench, machine, error);
+    return code;
+}
+
+static int measure_rounds(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
+    int rounds = bench->settings->quick ? 1 : BENCH_ROUNDS, code = MP_OK;
+    bench->steps = rounds * (machine_product_steps(machine) + MACHINE_KERNEL_STEPS +
+                             machine_link_steps(bench));
+    bench->step_begin = mp_clock_ns();
+    for (bench->round = 0; bench->round < rounds && !code; bench->round++)
+        code = measure_round(bench, machine, error);
+    return code;
+}
+
 int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *settings,
                        struct mp_machine *machine, struct mp_error *error) {
     struct bench bench = {.comm = comm, .settings = settings};
@@ -157,15 +199,8 @@ int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *s
         code = create_bench(&bench, error);
     if (!code) {
         machine_choose_sizes(&bench, machine);
-        bench.steps =
-            machine_product_steps(machine) + MACHINE_KERNEL_STEPS + machine_link_steps(&bench);
-        bench.step_begin = mp_clock_ns();
-        code = machine_products(&bench, machine, error);
+        code = measure_rounds(&bench, machine, error);
     }
-    if (!code)
-        code = machine_kernels(&bench, machine, error);
-    if (!code && comm->ranks > 1)
-        code = machine_links(&bench, machine, error);
     destroy_bench(&bench);
     return code;
 }

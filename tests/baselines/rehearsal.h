@@ -13,6 +13,18 @@ struct rehearsal {
     int changes; /* experts that gained a holder in steps so far */
 };
 
+/* Small experts, for systems to which it matters only how many there are. */
+static inline struct mp_setting small_setting(int layers, int experts,
+                                              struct mp_topology topology) {
+    return (struct mp_setting){.layers = layers,
+                               .experts = experts,
+                               .top_k = 2,
+                               .topology = topology,
+                               .tokens_per_rank = 64,
+                               .expert_bytes = 64,
+                               .route_bytes = 8};
+}
+
 static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp_system *system,
                                     const struct mp_setting *setting, const void *options) {
     const struct mp_planner_config config = {

@@ -236,13 +236,7 @@ static void released_topologies_come_out(void **unused) {
 /* In EPLB's order every rank has as many owners, and those with replicas are its hottest. */
 static void hottest_experts_get_the_replicas(void **unused) {
     uint64_t *random = *unused;
-    const struct mp_setting setting = {.layers = 1,
-                                       .experts = 24,
-                                       .top_k = 1,
-                                       .topology = {8, 4},
-                                       .tokens_per_rank = 64,
-                                       .expert_bytes = 64,
-                                       .route_bytes = 8};
+    const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct mp_lp_options options = options_of(MP_LP_CUBE, 2);
     struct rehearsal rehearsal;
     struct mp_load load;
@@ -284,14 +278,8 @@ static void any_numbers_keep_the_law(void **unused) {
     int changes = 0;
     for (int round = 0; round < 30; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
-        const struct mp_setting setting = {.layers = 2,
-                                           .experts = round % 3 ? test_random_int(random, 1, 40)
-                                                                : 2 * topology.ranks,
-                                           .top_k = 2,
-                                           .topology = topology,
-                                           .tokens_per_rank = 16,
-                                           .expert_bytes = 64,
-                                           .route_bytes = 8};
+        const struct mp_setting setting = small_setting(
+            2, round % 3 ? test_random_int(random, 1, 40) : 2 * topology.ranks, topology);
         struct mp_lp_options options = options_of(MP_LP_CYCLIC, test_random_int(random, 1, 5));
         options.interval = round % 3 ? 0 : 2;
         changes += rehearse(random, &mp_system_lp, &setting, &options, 6);
@@ -302,13 +290,7 @@ static void any_numbers_keep_the_law(void **unused) {
 /* Homes of another system, as after a checkpoint, are split over all the same. */
 static void other_homes_are_served(void **unused) {
     uint64_t *random = *unused;
-    const struct mp_setting setting = {.layers = 1,
-                                       .experts = 12,
-                                       .top_k = 1,
-                                       .topology = {4, 2},
-                                       .tokens_per_rank = 64,
-                                       .expert_bytes = 64,
-                                       .route_bytes = 8};
+    const struct mp_setting setting = small_setting(1, 12, (struct mp_topology){4, 2});
     const struct mp_lp_options options = options_of(MP_LP_CYCLIC, 3);
     struct rehearsal rehearsal;
     struct mp_load load;

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "baselines/moetuner/moetuner.h"
-#include "reference/base/program.h"
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/solver.h"
 
 static const struct mp_system *const tested = &mp_system_moetuner;
 
@@ -30,18 +30,9 @@ static struct mp_setting setting_of(int layers, int experts, int ranks, int rank
                                .bandwidth_in_node = 1e10};
 }
 
-static bool has_solver(void) {
-    char text[64];
-    struct mp_error error = {0};
-    if (!mp_program_solver(text, sizeof text, &error))
-        return true;
-    print_message("%s\n", error.text);
-    return false;
-}
-
 static void random_loads_and_restarts(void **state) {
     static const char *const solver[] = {"search", "ilp"};
-    int moved = 0, solvers = has_solver() ? 2 : 1;
+    int moved = 0, solvers = has_solver(NULL) ? 2 : 1;
     for (int round = 0; round < 20; round++) {
         struct options_room room;
         char window[32], interval[32];
@@ -122,8 +113,7 @@ static void programs_are_counted(void **state) {
     const struct mp_setting setting = setting_of(4, 8, 8, 4);
     struct mp_error error = {0};
     double links[2];
-    if (!has_solver())
-        skip("no solver of integer programs can be loaded");
+    need_solver();
     struct mp_load load[4] = {0};
     for (int l = 0; l < 4; l++) {
         assert_ok(mp_load_create(8, 8, &load[l], &error), &error);

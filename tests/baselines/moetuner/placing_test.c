@@ -4,16 +4,10 @@
 
 #include "baselines/moetuner/clusters.h"
 #include "baselines/moetuner/links.h"
+#include "tests/reference/base/solver.h"
 #include "tests/reference/plan/plan_support.h"
 
 static const struct mp_program_limits exact = {.gap = 0, .nodes = 1000000};
-
-static void need_solver(void) {
-    char text[64];
-    struct mp_error error = {0};
-    if (mp_program_solver(text, sizeof text, &error))
-        skip("%s", error.text);
-}
 
 /* ---- clusters ---- */
 

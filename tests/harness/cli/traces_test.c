@@ -503,6 +503,33 @@ static void a_trace_is_drawn(void **state) {
     assert_says("cat page.html", 0, "<h1>four.mptrace</h1>");
 }
 
+/* Tokens' ways from layer to layer, against chance: 4 x 3 / 6 = 2 go from 0 to 1 and to 2, 1 each
+ * from
+ * 3.  Of 128 experts a row is of two. */
+static void transitions_are_drawn(void **state) {
+    static const int way[6][3] = {{0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 2, 0}, {3, 2, 0}, {3, 2, 0}};
+    (void)state;
+    FILE *file = fopen("ways.csv", "w");
+    fputs("rank,layer,token,k0\n", file);
+    for (int i = 0; i < 3 * 6; i++)
+        fprintf(file, "0,%d,%d,%d\n", i / 6, i % 6, way[i % 6][i / 6]);
+    fclose(file);
+    free(shell("moeperf import ways.csv --as csv-tokens --experts 4 -o ways.mptrace", 0));
+    free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
+    assert_says("cat page.html", 0,
+                "{\"label\":\"0 to 1 (tells 0.459 bits)\",\"table\":{\"columns\":[\"next\","
+                "\"expert\",\"value\"],\"rows\":[[1,0,1.5],[2,0,0.5],[1,3,0.0],[2,3,2.0]]},"
+                "\"signals\":{\"across\":\"next\",\"rowTitle\":\"expert of layer 0\","
+                "\"columnTitle\":\"expert of layer 1\",");
+    assert_says("cat page.html", 0,
+                "{\"label\":\"1 to 2 (tells 0.000 bits)\",\"table\":{\"columns\":[\"next\","
+                "\"expert\",\"value\"],\"rows\":[[0,1,1.0],[0,2,1.0]]},");
+    assert_says("cat page.html", 0, "<th scope=\"col\">present tells bits</th>");
+    free(shell("moeperf import ways.csv --as csv-tokens --experts 128 -o ways.mptrace", 0));
+    free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
+    assert_says("cat page.html", 0, "\"rows\":[[0,0,1.5],[2,0,0.5],[0,2,0.0],[2,2,2.0]]},");
+}
+
 static int record_runs(void **state) {
     int failed = enter_shell(state);
     write_file("loads.yaml", suite);
@@ -525,6 +552,7 @@ int main(void) {
         cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
         cmocka_unit_test(a_trace_is_shown),
         cmocka_unit_test(a_trace_is_drawn),
+        cmocka_unit_test(transitions_are_drawn),
     };
     return cmocka_run_group_tests_name("import and export", tests, record_runs, leave_folder);
 }

@@ -7,15 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support.h"
-
-static void need_solver(void) {
-    char text[64];
-    struct mp_error error = {0};
-    if (mp_program_solver(text, sizeof text, &error))
-        skip("%s", error.text);
-    assert_memory_equal(text, "CBC ", 4);
-}
+#include "tests/reference/base/solver.h"
 
 /* Items with values and weights in several dimensions, each taken or not. */
 enum { MOST_ITEMS = 40, DIMENSIONS = 2 };

@@ -17,6 +17,7 @@ static struct {
     int turn, exchanges, products, progress, steps; /* of one figure; of all */
     int figures, exchanges_of[64], products_of[64]; /* in both turns */
     bool together;                                  /* in all of them */
+    int round, chosen;                              /* products of the first one, in later ones */
     const struct bench *bench;
 } fake;
 
@@ -314,6 +315,8 @@ static struct bench make_bench(struct mp_comm *comm, struct mp_device *device,
         .comm = comm,
         .device = device,
         .settings = settings,
+        .round = fake.round,
+        .products = fake.chosen,
         .pool_floats = floats,
         .pool = {memory, memory + floats, memory + 2 * floats, memory + 3 * floats}};
 }
@@ -494,6 +497,12 @@ static void repetitions_suit_the_size(void **state) {
     assert_int_equal(fake.products_of[20], 2 * 32);
     measure_links(2, 0, false, slow, &machine);
     assert_int_equal(fake.products_of[20], 2 * 3200);
+    /* A later round has as many as the first. */
+    fake.round = 1;
+    fake.chosen = 77;
+    measure_links(2, 0, false, slow, &machine);
+    assert_int_equal(fake.products_of[20], 2 * 77);
+    fake.round = 0;
 }
 
 static void overlap_is_a_share(void **state) {

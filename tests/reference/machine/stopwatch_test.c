@@ -51,37 +51,64 @@ static void repetitions_are_counted_and_summed_up(void **state) {
     (void)state;
     assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
 
-    /* 7 3 11 1 9 ms: at 31 ms there are enough.  Sorted 1 3 7 9 11: a quarter, and the half. */
+    /* 7 3 11 ms: above 10 ms there are enough.  The first quarter of 3 7 11, and the mean. */
     struct work work = {.slower = 100};
     assert_close(timed(&bench, false, &work), 3e-3, 1e-9);
-    assert_int_equal(work.turns, 1 + 5);
+    assert_int_equal(work.turns, 1 + 3);
     bench.counts_processor_time = true;
     assert_close(timed(&bench, false, &work), 0.7e-3, 1e-9);
+    work.slower = 150; /* 10.5 ms, 1.05 ms of the processor: enough at once */
+    assert_close(timed(&bench, false, &work), 1.05e-3, 1e-9);
+    assert_int_equal(work.turns, 1 + 1);
+    work.slower = 50; /* 3.5 1.5 5.5 ms */
+    assert_close(timed(&bench, false, &work), 1.05e-3 / 3, 1e-9);
+    assert_int_equal(work.turns, 1 + 3);
     bench.shares_cores = true;
     bench.counts_processor_time = false;
-    assert_close(timed(&bench, false, &work), 31e-3 / 5, 1e-9);
+    work.slower = 100;
+    assert_close(timed(&bench, false, &work), 21e-3 / 3, 1e-9);
     bench.shares_cores = false;
-    work.slower = 1000; /* enough at once: at least five */
-    assert_close(timed(&bench, false, &work), 30e-3, 1e-9);
-    assert_int_equal(work.turns, 1 + 5);
-    /* 10 times as fast: 66 in eleven, then 12 each: 30 ms are passed by the 31st (66 + 20 * 12). */
+    /* 10 times as fast: 6.6 ms in eleven, then 1.2 each: the fourteenth passes 10 ms. */
     work.slower = 10;
-    assert_close(timed(&bench, false, &work), 0.8e-3, 1e-9);
-    assert_int_equal(work.turns, 1 + 31);
+    assert_close(timed(&bench, false, &work), 0.4e-3, 1e-9);
+    assert_int_equal(work.turns, 1 + 14);
     work.slower = 1; /* never: 64, of which 1 to 11 come before the 12s */
     assert_close(timed(&bench, false, &work), 0.12e-3, 1e-9);
     assert_int_equal(work.turns, 1 + 64);
 
-    /* Together: 15, of wall time whatever else, 4 in front of the quarter; quick: 3, and 3. */
+    /* Together: 7, of wall time whatever else, 1 in front of the quarter; quick: 3, and 3. */
     bench.counts_processor_time = true;
     work.slower = 100;
-    assert_close(timed(&bench, true, &work), 4e-3, 1e-9);
-    assert_int_equal(work.turns, 1 + 15);
+    assert_close(timed(&bench, true, &work), 2e-3, 1e-9);
+    assert_int_equal(work.turns, 1 + 7);
     settings.quick = true;
     assert_close(timed(&bench, true, &work), 3e-3, 1e-9);
     assert_int_equal(work.turns, 1 + 3);
     assert_close(timed(&bench, false, &work), 0.7e-3, 1e-9);
     assert_int_equal(work.turns, 1 + 3);
+    mp_comm_destroy(bench.comm);
+}
+
+/* Two figures in rounds whose pace differs: medians of each over the rounds so far. */
+static void rounds_have_medians(void **state) {
+    static const struct {
+        int slower[2];
+        double ms[2];
+    } rounds[] = {{{100, 50}, {2, 1}}, {{300, 700}, {4, 7.5}}, {{200, 100}, {4, 2}}};
+    static double seconds[BENCH_FIGURES][BENCH_ROUNDS];
+    const struct mp_machine_settings settings = {.threads = 1};
+    struct mp_device device = {0};
+    struct bench bench = {.device = &device, .settings = &settings, .seconds = seconds};
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
+    for (bench.round = 0; bench.round < 3; bench.round++) {
+        bench.figure = 0;
+        for (int i = 0; i < 2; i++) {
+            struct work work = {.slower = rounds[bench.round].slower[i]};
+            assert_close(timed(&bench, true, &work), 1e-3 * rounds[bench.round].ms[i], 1e-9);
+        }
+    }
     mp_comm_destroy(bench.comm);
 }
 
@@ -142,6 +169,7 @@ static void steps_say_what_they_took(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repetitions_are_counted_and_summed_up),
+        cmocka_unit_test(rounds_have_medians),
         cmocka_unit_test(a_failed_device_has_no_seconds),
         cmocka_unit_test(parts_take_turns),
         cmocka_unit_test(steps_say_what_they_took),

@@ -40,6 +40,23 @@ static inline void assert_refused(const struct mp_system *system, const struct m
         fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
+/* What systems that take any number of experts refuse: no experts at all, and a value that its
+ * option can't have.  Destroying none is no fault. */
+static inline void assert_refuses_none(const struct mp_system *system, void *options,
+                                       const char *option, const char *value) {
+    const struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
+    struct mp_error error = {0};
+    char words[128];
+    snprintf(words, sizeof words,
+             "%s needs layers, experts and ranks of at least 1, not 1, 0 and 4", system->name);
+    assert_refused(system, &setting, options, words);
+    assert_int_equal(
+        mp_options_set(system->options, options, system->name, option, value, NULL, &error),
+        MP_EINVAL);
+    assert_non_null(strstr(error.text, option));
+    system->destroy(NULL);
+}
+
 /* Bytes that a system did not save are refused, whatever is wrong with them, and leave what it
  * knows as it was.  `head` bytes at the beginning matter. */
 static inline void assert_foreign_bytes_are_refused(const struct mp_system *system, void *self,
