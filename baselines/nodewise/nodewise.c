@@ -42,7 +42,7 @@ struct nodewise {
     int32_t *order;  /* [experts] hottest first */
     int64_t *demand; /* [experts][nodes] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
-    int64_t *at_home; /* [nodes] */
+    int64_t *memory; /* of mp_nodewise_cover */
     int32_t *holder; /* [ranks of a node] */
 };
 
@@ -57,7 +57,7 @@ static void nodewise_destroy(void *opaque) {
     free(self->order);
     free(self->demand);
     free(self->work);
-    free(self->at_home);
+    free(self->memory);
     free(self->holder);
     free(self);
 }
@@ -70,9 +70,9 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
     self->order = malloc(experts * sizeof *self->order);
     self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
     self->work = malloc((size_t)nodes * sizeof *self->work);
-    self->at_home = malloc((size_t)nodes * sizeof *self->at_home);
+    self->memory = malloc((size_t)(nodes + setting->topology.ranks) * sizeof *self->memory);
     self->holder = malloc((size_t)of_node * sizeof *self->holder);
-    if (!self->total || !self->order || !self->demand || !self->work || !self->at_home || !self->holder)
+    if (!self->total || !self->order || !self->demand || !self->work || !self->memory || !self->holder)
         return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
     int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
                                 &self->recent, error);
@@ -165,6 +165,7 @@ static int node_size(const struct nodewise *self, int node) {
 /* A node's own experts, and the covered ones that it has not. */
 static void place(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
     int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
+    int covered_at_home = 0;
     mp_nodewise_node_begin(&self->node, size);
     for (int i = 0; i < self->setting.experts; i++) {
         int expert = self->order[i], rank = plan->during.owner[expert] - begin;
@@ -174,12 +175,15 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
             routes = routes * size / self->topology.ranks;
         if (own)
             mp_nodewise_node_add(&self->node, rank, expert, routes);
+        covered_at_home += own && i < cover;
     }
+    /* What comes into a node comes through its ranks' ports, so that they get equally many. */
+    int limit = (cover - covered_at_home + size - 1) / size;
     for (int i = 0; i < cover; i++) {
         int expert = self->order[i], rank = plan->during.owner[expert] - begin;
         if (rank >= 0 && rank < size)
             continue;
-        rank = mp_nodewise_node_emptiest(&self->node, self->options.memory);
+        rank = mp_nodewise_node_emptiest(&self->node, least(limit, self->options.memory));
         if (rank < 0)
             return;
         self->node.copies[rank]++;
@@ -203,7 +207,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     expect(self, plan->layer);
     if (cover == MP_AUTO)
         cover = mp_nodewise_cover(&self->costs, topology, plan->during.owner, self->total,
-                                  self->setting.experts, limit, self->at_home, self->order);
+                                  self->setting.experts, limit, self->memory, self->order);
     cover = nodes > 1 ? least(cover, limit) : 0;
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);

@@ -42,16 +42,18 @@ struct mp_nodewise_costs {
     double product;        /* computing an expert at all, beside its routes */
     double hidden_forward; /* that the way of parameters may take before anybody waits for it */
     double hidden_backward;
+    double gates; /* of a node to others, neighbours sharing one: */
+    int ranks_per_gate;
 };
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
  * least: those first in order[experts], which has them all, hottest first, on entry.  Next comes
- * always the hottest that is left of the node whose own experts have most routes left, as that one's
- * border is the busiest.  owner and total are [experts], at_home [nodes] working memory. */
+ * always the hottest that is left behind the gate whose own experts have most routes left, as that
+ * one is the busiest.  owner and total are [experts], memory [gates + nodes]. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
                       const int32_t owner[], const int64_t total[], int experts, int limit,
-                      int64_t at_home[], int32_t order[]);
+                      int64_t memory[], int32_t order[]);
 
 /* Routes of one expert that one rank computes. */
 struct mp_nodewise_share {

@@ -56,6 +56,7 @@ struct mp_setting {
     double copies_memory;      /* that a rank has left for copies, B; 0: not known, no limit */
     bool knows_messages;       /* what follows is known: of predictions, as their cluster says */
     double message_seconds;    /* of a message between nodes (or ranks) beside its bytes, s */
+    int ranks_per_gate;        /* neighbours that share one way to other nodes (or ranks) */
 };
 /* Of these the measured figures, by the names under which a run keeps them. */
 extern const struct mp_named_number mp_setting_figures[];
