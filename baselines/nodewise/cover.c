@@ -28,8 +28,10 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     }
     costs->ranks_per_gate = setting->ranks_per_gate > 0 ? setting->ranks_per_gate : 1;
     costs->gates = (double)of_node / costs->ranks_per_gate;
-    if (inside > 0)
+    if (inside > 0) {
+        costs->row_inside = (trains ? 4 : 2) * (double)setting->route_bytes / inside;
         costs->fetch_inside = (double)setting->expert_bytes / inside;
+    }
 }
 
 static double exposed(double busy, double hidden) {

@@ -193,7 +193,8 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
 }
 
 static int64_t routes_that_pay(const struct nodewise *self, double seconds) {
-    double routes = self->costs.route > 0 ? ceil(seconds / self->costs.route) : 1;
+    double each = self->costs.route + self->costs.row_inside;
+    double routes = each > 0 ? ceil(seconds / each) : 1;
     return routes > 1 ? (int64_t)fmin(routes, 1e15) : 1;
 }
 

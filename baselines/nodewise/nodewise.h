@@ -35,6 +35,7 @@ extern const struct mp_system mp_system_nodewise;
  * behind it. */
 struct mp_nodewise_costs {
     double row_between;    /* a route whose token is in another node, over a node's border */
+    double row_inside;     /* a route whose token is on another rank of the node */
     double fetch_between;  /* an expert's parameters over a node's border */
     double reduce_between; /* its gradient, back */
     double fetch_inside;   /* an expert's parameters to one rank of the node */
