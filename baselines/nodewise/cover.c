@@ -10,16 +10,14 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     const int nodes = mp_topology_nodes(&setting->topology);
     const int of_node = setting->topology.ranks_per_node;
     const double between = setting->bandwidth;
-    const double inside = nodes > 1 && of_node > 1
-                              ? setting->bandwidth_in_node
-                              : setting->bandwidth;
+    const double inside =
+        nodes > 1 && of_node > 1 ? setting->bandwidth_in_node : setting->bandwidth;
     const double routes = (double)setting->tokens_per_rank * setting->top_k;
     *costs = (struct mp_nodewise_costs){
         .route = passes * setting->seconds_per_route,
         .product = passes * setting->seconds_per_expert,
         .hidden_forward = setting->non_moe_seconds,
-        .hidden_backward =
-            2 * (setting->non_moe_seconds + routes * setting->seconds_per_route),
+        .hidden_backward = 2 * (setting->non_moe_seconds + routes * setting->seconds_per_route),
     };
     if (between > 0) {
         costs->row_between = (trains ? 4 : 2) * (double)setting->route_bytes / between;

@@ -21,8 +21,8 @@ int mp_nodewise_node_create(int most_ranks, int experts, struct mp_nodewise_node
     int code = mp_queue_create(most_ranks, &node->above, error);
     if (!code)
         code = mp_queue_create(most_ranks, &node->below, error);
-    if (!code && !(node->first && node->copies && node->load && node->lack && node->order &&
-                   node->share))
+    if (!code &&
+        !(node->first && node->copies && node->load && node->lack && node->order && node->share))
         code = mp_fail(error, MP_ENOMEM, "no memory for a node of %d ranks with %d experts",
                        most_ranks, experts);
     if (code)

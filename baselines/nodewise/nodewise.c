@@ -44,6 +44,7 @@ struct nodewise {
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
     int32_t *holder; /* [ranks of a node] */
+    int32_t *with;   /* [nodes] */
 };
 
 static void nodewise_destroy(void *opaque) {
@@ -59,6 +60,7 @@ static void nodewise_destroy(void *opaque) {
     free(self->work);
     free(self->memory);
     free(self->holder);
+    free(self->with);
     free(self);
 }
 
@@ -71,16 +73,18 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
     self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
     self->work = malloc((size_t)nodes * sizeof *self->work);
     self->memory = malloc((size_t)(nodes + setting->topology.ranks) * sizeof *self->memory);
+    self->with = malloc((size_t)nodes * sizeof *self->with);
     self->holder = malloc((size_t)of_node * sizeof *self->holder);
-    if (!self->total || !self->order || !self->demand || !self->work || !self->memory || !self->holder)
+    if (!self->total || !self->order || !self->demand || !self->work || !self->memory ||
+        !self->holder || !self->with)
         return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
     int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
                                 &self->recent, error);
     if (!code)
         code = mp_nodewise_node_create(of_node, setting->experts, &self->node, error);
     if (!code)
-        code = mp_pieces_create(setting->experts, nodes * self->node.capacity, &self->pieces,
-                                error);
+        code =
+            mp_pieces_create(setting->experts, nodes * self->node.capacity, &self->pieces, error);
     return code;
 }
 
@@ -93,8 +97,8 @@ static int copies_limit(const struct nodewise *self) {
     const struct mp_setting *setting = &self->setting;
     const struct mp_topology *topology = &self->topology;
     int experts = setting->experts, limit = experts / topology->ranks + 2;
-    double each = (double)setting->layers *
-                  ((double)setting->expert_bytes + (double)setting->gradient_bytes);
+    double each =
+        (double)setting->layers * ((double)setting->expert_bytes + (double)setting->gradient_bytes);
     if (topology->ranks == 1)
         return 0;
     if (topology->ranks > topology->ranks_per_node)
@@ -234,10 +238,15 @@ static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
                          (size_t)node];
 }
 
-static bool node_holds(const struct nodewise *self, const struct mp_placement *during, int expert,
-                       int node) {
-    int rank = mp_placement_next(during, expert, mp_topology_node_begin(&self->topology, node));
-    return rank >= 0 && rank < mp_topology_node_end(&self->topology, node);
+/* Nodes that hold an expert, ascending. */
+static int list_nodes(struct nodewise *self, const struct mp_placement *during, int expert) {
+    int count = 0;
+    for (int rank = mp_placement_next(during, expert, 0); rank >= 0;) {
+        int node = mp_topology_node(&self->topology, rank);
+        self->with[count++] = node;
+        rank = mp_placement_next(during, expert, mp_topology_node_end(&self->topology, node));
+    }
+    return count;
 }
 
 static void find_demand(struct nodewise *self, const struct mp_load *load) {
@@ -249,30 +258,40 @@ static void find_demand(struct nodewise *self, const struct mp_load *load) {
                 mp_load_at(load, source, expert);
 }
 
+static void count_work(struct nodewise *self, const struct mp_placement *during) {
+    int nodes = mp_topology_nodes(&self->topology);
+    for (int node = 0; node < nodes; node++)
+        self->work[node] = 0;
+    for (int expert = 0; expert < during->experts; expert++) {
+        int count = list_nodes(self, during, expert);
+        for (int i = 0; i < count; i++) {
+            int node = self->with[i];
+            self->work[node] += (double)*demand_of(self, expert, node) / node_size(self, node);
+        }
+    }
+}
+
 /* Routes whose node has not their expert go to the node with least to do of those that have. */
 static void assign_nodes(struct nodewise *self, const struct mp_placement *during) {
     int nodes = mp_topology_nodes(&self->topology);
-    for (int node = 0; node < nodes; node++) {
-        self->work[node] = 0;
-        for (int expert = 0; expert < during->experts; expert++)
-            if (node_holds(self, during, expert, node))
-                self->work[node] +=
-                    (double)*demand_of(self, expert, node) / node_size(self, node);
-    }
-    for (int expert = 0; expert < during->experts; expert++)
-        for (int node = 0; node < nodes; node++) {
+    count_work(self, during);
+    for (int expert = 0; expert < during->experts; expert++) {
+        int count = list_nodes(self, during, expert);
+        for (int node = 0, next = 0; node < nodes && count < nodes; node++) {
             int64_t *routes = demand_of(self, expert, node);
-            int taker = -1;
-            if (*routes == 0 || node_holds(self, during, expert, node))
+            bool holds = next < count && self->with[next] == node;
+            int taker = self->with[0];
+            next += holds;
+            if (*routes == 0 || holds)
                 continue;
-            for (int other = 0; other < nodes; other++)
-                if (node_holds(self, during, expert, other) &&
-                    (taker < 0 || self->work[other] < self->work[taker]))
-                    taker = other;
+            for (int i = 1; i < count; i++)
+                if (self->work[self->with[i]] < self->work[taker])
+                    taker = self->with[i];
             *demand_of(self, expert, taker) += *routes;
             self->work[taker] += (double)*routes / node_size(self, taker);
             *routes = 0;
         }
+    }
 }
 
 static int list_holders(struct nodewise *self, const struct mp_placement *during, int expert,
@@ -323,8 +342,7 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
         fill_node(self, plan, node);
         if (self->options.correct)
             mp_nodewise_node_even(
-                &self->node,
-                routes_that_pay(self, self->costs.fetch_inside + self->costs.product),
+                &self->node, routes_that_pay(self, self->costs.fetch_inside + self->costs.product),
                 self->options.memory);
         code = add_pieces(self, node, error);
     }

@@ -1,5 +1,5 @@
-/* Nodewise: every node gets the hot experts once, as far as their way is hidden or pays, and spreads
- * them over its ranks, so that rows stay inside nodes and all ranks compute about the same.
+/* Nodewise: every node gets the hot experts once, as far as their way is hidden or pays, and
+ * spreads them over its ranks, so that rows stay inside nodes and all ranks compute about the same.
  * moeperf's own.
  *
  * Between nodes a byte is dear, inside it is cheap.  What a route costs there is rows: four
