@@ -15,6 +15,7 @@
 #include "baselines/lp/lp.h"
 #include "baselines/moetuner/moetuner.h"
 #include "baselines/moonep/moonep.h"
+#include "baselines/nodewise/nodewise.h"
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
@@ -44,6 +45,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_lp,
         &mp_system_moetuner,
         &mp_system_moonep,
+        &mp_system_nodewise,
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,

@@ -24,9 +24,10 @@ struct mp_bound {
     double launch;
     int ranks, places, layers, experts, micro_batches, rounds;
     bool serves, shares; /* ranks share gates between places */
-    /* Seconds: of a row at a place's gates, of an expert there; of a place's products by direction;
-     * of the update of all experts, if it is spread evenly over all ranks. */
-    double row, held, line_once[2], line_row[2], update;
+    /* Seconds: of a row at a place's gates; of what a holder's own gate carries of an expert, and
+     * of what some gate does beside it; of a place's products by direction; of the update of all
+     * experts, if it is spread evenly over all ranks. */
+    double row, held, merged, line_once[2], line_row[2], update;
     double fixed, fixed_backward, fixed_stream; /* 1 and 2 together; of them 2; and 3 */
 
     double *routes; /* [layers][experts][places] by source */
@@ -36,6 +37,7 @@ struct mp_bound {
      * [2 * places] each: work of places, gates of places. */
     struct choice top, *pass, seconds_top, *seconds;
     double *work, *gate, *once, *hold; /* [places] prices of a layer */
+    int least_gate, most_held; /* places: of the gate that counts least; of the largest hold */
     double *kept; /* [1 + places], [layers + 1][2 * places] weights while others are looked at */
     double *memory;
 };
@@ -154,7 +156,8 @@ static void find_travel(struct mp_bound *bound) {
     bound->row = (1 - NETWORK_ROUNDING) * mp_costs_row_bytes(costs) / mp_costs_top_k(costs) / gates;
     if (bound->serves)
         return;
-    bound->held = (1 - NETWORK_ROUNDING) * (parameters < gradient ? parameters : gradient) / gates;
+    bound->held = (1 - NETWORK_ROUNDING) * gradient / gates;
+    bound->merged = (1 - NETWORK_ROUNDING) * fmin(parameters, gradient) / gates;
     double block = mp_costs_block_gradient_bytes(costs);
     double tables = mp_costs_table_gradient_bytes(costs);
     bound->fixed_stream += bound->shares ? 2.0 * (bound->places - 1) / bound->places *
@@ -328,15 +331,20 @@ static int take_loads(struct mp_bound *bound, const struct mp_load load[], struc
 static void set_prices(struct mp_bound *bound, int layer) {
     const double *forward = bound->pass[layer].of, *backward = bound->pass[bound->layers].of;
     const double *top = bound->top.of, z = top[0];
-    int places = bound->places, ways = bound->serves ? 1 : 2;
+    int places = bound->places, ways = bound->serves ? 1 : 2, least = 0, most = 0;
     for (int n = 0; n < places; n++) {
         double back = bound->serves ? 0 : backward[n];
         double back_gate = bound->serves ? 0 : backward[places + n];
         bound->work[n] = z * (forward[n] * bound->line_row[0] + back * bound->line_row[1]);
         bound->once[n] = z * (forward[n] * bound->line_once[0] + back * bound->line_once[1]);
         bound->gate[n] = bound->row * (z * (forward[places + n] + back_gate) + ways * top[1 + n]);
-        bound->hold[n] = bound->held * top[1 + n];
+        least = top[1 + n] < top[1 + least] ? n : least;
+        most = top[1 + n] > top[1 + most] ? n : most;
     }
+    for (int n = 0; n < places; n++)
+        bound->hold[n] = bound->held * top[1 + n] + bound->merged * top[1 + least];
+    bound->least_gate = least;
+    bound->most_held = most;
 }
 
 /* What it costs less, at a hub, that a place computes its own routes. */
@@ -346,17 +354,26 @@ static inline double saving(const struct mp_bound *bound, double routes, int pla
 }
 
 /* Price of an expert's routes from all places if what is not computed at home goes to this hub;
- * *spreads: whether other places hold it, too. */
+ * *other: a place that holds it, too, as do all that then save by it, or -1.  One of several
+ * holders brings nothing over its gate: no more than the largest hold is taken off. */
 static double price_at(const struct mp_bound *bound, const double routes[], double all,
-                       double gated, int hub, bool *spreads) {
-    double price = bound->work[hub] + bound->gate[hub], saved = 0;
+                       double gated, int hub, int *other) {
+    double price = bound->work[hub] + bound->gate[hub], best = -INFINITY;
+    double saved = bound->hold[bound->most_held] - bound->hold[hub];
+    *other = -1;
     for (int n = 0; n < bound->places; n++) {
-        double own = n == hub ? 0 : saving(bound, routes[n], n, price);
+        double own = n == hub ? -INFINITY : saving(bound, routes[n], n, price);
         saved += own > 0 ? own : 0;
+        if (own > best) {
+            best = own;
+            *other = n;
+        }
     }
-    *spreads = saved > bound->hold[hub];
+    saved += best < 0 ? best : 0;
+    if (!(saved > 0))
+        *other = -1;
     return gated + all * price - routes[hub] * 2 * bound->gate[hub] + bound->once[hub] -
-           (*spreads ? saved - bound->hold[hub] : 0);
+           (*other >= 0 ? saved : 0);
 }
 
 static void add_rows(struct mp_bound *bound, int layer, int place, double rows, double crossing) {
@@ -369,17 +386,21 @@ static void add_rows(struct mp_bound *bound, int layer, int place, double rows, 
     bound->seconds_top.of[1 + place] += ways * crossing * bound->row;
 }
 
-static void add_holder(struct mp_bound *bound, int layer, int place, bool spreads) {
+static void add_holder(struct mp_bound *bound, int layer, int place) {
     bound->seconds[layer].of[place] += bound->line_once[0];
     bound->seconds[bound->layers].of[place] += bound->line_once[1];
-    bound->seconds_top.of[1 + place] += spreads ? bound->held : 0;
+}
+
+/* What so many holders, one of them with the largest hold, make gates carry. */
+static void add_hold(struct mp_bound *bound, int place, int sign) {
+    bound->seconds_top.of[1 + place] += sign * bound->held;
+    bound->seconds_top.of[1 + bound->least_gate] += sign * bound->merged;
 }
 
 /* Adds what the cheapest split of an expert's routes takes. */
 static void split_expert(struct mp_bound *bound, int layer, const double routes[]) {
     double all = 0, gated = 0, least = INFINITY;
-    bool spreads = false;
-    int hub = 0;
+    int hub = 0, other = -1;
     for (int n = 0; n < bound->places; n++) {
         all += routes[n];
         gated += routes[n] * bound->gate[n];
@@ -387,28 +408,33 @@ static void split_expert(struct mp_bound *bound, int layer, const double routes[
     if (!(all > 0))
         return;
     for (int n = 0; n < bound->places; n++) {
-        bool spread;
-        double price = price_at(bound, routes, all, gated, n, &spread);
+        int also;
+        double price = price_at(bound, routes, all, gated, n, &also);
         if (price < least) {
             least = price;
             hub = n;
-            spreads = spread;
+            other = also;
         }
     }
     double price = bound->work[hub] + bound->gate[hub], here = all;
     for (int n = 0; n < bound->places; n++) {
         if (n == hub)
             continue;
-        if (spreads && saving(bound, routes[n], n, price) > 0) {
+        if (other >= 0 && (n == other || saving(bound, routes[n], n, price) > 0)) {
             here -= routes[n];
             add_rows(bound, layer, n, routes[n], 0);
-            add_holder(bound, layer, n, true);
+            add_holder(bound, layer, n);
+            add_hold(bound, n, 1);
         } else {
             add_rows(bound, layer, n, 0, routes[n]);
         }
     }
     add_rows(bound, layer, hub, here, here - routes[hub]);
-    add_holder(bound, layer, hub, spreads);
+    add_holder(bound, layer, hub);
+    if (other >= 0) {
+        add_hold(bound, hub, 1);
+        add_hold(bound, bound->most_held, -1);
+    }
 }
 
 /* What does not depend on splits. */

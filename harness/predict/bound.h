@@ -29,15 +29,23 @@
  *    and the update of all else are each rank's own work and come on top: of gates, only where
  * every rank has a gate of its own, since it then waits for it itself before its work goes on.
  * 3. The whole iteration.  A place's gates carry all rows of forward and backward, the sums of
- *    non-expert gradients, counts, and the experts: where two places or more compute an expert,
- *    each of them takes in, and gives out, at least the lesser of its parameters and its gradient
- *    in every iteration.  Say that share h of the expert's state is at home there.  1 - h of the
- *    new parameters have to come in and 1 - h of the gradient to go out, or, of tied replicas,
- *    the sum of gradients to come in and its own to go out; and for h itself the others' gradient
- *    comes in, and new parameters go out.  So it is for copies, replicas and slices alike, when
- *    ever they travel and whatever hides them; in serving nothing is updated, and holding is free.
- *    (What a system gathers behind the step before is counted in the iteration that uses it: a
- *    bound on sums over iterations, of which the first may owe it to none.)
+ *    non-expert gradients, counts, and the experts.  Say that n places compute an expert, with B
+ *    bytes of parameters and D of gradient, and that place i has share h_i of its state at home,
+ *    all places together no more than 1.
+ *    - 1 - h_i of the new parameters come in at holder i, and 1 - h_i of its gradient goes out:
+ *      together n - 1 times as much.
+ *    - Whatever way the n gradients of an element take, somebody adds two of them, of which one
+ *      has come in: n - 1 times, at whatever places.  Likewise new parameters are given out
+ *      n - 1 times.
+ *    So in one direction 1 - h_i of D at each holder and n - 1 times B anywhere, in the other B at
+ *    each holder and D anywhere.  The first is counted, with the lesser of B and D in the place of
+ *    B, so that it holds where D is less, too.  Tied replicas send no parameters, but each has to
+ *    know of every other's gradient: D goes out at every one of them, and 2 n - 2 one-way messages
+ *    are needed (gossiping: Harary and Schwenk, J. Franklin Institute 297, 1974), so that n - 2
+ *    come on top.  So it is for copies, replicas and slices alike, whenever they travel and
+ *    whatever hides them; in serving nothing is updated, and holding is free.  (What a system
+ *    gathers behind the step before is counted in the iteration that uses it: a bound on sums over
+ *    iterations, of which the first may owe it to none.)
  *
  * In serving: forward with the head.  Micro-batches: each has its forward and backward; an expert
  * travels once for all.  Memory is not a limit: a system may take more than there is.
@@ -46,9 +54,10 @@
  * of the maxima that are not negative and sum to one (weak duality).  With fixed weights the least
  * falls apart by layer and expert and is found exactly, S being whole places: routes stay where
  * they are, if their place holds the expert, or go to the holder with the least price, the hub; for
- * each hub, every other place holds the expert if what it saves is more than what it costs.  So
- * every value is a proven bound, with no error but rounding of sums (relative 1e-12), and no solver
- * is needed; weights are improved by regret matching (Zinkevich et al., NIPS 2007; "+" as in
+ * each hub, every other place holds the expert if what it saves is more than what it costs, and of
+ * the holder that brings nothing over its gate no more than the largest cost of all is taken off.
+ * So every value is a proven bound, with no error but rounding of sums (relative 1e-12), and no
+ * solver is needed; weights are improved by regret matching (Zinkevich et al., NIPS 2007; "+" as in
  * Tammelin, arXiv 1407.5042), which is a two-player game's way to its value, and the best of the
  * values is the bound.
  *

@@ -337,17 +337,17 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     mp_job_setting(job, &costs->sizes, &topology, costs->options.micro_batches, setting);
     setting->non_moe_seconds =
         costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD] + costs->shared[MP_FORWARD];
+    int far = mp_cluster_level_of(cluster, 0, topology.ranks - 1);
     if (topology.ranks > 1)
-        setting->bandwidth =
-            broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
+        setting->bandwidth = broadcast_bandwidth(cluster, far);
     int near = mp_topology_node_end(&topology, 0) - 1;
     setting->bandwidth_in_node =
         near > 0 ? broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, near))
                  : setting->bandwidth;
     setting->copies_memory = copies_memory(costs, topology.ranks);
     setting->knows_messages = true;
-    setting->message_seconds =
-        mp_cluster_message_cost(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
+    setting->message_seconds = mp_cluster_message_cost(cluster, far);
+    setting->ranks_per_gate = topology.ranks / mp_cluster_gates(cluster, far);
     fill_expert_figures(costs, setting);
     mp_job_given_figures(job, &costs->sizes, setting);
 }

@@ -10,7 +10,8 @@ int mp_pieces_create(int experts, int capacity, struct mp_pieces *pieces, struct
     pieces->first = malloc((size_t)experts * sizeof *pieces->first);
     pieces->last = malloc((size_t)experts * sizeof *pieces->last);
     pieces->turn = malloc((size_t)experts * sizeof *pieces->turn);
-    if (!pieces->item || !pieces->first || !pieces->last || !pieces->turn) {
+    pieces->of_node = malloc((size_t)experts * sizeof *pieces->of_node);
+    if (!pieces->item || !pieces->first || !pieces->last || !pieces->turn || !pieces->of_node) {
         mp_pieces_destroy(pieces);
         return mp_fail(error, MP_ENOMEM, "no memory for %d pieces of %d experts", capacity,
                        experts);
@@ -26,6 +27,7 @@ void mp_pieces_destroy(struct mp_pieces *pieces) {
     free(pieces->first);
     free(pieces->last);
     free(pieces->turn);
+    free(pieces->of_node);
     *pieces = (struct mp_pieces){0};
 }
 
@@ -75,26 +77,34 @@ static int64_t own_part(const struct mp_load *load, const struct mp_piece *piece
     return own < piece->routes ? own : piece->routes;
 }
 
+/* The first of an expert's pieces, from `at` on, whose rank is at least this one. */
+static int32_t from_rank(const struct mp_pieces *pieces, int32_t at, int rank) {
+    while (at >= 0 && pieces->item[at].rank < rank)
+        at = pieces->item[at].next;
+    return at;
+}
+
 /* What of an expert's pieces is kept for the ranks of their nodes: as many as these have beside the
  * ranks' own parts, from one piece of the node after the other. */
 static void keep_for_nodes(const struct mp_plan *plan, const struct mp_load *load,
                            struct mp_pieces *pieces, int expert) {
     const struct mp_topology *topology = &plan->topology;
 
-    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next)
-        pieces->item[at].near = 0;
-    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
-        struct mp_piece *piece = &pieces->item[at];
-        int node = mp_topology_node(topology, piece->rank);
+    for (int32_t at = pieces->first[expert], next; at >= 0; at = next) {
+        int node = mp_topology_node(topology, pieces->item[at].rank);
+        int end = mp_topology_node_end(topology, node);
         int64_t wanted = 0;
-        for (int rank = mp_topology_node_begin(topology, node);
-             rank < mp_topology_node_end(topology, node); rank++)
+        next = from_rank(pieces, at, end);
+        for (int rank = mp_topology_node_begin(topology, node); rank < end; rank++)
             wanted += mp_load_at(load, rank, expert);
-        for (int32_t by = pieces->first[expert]; by >= 0; by = pieces->item[by].next)
-            if (mp_topology_node(topology, pieces->item[by].rank) == node)
-                wanted -= own_part(load, &pieces->item[by], expert) + pieces->item[by].near;
-        piece->near = wanted < piece->left ? wanted : piece->left;
-        piece->left -= piece->near;
+        for (int32_t by = at; by != next; by = pieces->item[by].next)
+            wanted -= own_part(load, &pieces->item[by], expert);
+        for (; at != next; at = pieces->item[at].next) {
+            struct mp_piece *piece = &pieces->item[at];
+            piece->near = wanted < piece->left ? wanted : piece->left;
+            piece->left -= piece->near;
+            wanted -= piece->near;
+        }
     }
 }
 
@@ -102,9 +112,16 @@ static void keep_for_nodes(const struct mp_plan *plan, const struct mp_load *loa
 static int prepare(const struct mp_plan *plan, const struct mp_load *load, struct mp_pieces *pieces,
                    enum mp_piece_cut cut, struct mp_error *error) {
     for (int expert = 0; expert < plan->experts; expert++) {
-        pieces->turn[expert] = pieces->first[expert];
+        pieces->turn[expert] = pieces->of_node[expert] = pieces->first[expert];
         for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
             struct mp_piece *piece = &pieces->item[at];
+            if (cut == MP_CUT_NEAREST_FIRST && piece->next >= 0 &&
+                pieces->item[piece->next].rank <= piece->rank)
+                return mp_fail(error, MP_EINVAL,
+                               "iteration %lld, layer %d: pieces of expert %d on ranks %d and %d, "
+                               "which do not ascend",
+                               (long long)plan->iteration, plan->layer, expert, piece->rank,
+                               pieces->item[piece->next].rank);
             piece->holder = mp_plan_holder_index(plan, expert, piece->rank);
             if (piece->holder < 0)
                 return mp_fail(error, MP_EINVAL,
@@ -121,35 +138,44 @@ static int prepare(const struct mp_plan *plan, const struct mp_load *load, struc
     return MP_OK;
 }
 
-/* A source's own piece, if there is one, takes of its routes what fits. */
-static int take_own(struct mp_plan *plan, const struct mp_pieces *pieces, int source, int expert,
-                    uint32_t *routes, struct mp_error *error) {
+/* A source's own piece takes of its routes what fits. */
+static int take_own(struct mp_plan *plan, const struct mp_piece *piece, uint32_t *routes,
+                    struct mp_error *error) {
+    uint32_t own = *routes < piece->routes ? *routes : (uint32_t)piece->routes;
+    *routes -= own;
+    return mp_plan_dispatch_run(plan, piece->holder, 1, own, error);
+}
+
+/* And none if it has none. */
+static int take_local(struct mp_plan *plan, const struct mp_pieces *pieces, int source, int expert,
+                      uint32_t *routes, struct mp_error *error) {
     int32_t at = pieces->first[expert];
 
     while (at >= 0 && pieces->item[at].rank != source)
         at = pieces->item[at].next;
-    if (at < 0)
-        return MP_OK;
-    int64_t room = pieces->item[at].routes;
-    uint32_t own = *routes < room ? *routes : (uint32_t)room;
-    *routes -= own;
-    return mp_plan_dispatch_run(plan, pieces->item[at].holder, 1, own, error);
+    return at < 0 ? MP_OK : take_own(plan, &pieces->item[at], routes, error);
 }
 
-/* What is kept for the source's node takes of its routes what fits. */
-static int take_near(struct mp_plan *plan, struct mp_pieces *pieces, int source, int expert,
-                     uint32_t *routes, struct mp_error *error) {
+/* The same, and then what is kept for the source's node. */
+static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int source, int expert,
+                        uint32_t *routes, struct mp_error *error) {
     int node = mp_topology_node(&plan->topology, source), code = MP_OK;
+    int end = mp_topology_node_end(&plan->topology, node);
+    int32_t first =
+        from_rank(pieces, pieces->of_node[expert], mp_topology_node_begin(&plan->topology, node));
+    int32_t own = from_rank(pieces, first, source);
 
-    for (int32_t at = pieces->first[expert]; at >= 0 && *routes > 0 && !code;
+    pieces->of_node[expert] = first; /* sources ascend */
+    if (own >= 0 && pieces->item[own].rank == source)
+        code = take_own(plan, &pieces->item[own], routes, error);
+    for (int32_t at = first; at >= 0 && *routes > 0 && !code && pieces->item[at].rank < end;
          at = pieces->item[at].next) {
         struct mp_piece *piece = &pieces->item[at];
-        if (piece->near == 0 || mp_topology_node(&plan->topology, piece->rank) != node)
-            continue;
         uint32_t taken = *routes < piece->near ? *routes : (uint32_t)piece->near;
         piece->near -= taken;
         *routes -= taken;
-        code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+        if (taken > 0)
+            code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
     }
     return code;
 }
@@ -187,11 +213,11 @@ int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
     for (int source = 0; source < load->ranks && !code; source++)
         for (int expert = 0; expert < load->experts && !code; expert++) {
             uint32_t routes = mp_load_at(load, source, expert);
-            bool whole = cut == MP_CUT_IN_ORDER || !is_cut(pieces, expert);
-            if (!whole && mp_placement_holds(&plan->during, expert, source))
-                code = take_own(plan, pieces, source, expert, &routes, error);
-            if (!whole && cut == MP_CUT_NEAREST_FIRST && !code)
-                code = take_near(plan, pieces, source, expert, &routes, error);
+            if (cut == MP_CUT_NEAREST_FIRST && is_cut(pieces, expert))
+                code = take_nearest(plan, pieces, source, expert, &routes, error);
+            else if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert) &&
+                     mp_placement_holds(&plan->during, expert, source))
+                code = take_local(plan, pieces, source, expert, &routes, error);
             if (!code)
                 code = take_in_order(plan, pieces, expert, routes, error);
             mp_plan_dispatch_end_pair(plan);

@@ -22,6 +22,7 @@ struct mp_pieces {
     int count, capacity;
     int32_t *first, *last; /* [experts], indices into item[], -1: none; owned */
     int32_t *turn;         /* [experts] working memory, owned */
+    int32_t *of_node;      /* [experts] likewise: pieces from the source's node on */
 };
 
 /* None, with room for `capacity`.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
@@ -41,7 +42,7 @@ enum mp_piece_cut {
      * left of the pieces. */
     MP_CUT_LOCAL_FIRST,
     /* The same, and before the others those of ranks of a piece's node, as many as fit, likewise in
-     * order. */
+     * order.  Pieces of an expert have to have been added in ascending order of ranks. */
     MP_CUT_NEAREST_FIRST
 };
 
@@ -51,7 +52,7 @@ int mp_plan_copy_pieces(struct mp_plan *plan, const struct mp_pieces *pieces,
                         struct mp_error *error);
 
 /* Fills the plan's dispatch.  Errors: MP_ENOMEM; MP_EINVAL for a piece on a rank that does not hold
- * its expert; MP_EPLAN if an expert's pieces are fewer routes than its load. */
+ * its expert, or out of order; MP_EPLAN if an expert's pieces are fewer routes than its load. */
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error);

@@ -125,9 +125,10 @@ static void it_knows_what_travels(void **state) {
     test_case_create(&test, &machine, "ep", 1, 8, 1);
     for (int r = 0; r < 8; r++)
         test.load[0].count[r * 8] = (uint32_t)test_routes(&test);
-    /* 2 x as many rows there and back, or the expert: the lesser of both. */
+    /* 2 x as many rows there and back, or the expert: the lesser of both.  One node's gates carry
+     * its gradient away, and either's its parameters: half of both each. */
     double rows = 4 * 4.0 * test_routes(&test) * 512 / mp_job_top_k(&test.job.job) / 1e6;
-    double expert = 2.0 * 256 * 1024 * 2 / 1e6;
+    double expert = 0.5 * (test.options.gradient_bytes + 2) * 2.0 * 256 * 1024 / 1e6;
     double seconds = bound_of(&test, 400);
     assert_true(seconds > 0.95 * fmin(rows, expert));
     test_case_destroy(&test);
@@ -139,7 +140,8 @@ enum { PLACES = 3, EXPERTS = 3, SPLITS = PLACES << PLACES };
 
 /* What a split makes of the three maxima, with an expert's own cost in the place of a line. */
 struct sums {
-    double work[2][PLACES], rows[PLACES], held[PLACES];
+    double work[2][PLACES], rows[PLACES];
+    int holders[EXPERTS]; /* a bit for each place, if there are several; else 0 */
 };
 
 /* Split number `split` of an expert: a hub, and who else holds it and computes its own routes. */
@@ -157,14 +159,35 @@ static void add_split(const struct test_case *test, struct mp_costs *costs, int 
             sums->rows[n] += n == hub ? 0 : (double)routes;
             sums->rows[hub] += n == hub ? 0 : (double)routes;
         }
-        sums->held[n] += others && (n == hub || others >> n & 1) ? 1 : 0;
     }
+    sums->holders[expert] = others ? others | 1 << hub : 0;
     for (int way = 0; way < 2; way++)
         sums->work[way][hub] += mp_costs_expert(costs, here, way);
 }
 
 static double most_of(const double values[]) {
     return fmax(values[0], fmax(values[1], values[2]));
+}
+
+/* The least that the fullest gate carries of rows and experts, in seconds.  Of each expert all
+ * holders but one carry a gradient, and as many times one is added to another at any place; any
+ * shares of several count as that one.  By duality that is the most of any set of places, on
+ * average. */
+static double gates_of(const struct sums *sums, double row, double gradient, double merged) {
+    double most = 0;
+    for (int set = 1; set < 1 << PLACES; set++) {
+        double sum = 0;
+        for (int n = 0; n < PLACES; n++)
+            sum += set >> n & 1 ? row * sums->rows[n] : 0;
+        for (int e = 0; e < EXPERTS; e++) {
+            int among = __builtin_popcount((unsigned)(sums->holders[e] & set));
+            sum += among > 1 ? gradient * (among - 1) : 0;
+            if (set + 1 == 1 << PLACES && sums->holders[e])
+                sum += merged * (__builtin_popcount((unsigned)sums->holders[e]) - 1);
+        }
+        most = fmax(most, sum / __builtin_popcount((unsigned)set));
+    }
+    return most;
 }
 
 /* Seconds of such sums; ranks have equally many rows to put in order. */
@@ -175,7 +198,8 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
     double counts = mp_network_all_gather(network, 8 * EXPERTS);
     double agree = mp_network_all_reduce(network, 24);
     double dense = mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
-    double expert = fmin(mp_costs_expert_bytes(costs), mp_costs_expert_gradient_bytes(costs));
+    double gradient = mp_costs_expert_gradient_bytes(costs) / bandwidth;
+    double merged = fmin(mp_costs_expert_bytes(costs) / bandwidth, gradient);
     double element = mp_costs_expert_bytes(costs) / mp_costs_expert_parameters(costs);
     double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_expert_bytes(costs) / PLACES);
     const double *back = sums->work[MP_BACKWARD];
@@ -186,10 +210,7 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
                    fmax(travel, fmax(most_of(back), even + update));
     for (int way = 0; way < 2; way++)
         chain += mp_costs_attention(costs, way) + mp_costs_gate(costs, way);
-    for (int n = 0; n < PLACES; n++)
-        chain = fmax(chain, counts + agree + dense + 2 * row * sums->rows[n] +
-                                expert * sums->held[n] / bandwidth);
-    return chain;
+    return fmax(chain, counts + agree + dense + gates_of(sums, 2 * row, gradient, merged));
 }
 
 static double best_of_all(const struct test_case *test, double launch, double bandwidth) {

@@ -12,9 +12,11 @@ struct cut_up {
     int64_t routes[MOST_EXPERTS][MOST_RANKS]; /* of the piece of each rank */
 };
 
-/* Cuts an expert at random places, for ranks from a random one on. */
-static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t total) {
-    int ranks = row->plan.topology.ranks, start = test_random_int(random, 0, ranks - 1);
+/* Cuts an expert at random places, for ranks from a random one on, or from the first. */
+static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t total,
+                       bool ascending) {
+    int ranks = row->plan.topology.ranks;
+    int start = ascending ? 0 : test_random_int(random, 0, ranks - 1);
     struct mp_error error = {0};
 
     for (int index = 0; index < ranks; index++) {
@@ -28,7 +30,7 @@ static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t
     }
 }
 
-static void create_cut_up(uint64_t *random, struct cut_up *row) {
+static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cut cut) {
     struct mp_topology topology = random_topology(random, MOST_RANKS);
     int experts = test_random_int(random, 1, MOST_EXPERTS);
     int64_t total[MOST_EXPERTS];
@@ -46,7 +48,7 @@ static void create_cut_up(uint64_t *random, struct cut_up *row) {
     assert_ok(mp_pieces_create(experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error), &error);
     mp_pieces_clear(&row->pieces);
     for (int expert = 0; expert < experts; expert++)
-        cut_expert(random, row, expert, total[expert]);
+        cut_expert(random, row, expert, total[expert], cut == MP_CUT_NEAREST_FIRST);
 }
 
 static void destroy_cut_up(struct cut_up *row) {
@@ -129,8 +131,8 @@ static void routes_fill_pieces(void **state) {
     for (int round = 0; round < ROUNDS; round++) {
         struct mp_error error = {0};
         struct cut_up row;
-        create_cut_up(random, &row);
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
+        create_cut_up(random, &row, cut);
         assert_ok(mp_plan_copy_pieces(&row.plan, &row.pieces, &error), &error);
         assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
         assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);

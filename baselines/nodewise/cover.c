@@ -1,0 +1,103 @@
+/* What a copy costs, and which experts every node gets. */
+#include <math.h>
+#include <string.h>
+
+#include "baselines/nodewise/nodewise.h"
+
+void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs) {
+    const bool trains = !setting->forward_only;
+    const double passes = trains ? 3 : 1; /* backward computes twice what forward does */
+    const int nodes = mp_topology_nodes(&setting->topology);
+    const int of_node = setting->topology.ranks_per_node;
+    const double between = setting->bandwidth;
+    const double inside =
+        nodes > 1 && of_node > 1 ? setting->bandwidth_in_node : setting->bandwidth;
+    const double routes = (double)setting->tokens_per_rank * setting->top_k;
+    *costs = (struct mp_nodewise_costs){
+        .route = passes * setting->seconds_per_route,
+        .product = passes * setting->seconds_per_expert,
+        .hidden_forward = setting->non_moe_seconds,
+        .hidden_backward = 2 * (setting->non_moe_seconds + routes * setting->seconds_per_route),
+    };
+    if (between > 0) {
+        costs->row_between = (trains ? 4 : 2) * (double)setting->route_bytes / between;
+        costs->fetch_between = (double)setting->expert_bytes / between;
+        costs->reduce_between = trains ? (double)setting->gradient_bytes / between : 0;
+    }
+    costs->ranks_per_gate = setting->ranks_per_gate > 0 ? setting->ranks_per_gate : 1;
+    costs->gates = (double)of_node / costs->ranks_per_gate;
+    if (inside > 0) {
+        costs->row_inside = (trains ? 4 : 2) * (double)setting->route_bytes / inside;
+        costs->fetch_inside = (double)setting->expert_bytes / inside;
+    }
+}
+
+static double exposed(double busy, double hidden) {
+    return busy > hidden ? busy - hidden : 0;
+}
+
+/* Of the experts that nodes have not in common: their routes at the gate and at the node with most
+ * of them, and at all. */
+struct rest {
+    int64_t at_gate, at_node, all;
+};
+
+/* Seconds of a layer in which every node has so many experts. */
+static double seconds_with(const struct mp_nodewise_costs *costs,
+                           const struct mp_topology *topology, int covered, int64_t routes,
+                           struct rest rest) {
+    const double nodes = mp_topology_nodes(topology), away = (nodes - 1) / nodes;
+    /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
+    double in = away * (double)rest.at_gate * costs->gates, out = (double)rest.all / nodes;
+    double work = (double)(routes - rest.all) / nodes + (double)rest.at_node;
+    return (in > out ? in : out) * costs->row_between +
+           work / topology->ranks_per_node * costs->route +
+           exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
+           exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
+           covered * away / topology->ranks_per_node * costs->product;
+}
+
+static int fullest_of(const int64_t routes[], int count) {
+    int found = 0;
+    for (int i = 1; i < count; i++)
+        found = routes[i] > routes[found] ? i : found;
+    return found;
+}
+
+int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
+                      const int32_t owner[], const int64_t total[], int experts, int limit,
+                      int64_t memory[], int32_t order[]) {
+    const int gates = (topology->ranks - 1) / costs->ranks_per_gate + 1;
+    const int nodes = mp_topology_nodes(topology);
+    int64_t *at_gate = memory, *at_node = memory + gates, routes = 0;
+    struct rest rest = {0};
+    double least = INFINITY;
+    memset(memory, 0, (size_t)(gates + nodes) * sizeof *memory);
+    for (int expert = 0; expert < experts; expert++) {
+        at_gate[owner[expert] / costs->ranks_per_gate] += total[expert];
+        at_node[mp_topology_node(topology, owner[expert])] += total[expert];
+        routes += total[expert];
+    }
+    rest.all = routes;
+    for (int covered = 0, best = 0;; covered++) {
+        int fullest = fullest_of(at_gate, gates), next = covered;
+        rest.at_gate = at_gate[fullest];
+        rest.at_node = at_node[fullest_of(at_node, nodes)];
+        double seconds = seconds_with(costs, topology, covered, routes, rest);
+        if (seconds < least) {
+            least = seconds;
+            best = covered;
+        }
+        if (covered == limit || rest.all == 0)
+            return best;
+        while (owner[order[next]] / costs->ranks_per_gate != fullest)
+            next++;
+        int32_t expert = order[next];
+        for (; next > covered; next--) /* the others stay in their order */
+            order[next] = order[next - 1];
+        order[covered] = expert;
+        at_gate[fullest] -= total[expert];
+        at_node[mp_topology_node(topology, owner[expert])] -= total[expert];
+        rest.all -= total[expert];
+    }
+}

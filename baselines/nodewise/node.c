@@ -1,0 +1,172 @@
+/* Who in a node computes what. */
+#include <stdlib.h>
+
+#include "baselines/nodewise/nodewise.h"
+
+int mp_nodewise_node_create(int most_ranks, int experts, struct mp_nodewise_node *node,
+                            struct mp_error *error) {
+    *node = (struct mp_nodewise_node){.most_ranks = most_ranks, .experts = experts};
+    if (most_ranks < 1 || experts < 1)
+        return mp_fail(error, MP_EINVAL, "no node of %d ranks with %d experts", most_ranks,
+                       experts);
+    size_t ranks = (size_t)most_ranks;
+    /* A gift uses up what a rank has above its share, what another lacks, or a share. */
+    node->capacity = experts + most_ranks * experts;
+    node->first = malloc(ranks * sizeof *node->first);
+    node->copies = malloc(ranks * sizeof *node->copies);
+    node->load = malloc(ranks * sizeof *node->load);
+    node->lack = malloc(ranks * sizeof *node->lack);
+    node->order = malloc(ranks * sizeof *node->order);
+    node->share = malloc((size_t)node->capacity * sizeof *node->share);
+    int code = mp_queue_create(most_ranks, &node->above, error);
+    if (!code)
+        code = mp_queue_create(most_ranks, &node->below, error);
+    if (!code &&
+        !(node->first && node->copies && node->load && node->lack && node->order && node->share))
+        code = mp_fail(error, MP_ENOMEM, "no memory for a node of %d ranks with %d experts",
+                       most_ranks, experts);
+    if (code)
+        mp_nodewise_node_destroy(node);
+    return code;
+}
+
+void mp_nodewise_node_destroy(struct mp_nodewise_node *node) {
+    mp_queue_destroy(&node->above);
+    mp_queue_destroy(&node->below);
+    free(node->first);
+    free(node->copies);
+    free(node->load);
+    free(node->lack);
+    free(node->order);
+    free(node->share);
+    *node = (struct mp_nodewise_node){0};
+}
+
+void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {
+    node->ranks = ranks;
+    node->shares = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        node->first[rank] = -1;
+        node->copies[rank] = 0;
+        node->load[rank] = 0;
+    }
+}
+
+void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes) {
+    node->share[node->shares] = (struct mp_nodewise_share){routes, expert, node->first[rank]};
+    node->first[rank] = node->shares++;
+    node->load[rank] += routes;
+}
+
+int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit) {
+    int found = -1;
+    for (int rank = 0; rank < node->ranks; rank++)
+        if (node->copies[rank] < limit && (found < 0 || node->load[rank] < node->load[found]))
+            found = rank;
+    return found;
+}
+
+int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node) {
+    int64_t most = 0;
+    for (int rank = 0; rank < node->ranks; rank++)
+        most = node->load[rank] > most ? node->load[rank] : most;
+    return most;
+}
+
+void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
+                             int holders, int64_t routes) {
+    int64_t sum = routes;
+    int filled = 0;
+    for (int i = 0; i < holders; i++) { /* ascending by load, ties to the lower rank */
+        int at = i;
+        for (; at > 0 && node->load[node->order[at - 1]] > node->load[holder[i]]; at--)
+            node->order[at] = node->order[at - 1];
+        node->order[at] = holder[i];
+    }
+    /* The emptiest are raised to one level, as far as the routes go. */
+    do
+        sum += node->load[node->order[filled++]];
+    while (filled < holders && node->load[node->order[filled]] * filled < sum);
+    for (int i = 0; i < filled; i++) {
+        int rank = node->order[i];
+        int64_t part = sum / filled + (i < sum % filled) - node->load[rank];
+        if (part > 0)
+            mp_nodewise_node_add(node, rank, expert, part);
+    }
+}
+
+/* The largest share of a rank. */
+static struct mp_nodewise_share *largest(const struct mp_nodewise_node *node, int rank) {
+    struct mp_nodewise_share *found = NULL;
+    for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next)
+        if (!found || node->share[at].routes > found->routes ||
+            (node->share[at].routes == found->routes && node->share[at].expert < found->expert))
+            found = &node->share[at];
+    return found;
+}
+
+static struct mp_nodewise_share *share_of(const struct mp_nodewise_node *node, int rank,
+                                          int expert) {
+    for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next)
+        if (node->share[at].expert == expert)
+            return &node->share[at];
+    return NULL;
+}
+
+static void give(struct mp_nodewise_node *node, int to, int64_t routes,
+                 struct mp_nodewise_share *from, struct mp_nodewise_share *there) {
+    from->routes -= routes;
+    if (there) {
+        there->routes += routes;
+        node->load[to] += routes;
+    } else {
+        node->copies[to]++;
+        mp_nodewise_node_add(node, to, from->expert, routes);
+    }
+}
+
+/* A queue's first one has so many routes less, and leaves if that is all. */
+static void lessen_first(struct mp_queue *queue, int64_t routes) {
+    double left = queue->item[0].key - (double)routes;
+    if (left > 0)
+        mp_queue_change_first(queue, left);
+    else
+        mp_queue_pop(queue);
+}
+
+static void queue_ranks(struct mp_nodewise_node *node) {
+    int64_t routes = 0;
+    for (int rank = 0; rank < node->ranks; rank++)
+        routes += node->load[rank];
+    mp_load_lacks(node->load, node->ranks, routes, node->order, node->lack);
+    node->above.count = node->below.count = 0;
+    for (int rank = 0; rank < node->ranks; rank++)
+        if (node->lack[rank] < 0)
+            mp_queue_push(&node->above, -(double)node->lack[rank], rank);
+        else if (node->lack[rank] > 0)
+            mp_queue_push(&node->below, (double)node->lack[rank], rank);
+}
+
+void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit) {
+    queue_ranks(node);
+    while (node->above.count > 0 && node->below.count > 0) {
+        int from = node->above.item[0].id, to = node->below.item[0].id;
+        double over = node->above.item[0].key, under = node->below.item[0].key;
+        struct mp_nodewise_share *share = largest(node, from), *there;
+        int64_t routes = (int64_t)(over < under ? over : under);
+        if (routes < least)
+            return;
+        routes = share->routes < routes ? share->routes : routes;
+        there = share_of(node, to, share->expert);
+        if (routes < least) {
+            mp_queue_pop(&node->above);
+        } else if (!there && (node->copies[to] >= limit || node->shares == node->capacity)) {
+            mp_queue_pop(&node->below);
+        } else {
+            node->load[from] -= routes;
+            give(node, to, routes, share, there);
+            lessen_first(&node->above, routes);
+            lessen_first(&node->below, routes);
+        }
+    }
+}

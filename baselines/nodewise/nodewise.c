@@ -1,0 +1,399 @@
+/* Nodewise as a system: options, what happens when, and the descriptor. */
+#include "baselines/nodewise/nodewise.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/recent.h"
+
+struct options {
+    int window;
+    int cover; /* experts, MP_AUTO, MP_ALL */
+    int memory;
+    bool even, correct;
+};
+#define FIELD(member) offsetof(struct options, member)
+
+static const struct mp_option option_table[] = {
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
+     "iterations whose loads predict the next"},
+    {"cover", MP_OPTION_COUNT, FIELD(cover), "experts", "auto", -1, 65536, NULL,
+     "hottest experts of a layer that every node gets; auto: as many as save more than they cost"},
+    {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
+     "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
+     "(the job's copies-memory)"},
+    {"even", MP_OPTION_BOOL, FIELD(even), "", "yes", 0, 0, NULL,
+     "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
+    {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
+     "copies inside nodes after the gate, where that pays"},
+    {0},
+};
+
+struct nodewise {
+    struct mp_setting setting;
+    struct mp_topology topology; /* nodes of one rank are one node */
+    struct options options;      /* memory resolved to a number */
+    struct mp_nodewise_costs costs;
+    struct mp_recent recent; /* cells [layers][experts] */
+    struct mp_nodewise_node node;
+    struct mp_pieces pieces;
+    int64_t *total;  /* [experts] routes of all sources, as expected */
+    int32_t *order;  /* [experts] hottest first */
+    int64_t *demand; /* [experts][nodes] routes of a node's tokens, and what comes to it */
+    double *work;    /* [nodes] routes per rank */
+    int64_t *memory; /* of mp_nodewise_cover */
+    int32_t *holder; /* [ranks of a node] */
+    int32_t *with;   /* [nodes] */
+};
+
+static void nodewise_destroy(void *opaque) {
+    struct nodewise *self = opaque;
+    if (!self)
+        return;
+    mp_recent_destroy(&self->recent);
+    mp_nodewise_node_destroy(&self->node);
+    mp_pieces_destroy(&self->pieces);
+    free(self->total);
+    free(self->order);
+    free(self->demand);
+    free(self->work);
+    free(self->memory);
+    free(self->holder);
+    free(self->with);
+    free(self);
+}
+
+static int create_parts(struct nodewise *self, struct mp_error *error) {
+    const struct mp_setting *setting = &self->setting;
+    size_t experts = (size_t)setting->experts;
+    int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
+    self->total = malloc(experts * sizeof *self->total);
+    self->order = malloc(experts * sizeof *self->order);
+    self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
+    self->work = malloc((size_t)nodes * sizeof *self->work);
+    self->memory = malloc((size_t)(nodes + setting->topology.ranks) * sizeof *self->memory);
+    self->with = malloc((size_t)nodes * sizeof *self->with);
+    self->holder = malloc((size_t)of_node * sizeof *self->holder);
+    if (!self->total || !self->order || !self->demand || !self->work || !self->memory ||
+        !self->holder || !self->with)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
+    int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
+                                &self->recent, error);
+    if (!code)
+        code = mp_nodewise_node_create(of_node, setting->experts, &self->node, error);
+    if (!code)
+        code =
+            mp_pieces_create(setting->experts, nodes * self->node.capacity, &self->pieces, error);
+    return code;
+}
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Extra experts on a rank: those of a node's other nodes, and another rank's share. */
+static int copies_limit(const struct nodewise *self) {
+    const struct mp_setting *setting = &self->setting;
+    const struct mp_topology *topology = &self->topology;
+    int experts = setting->experts, limit = experts / topology->ranks + 2;
+    double each =
+        (double)setting->layers * ((double)setting->expert_bytes + (double)setting->gradient_bytes);
+    if (topology->ranks == 1)
+        return 0;
+    if (topology->ranks > topology->ranks_per_node)
+        limit += (experts - 1) / topology->ranks_per_node + 1;
+    if (self->options.memory != MP_AUTO)
+        return least(least(limit, experts), self->options.memory);
+    if (setting->copies_memory > 0 && setting->copies_memory / each < limit)
+        limit = (int)(setting->copies_memory / each);
+    return least(limit, experts);
+}
+
+static int nodewise_create(const struct mp_setting *setting, const void *options, void **created,
+                           struct mp_error *error) {
+    const struct mp_topology *topology = &setting->topology;
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
+        topology->ranks_per_node < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "nodewise needs layers, experts, ranks and ranks per node of at least 1, "
+                       "not %d, %d, %d and %d",
+                       setting->layers, setting->experts, topology->ranks,
+                       topology->ranks_per_node);
+    struct nodewise *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
+    self->setting = *setting;
+    self->topology = *topology;
+    if (topology->ranks_per_node == 1 || topology->ranks_per_node > topology->ranks)
+        self->topology.ranks_per_node = topology->ranks;
+    self->options = *(const struct options *)options;
+    self->options.memory = copies_limit(self);
+    mp_nodewise_costs(setting, &self->costs);
+    int code = create_parts(self, error);
+    if (code)
+        nodewise_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void nodewise_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct nodewise *self = opaque;
+    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->topology.ranks, owner);
+}
+
+static int nodewise_copies_limit(const void *opaque) {
+    return ((const struct nodewise *)opaque)->options.memory;
+}
+
+/* ---- before the gate ---- */
+
+/* Loads as they were of late; before there are any, all experts are alike. */
+static void expect(struct nodewise *self, int layer) {
+    const struct mp_setting *setting = &self->setting;
+    int experts = setting->experts, count = self->recent.count;
+    const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
+    int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
+    for (int expert = 0; expert < experts; expert++)
+        self->total[expert] = count > 0 ? (sum[expert] + count / 2) / count : routes / experts;
+    mp_load_hottest(self->total, experts, experts, self->order);
+}
+
+static int node_size(const struct nodewise *self, int node) {
+    return mp_topology_node_end(&self->topology, node) -
+           mp_topology_node_begin(&self->topology, node);
+}
+
+/* A node's own experts, and the covered ones that it has not. */
+static void place(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
+    int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
+    int covered_at_home = 0;
+    mp_nodewise_node_begin(&self->node, size);
+    for (int i = 0; i < self->setting.experts; i++) {
+        int expert = self->order[i], rank = plan->during.owner[expert] - begin;
+        int64_t routes = self->total[expert];
+        bool own = rank >= 0 && rank < size;
+        if (i < cover)
+            routes = routes * size / self->topology.ranks;
+        if (own)
+            mp_nodewise_node_add(&self->node, rank, expert, routes);
+        covered_at_home += own && i < cover;
+    }
+    /* What comes into a node comes through its ranks' ports, so that they get equally many. */
+    int limit = (cover - covered_at_home + size - 1) / size;
+    for (int i = 0; i < cover; i++) {
+        int expert = self->order[i], rank = plan->during.owner[expert] - begin;
+        if (rank >= 0 && rank < size)
+            continue;
+        rank = mp_nodewise_node_emptiest(&self->node, least(limit, self->options.memory));
+        if (rank < 0)
+            return;
+        self->node.copies[rank]++;
+        mp_nodewise_node_add(&self->node, rank, expert,
+                             self->total[expert] * size / self->topology.ranks);
+    }
+}
+
+static int64_t routes_that_pay(const struct nodewise *self, double seconds) {
+    double each = self->costs.route + self->costs.row_inside;
+    double routes = each > 0 ? ceil(seconds / each) : 1;
+    return routes > 1 ? (int64_t)fmin(routes, 1e15) : 1;
+}
+
+static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    struct nodewise *self = opaque;
+    const struct mp_topology *topology = &self->topology;
+    int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
+    int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
+    if (self->options.memory == 0)
+        return MP_OK;
+    expect(self, plan->layer);
+    if (cover == MP_AUTO)
+        cover = mp_nodewise_cover(&self->costs, topology, plan->during.owner, self->total,
+                                  self->setting.experts, limit, self->memory, self->order);
+    cover = nodes > 1 ? least(cover, limit) : 0;
+    for (int node = 0; node < nodes; node++) {
+        place(self, plan, node, cover);
+        if (self->options.even)
+            mp_nodewise_node_even(&self->node, routes_that_pay(self, self->costs.product),
+                                  self->options.memory);
+        for (int rank = 0; rank < self->node.ranks; rank++)
+            for (int32_t at = self->node.first[rank]; at >= 0 && !code;
+                 at = self->node.share[at].next) {
+                int expert = self->node.share[at].expert;
+                int there = mp_topology_node_begin(topology, node) + rank;
+                if (!mp_placement_holds(&plan->during, expert, there))
+                    code = mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error);
+            }
+    }
+    return code;
+}
+
+/* ---- after it ---- */
+
+static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
+    return &self->demand[(size_t)expert * (size_t)mp_topology_nodes(&self->topology) +
+                         (size_t)node];
+}
+
+/* Nodes that hold an expert, ascending. */
+static int list_nodes(struct nodewise *self, const struct mp_placement *during, int expert) {
+    int count = 0;
+    for (int rank = mp_placement_next(during, expert, 0); rank >= 0;) {
+        int node = mp_topology_node(&self->topology, rank);
+        self->with[count++] = node;
+        rank = mp_placement_next(during, expert, mp_topology_node_end(&self->topology, node));
+    }
+    return count;
+}
+
+static void find_demand(struct nodewise *self, const struct mp_load *load) {
+    int nodes = mp_topology_nodes(&self->topology);
+    memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
+    for (int source = 0; source < load->ranks; source++)
+        for (int expert = 0; expert < load->experts; expert++)
+            *demand_of(self, expert, mp_topology_node(&self->topology, source)) +=
+                mp_load_at(load, source, expert);
+}
+
+static void count_work(struct nodewise *self, const struct mp_placement *during) {
+    int nodes = mp_topology_nodes(&self->topology);
+    for (int node = 0; node < nodes; node++)
+        self->work[node] = 0;
+    for (int expert = 0; expert < during->experts; expert++) {
+        int count = list_nodes(self, during, expert);
+        for (int i = 0; i < count; i++) {
+            int node = self->with[i];
+            self->work[node] += (double)*demand_of(self, expert, node) / node_size(self, node);
+        }
+    }
+}
+
+/* Routes whose node has not their expert go to the node with least to do of those that have. */
+static void assign_nodes(struct nodewise *self, const struct mp_placement *during) {
+    int nodes = mp_topology_nodes(&self->topology);
+    count_work(self, during);
+    for (int expert = 0; expert < during->experts; expert++) {
+        int count = list_nodes(self, during, expert);
+        for (int node = 0, next = 0; node < nodes && count < nodes; node++) {
+            int64_t *routes = demand_of(self, expert, node);
+            bool holds = next < count && self->with[next] == node;
+            int taker = self->with[0];
+            next += holds;
+            if (*routes == 0 || holds)
+                continue;
+            for (int i = 1; i < count; i++)
+                if (self->work[self->with[i]] < self->work[taker])
+                    taker = self->with[i];
+            *demand_of(self, expert, taker) += *routes;
+            self->work[taker] += (double)*routes / node_size(self, taker);
+            *routes = 0;
+        }
+    }
+}
+
+static int list_holders(struct nodewise *self, const struct mp_placement *during, int expert,
+                        int node) {
+    int begin = mp_topology_node_begin(&self->topology, node), count = 0;
+    int end = mp_topology_node_end(&self->topology, node);
+    for (int rank = mp_placement_next(during, expert, begin); rank >= 0 && rank < end;
+         rank = mp_placement_next(during, expert, rank + 1))
+        self->holder[count++] = rank - begin;
+    return count;
+}
+
+/* Experts with one holder in the node first, which leave no choice. */
+static void fill_node(struct nodewise *self, const struct mp_plan *plan, int node) {
+    const struct mp_placement *during = &plan->during;
+    mp_nodewise_node_begin(&self->node, node_size(self, node));
+    for (int several = 0; several < 2; several++)
+        for (int expert = 0; expert < during->experts; expert++) {
+            int64_t routes = *demand_of(self, expert, node);
+            int holders = list_holders(self, during, expert, node);
+            for (int i = 0; !several && i < holders; i++)
+                self->node.copies[self->holder[i]] +=
+                    during->owner[expert] !=
+                    mp_topology_node_begin(&self->topology, node) + self->holder[i];
+            if (routes == 0 || holders == 0 || several != (holders > 1))
+                continue;
+            mp_nodewise_node_spread(&self->node, expert, self->holder, holders, routes);
+        }
+}
+
+static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
+    int begin = mp_topology_node_begin(&self->topology, node), code = MP_OK;
+    for (int rank = 0; rank < self->node.ranks; rank++)
+        for (int32_t at = self->node.first[rank]; at >= 0 && !code; at = self->node.share[at].next)
+            code = mp_pieces_add(&self->pieces, self->node.share[at].expert, begin + rank,
+                                 self->node.share[at].routes, error);
+    return code;
+}
+
+static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                               struct mp_error *error) {
+    struct nodewise *self = opaque;
+    int code = MP_OK;
+    find_demand(self, load);
+    assign_nodes(self, &plan->during);
+    mp_pieces_clear(&self->pieces);
+    for (int node = 0; node < mp_topology_nodes(&self->topology) && !code; node++) {
+        fill_node(self, plan, node);
+        if (self->options.correct)
+            mp_nodewise_node_even(
+                &self->node, routes_that_pay(self, self->costs.fetch_inside + self->costs.product),
+                self->options.memory);
+        code = add_pieces(self, node, error);
+    }
+    if (!code)
+        code = mp_plan_copy_pieces(plan, &self->pieces, error);
+    if (!code)
+        code = mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error);
+    return code;
+}
+
+static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                               const struct mp_placement home[], struct mp_rehome *change,
+                               struct mp_error *error) {
+    struct nodewise *self = opaque;
+    (void)iteration;
+    (void)home;
+    (void)change;
+    (void)error;
+    mp_recent_push_totals(&self->recent, load, self->setting.layers);
+    return MP_OK;
+}
+
+static size_t nodewise_save(const void *opaque, void *buffer, size_t size) {
+    return mp_recent_save(&((const struct nodewise *)opaque)->recent, buffer, size);
+}
+
+static int nodewise_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    return mp_recent_load(&((struct nodewise *)opaque)->recent, buffer, size, error);
+}
+
+const struct mp_system mp_system_nodewise = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "nodewise",
+    .title = "Nodewise: hot experts once per node, under a budget of time, and even ranks",
+    .source = "moeperf's own",
+    .models =
+        "Every node gets the hottest experts once, as many as save more rows between nodes than "
+        "their own way costs beyond what attention hides, and spreads them over its ranks; inside "
+        "a node, ranks that have more than others give routes away with a copy, before the gate on "
+        "expected loads and after it on the actual ones, where that pays. Exact and dropless.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct options),
+    .create = nodewise_create,
+    .destroy = nodewise_destroy,
+    .initial_owners = nodewise_initial_owners,
+    .copies_limit = nodewise_copies_limit,
+    .before_gate = nodewise_before_gate,
+    .after_gate = nodewise_after_gate,
+    .after_step = nodewise_after_step,
+    .save = nodewise_save,
+    .load = nodewise_load,
+};

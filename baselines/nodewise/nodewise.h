@@ -1,0 +1,97 @@
+/* Nodewise: every node gets the hot experts once, as far as their way is hidden or pays, and
+ * spreads them over its ranks, so that rows stay inside nodes and all ranks compute about the same.
+ * moeperf's own.
+ *
+ * Between nodes a byte is dear, inside it is cheap.  What a route costs there is rows: four
+ * crossings in training.  What a copy costs is its parameters on their way there and its gradient
+ * on its way home, once per node and iteration, however many tokens of the node want it; and what
+ * travels under attention costs nothing.  So, layer by layer:
+ *
+ *   cover    before the gate, on the loads of the last iterations: the k hottest experts are copied
+ *            into every node that has not their owner.  k grows while the rows that the next expert
+ *            saves take longer than what of its way nothing hides, and than its products
+ *   place    a node's copies go, heaviest first, to the rank with least to do
+ *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
+ *            expert, as long as that saves more than one product more
+ *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
+ *            whose expert it lacks go to the holding node with least to do.  Inside a node
+ *            an expert's routes are spread over its holders so that the fullest has least, and a
+ *            rank's own come first
+ *   correct  then as `even`, on the actual loads, as long as that saves more than the way of the
+ *            copies, which experts wait for
+ *
+ * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
+ * decide wherever several ranks have to agree on more than an order of costs. */
+#ifndef MOEPERF_BASELINES_NODEWISE_NODEWISE_H
+#define MOEPERF_BASELINES_NODEWISE_NODEWISE_H
+
+#include "reference/plan/pieces.h"
+#include "reference/plan/queue.h"
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_nodewise;
+
+/* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
+ * behind it. */
+struct mp_nodewise_costs {
+    double row_between;    /* a route whose token is in another node, over a node's border */
+    double row_inside;     /* a route whose token is on another rank of the node */
+    double fetch_between;  /* an expert's parameters over a node's border */
+    double reduce_between; /* its gradient, back */
+    double fetch_inside;   /* an expert's parameters to one rank of the node */
+    double route;          /* computing one route */
+    double product;        /* computing an expert at all, beside its routes */
+    double hidden_forward; /* that the way of parameters may take before anybody waits for it */
+    double hidden_backward;
+    double gates; /* of a node to others, neighbours sharing one: */
+    int ranks_per_gate;
+};
+void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
+
+/* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
+ * least: those first in order[experts], which has them all, hottest first, on entry.  Next comes
+ * always the hottest that is left behind the gate whose own experts have most routes left, as that
+ * one is the busiest.  owner and total are [experts], memory [gates + nodes]. */
+int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
+                      const int32_t owner[], const int64_t total[], int experts, int limit,
+                      int64_t memory[], int32_t order[]);
+
+/* Routes of one expert that one rank computes. */
+struct mp_nodewise_share {
+    int64_t routes;
+    int32_t expert;
+    int32_t next; /* of the same rank, or -1 */
+};
+
+/* The ranks of a node at work. */
+struct mp_nodewise_node {
+    int ranks; /* of this node */
+    int experts, most_ranks;
+    int32_t *first;                  /* [ranks] shares of a rank, -1: none */
+    int32_t *copies;                 /* [ranks] that it would have to get */
+    int64_t *load;                   /* [ranks] routes */
+    int64_t *lack;                   /* [ranks] below the even share; above it: negative */
+    int32_t *order;                  /* [ranks] working memory */
+    struct mp_nodewise_share *share; /* [capacity] */
+    int shares, capacity;
+    struct mp_queue above, below;
+};
+/* MP_EINVAL, MP_ENOMEM. */
+int mp_nodewise_node_create(int most_ranks, int experts, struct mp_nodewise_node *node,
+                            struct mp_error *error);
+void mp_nodewise_node_destroy(struct mp_nodewise_node *node);
+/* So many ranks with nothing to do and no copies. */
+void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
+/* A rank computes so many routes of an expert; it has none of it yet. */
+void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes);
+/* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
+void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
+                             int holders, int64_t routes);
+/* The rank with least to do among those with fewer than `limit` copies, or -1. */
+int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit);
+/* Fullest ranks give emptiest ones at least `least` routes of an expert at a time, with a copy, of
+ * which no rank has more than `limit`, until no pair has as many to give and to take. */
+void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit);
+int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node);
+
+#endif
