@@ -3,15 +3,14 @@
 
 #include "baselines/nodewise/nodewise.h"
 
-int mp_nodewise_node_create(int most_ranks, int experts, struct mp_nodewise_node *node,
+int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_nodewise_node *node,
                             struct mp_error *error) {
     *node = (struct mp_nodewise_node){.most_ranks = most_ranks, .experts = experts};
     if (most_ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no node of %d ranks with %d experts", most_ranks,
                        experts);
     size_t ranks = (size_t)most_ranks;
-    /* A gift uses up what a rank has above its share, what another lacks, or a share. */
-    node->capacity = experts + most_ranks * experts;
+    node->capacity = experts + most_ranks * copies;
     node->first = malloc(ranks * sizeof *node->first);
     node->copies = malloc(ranks * sizeof *node->copies);
     node->load = malloc(ranks * sizeof *node->load);
@@ -160,7 +159,7 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
         there = share_of(node, to, share->expert);
         if (routes < least) {
             mp_queue_pop(&node->above);
-        } else if (!there && (node->copies[to] >= limit || node->shares == node->capacity)) {
+        } else if (!there && node->copies[to] >= limit) {
             mp_queue_pop(&node->below);
         } else {
             node->load[from] -= routes;

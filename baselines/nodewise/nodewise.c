@@ -7,13 +7,7 @@
 
 #include "reference/plan/recent.h"
 
-struct options {
-    int window;
-    int cover; /* experts, MP_AUTO, MP_ALL */
-    int memory;
-    bool even, correct;
-};
-#define FIELD(member) offsetof(struct options, member)
+#define FIELD(member) offsetof(struct mp_nodewise_options, member)
 
 static const struct mp_option option_table[] = {
     {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
@@ -32,8 +26,8 @@ static const struct mp_option option_table[] = {
 
 struct nodewise {
     struct mp_setting setting;
-    struct mp_topology topology; /* nodes of one rank are one node */
-    struct options options;      /* memory resolved to a number */
+    struct mp_topology topology;        /* nodes of one rank are one node */
+    struct mp_nodewise_options options; /* memory resolved to a number */
     struct mp_nodewise_costs costs;
     struct mp_recent recent; /* cells [layers][experts] */
     struct mp_nodewise_node node;
@@ -81,10 +75,12 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
     int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
                                 &self->recent, error);
     if (!code)
-        code = mp_nodewise_node_create(of_node, setting->experts, &self->node, error);
-    if (!code)
-        code =
-            mp_pieces_create(setting->experts, nodes * self->node.capacity, &self->pieces, error);
+        code = mp_nodewise_node_create(of_node, setting->experts, self->options.memory, &self->node,
+                                       error);
+    if (!code) /* for owners and every rank's copies */
+        code = mp_pieces_create(setting->experts,
+                                setting->experts + self->topology.ranks * self->options.memory,
+                                &self->pieces, error);
     return code;
 }
 
@@ -92,7 +88,8 @@ static int least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Extra experts on a rank: those of a node's other nodes, and another rank's share. */
+/* Extra experts on a rank: its part of what its node has not of its own, and as many of another
+ * rank's as that has, and some. */
 static int copies_limit(const struct nodewise *self) {
     const struct mp_setting *setting = &self->setting;
     const struct mp_topology *topology = &self->topology;
@@ -128,7 +125,7 @@ static int nodewise_create(const struct mp_setting *setting, const void *options
     self->topology = *topology;
     if (topology->ranks_per_node == 1 || topology->ranks_per_node > topology->ranks)
         self->topology.ranks_per_node = topology->ranks;
-    self->options = *(const struct options *)options;
+    self->options = *(const struct mp_nodewise_options *)options;
     self->options.memory = copies_limit(self);
     mp_nodewise_costs(setting, &self->costs);
     int code = create_parts(self, error);
@@ -386,7 +383,7 @@ const struct mp_system mp_system_nodewise = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
-    .options_size = sizeof(struct options),
+    .options_size = sizeof(struct mp_nodewise_options),
     .create = nodewise_create,
     .destroy = nodewise_destroy,
     .initial_owners = nodewise_initial_owners,

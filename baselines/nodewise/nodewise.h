@@ -7,9 +7,10 @@
  * on its way home, once per node and iteration, however many tokens of the node want it; and what
  * travels under attention costs nothing.  So, layer by layer:
  *
- *   cover    before the gate, on the loads of the last iterations: the k hottest experts are copied
- *            into every node that has not their owner.  k grows while the rows that the next expert
- *            saves take longer than what of its way nothing hides, and than its products
+ *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
+ *            every node that has not their owner, those first that wait behind the busiest gate; k
+ *            is what takes least: rows through the busiest gate, work, and what of the copies' way
+ *            there and back nothing hides
  *   place    a node's copies go, heaviest first, to the rank with least to do
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
  *            expert, as long as that saves more than one product more
@@ -30,6 +31,14 @@
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_nodewise;
+
+/* Named in the option table of nodewise.c. */
+struct mp_nodewise_options {
+    int window; /* iterations */
+    int cover;  /* experts, MP_AUTO, MP_ALL */
+    int memory; /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
+    bool even, correct;
+};
 
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
  * behind it. */
@@ -76,8 +85,8 @@ struct mp_nodewise_node {
     int shares, capacity;
     struct mp_queue above, below;
 };
-/* MP_EINVAL, MP_ENOMEM. */
-int mp_nodewise_node_create(int most_ranks, int experts, struct mp_nodewise_node *node,
+/* With room for owners of all experts and so many copies on each rank.  MP_EINVAL, MP_ENOMEM. */
+int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_nodewise_node *node,
                             struct mp_error *error);
 void mp_nodewise_node_destroy(struct mp_nodewise_node *node);
 /* So many ranks with nothing to do and no copies. */

@@ -1,0 +1,408 @@
+/* Nodewise: how many experts nodes have in common (worked out by hand, and never worse than another
+ * number), routes spread and evened out inside a node, and plans: legal, inside nodes where the
+ * node holds the expert, late only where that pays. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/nodewise/nodewise.h"
+
+enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
+
+static void defaults_copy_all_that_pays(void **state) {
+    (void)state;
+    struct mp_nodewise_options options;
+    register_and_parse_defaults(&mp_system_nodewise, &options);
+    assert_true(options.cover == MP_AUTO && options.memory == MP_AUTO);
+    assert_true(options.even && options.correct);
+    assert_false(mp_system_nodewise.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
+}
+
+/* ---- what copies cost ---- */
+
+static void costs_are_of_both_passes(void **state) {
+    (void)state;
+    struct mp_setting setting = {.topology = {8, 4},
+                                 .top_k = 2,
+                                 .tokens_per_rank = 100,
+                                 .expert_bytes = 4000,
+                                 .gradient_bytes = 8000,
+                                 .route_bytes = 10,
+                                 .bandwidth = 100,
+                                 .bandwidth_in_node = 1000,
+                                 .seconds_per_route = 0.25,
+                                 .seconds_per_expert = 2,
+                                 .non_moe_seconds = 7,
+                                 .ranks_per_gate = 2};
+    struct mp_nodewise_costs costs;
+    mp_nodewise_costs(&setting, &costs);
+    const struct mp_nodewise_costs training = {.row_between = 0.4,
+                                               .row_inside = 0.04,
+                                               .fetch_between = 40,
+                                               .reduce_between = 80,
+                                               .fetch_inside = 4,
+                                               .route = 0.75,
+                                               .product = 6,
+                                               .hidden_forward = 7,
+                                               .hidden_backward = 2 * (7 + 200 * 0.25),
+                                               .gates = 2,
+                                               .ranks_per_gate = 2};
+    assert_memory_equal(&costs, &training, sizeof costs);
+    setting.forward_only = true;
+    mp_nodewise_costs(&setting, &costs);
+    assert_true(costs.row_between == 0.2 && costs.row_inside == 0.02 && costs.reduce_between == 0);
+    assert_true(costs.route == 0.25 && costs.product == 2);
+}
+
+/* Two nodes of one gate with two experts each, of 60, 20 and 30, 10 routes.  A route away from home
+ * takes 1 s, an expert's way 20 s there and 20 s back, of which 25 s each are hidden. */
+static void cover_by_hand(void **state) {
+    (void)state;
+    static const int32_t owner[] = {0, 0, 1, 1};
+    static const int64_t total[] = {60, 20, 30, 10};
+    const struct mp_topology topology = {2, 1};
+    struct mp_nodewise_costs costs = {.row_between = 1,
+                                      .fetch_between = 40,
+                                      .reduce_between = 40,
+                                      .hidden_forward = 25,
+                                      .hidden_backward = 25,
+                                      .gates = 1,
+                                      .ranks_per_gate = 1};
+    int64_t memory[4];
+    int32_t order[] = {0, 2, 1, 3};
+    /* Half of the fullest gate's routes, or half of all: 60, 30 with expert 0, 20 + 2 * 15 exposed
+     * with expert 2, too; expert 2's gate is the fullest then (40 of 60). */
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 4, 4, memory, order), 1);
+    assert_int_equal(order[0], 0);
+    assert_int_equal(order[1], 2);
+    /* Three times as long for a row: 180, 90, 45 + 30, 15 + 70, 0 + 110. */
+    costs.row_between = 3;
+    memcpy(order, (const int32_t[]){0, 2, 1, 3}, sizeof order);
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 4, 4, memory, order), 2);
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 4, 1, memory, order), 1);
+    /* With nothing to pay all are everywhere, and with no gain none. */
+    costs.hidden_forward = costs.hidden_backward = 1e9;
+    memcpy(order, (const int32_t[]){0, 2, 1, 3}, sizeof order);
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 4, 4, memory, order), 4);
+    costs.row_between = 0;
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 4, 4, memory, order), 0);
+}
+
+/* The fullest gate's hottest expert comes next, whatever is hotter elsewhere. */
+static void the_busiest_gate_comes_first(void **state) {
+    (void)state;
+    static const int32_t owner[] = {0, 1, 1, 1, 0};
+    static const int64_t total[] = {50, 40, 35, 30, 1};
+    const struct mp_topology topology = {2, 1};
+    const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
+    int64_t memory[4];
+    int32_t order[] = {0, 1, 2, 3, 4};
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 5, 5, memory, order), 5);
+    /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
+    assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
+}
+
+/* ---- inside a node ---- */
+
+static int64_t routes_of(const struct mp_nodewise_node *node, int rank, int expert) {
+    int64_t routes = 0;
+    for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next)
+        routes += node->share[at].expert == expert ? node->share[at].routes : 0;
+    return routes;
+}
+
+/* Ranks with random loads of an expert each, number `rank`. */
+static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *node) {
+    struct mp_error error = {0};
+    int ranks = test_random_int(random, 1, MOST_RANKS);
+    assert_ok(mp_nodewise_node_create(MOST_RANKS, MOST_EXPERTS, copies, node, &error), &error);
+    mp_nodewise_node_begin(node, ranks);
+    for (int rank = 0; rank < ranks; rank++)
+        if (test_random_int(random, 0, 3))
+            mp_nodewise_node_add(node, rank, rank, test_random_int(random, 1, 1000));
+}
+
+/* Whoever gets routes ends no higher than anybody else, give or take one. */
+static void routes_fill_from_below(void **unused) {
+    uint64_t *random = *unused;
+    for (int round = 0; round < 300; round++) {
+        struct mp_nodewise_node node;
+        int64_t before[MOST_RANKS], sum = 0, routes = test_random_int(random, 0, 5000);
+        int32_t holder[MOST_RANKS];
+        int holders = 0;
+        create_node(random, 1, &node);
+        for (int rank = 0; rank < node.ranks; rank++) {
+            before[rank] = node.load[rank];
+            if (test_random_int(random, 0, 1) || (holders == 0 && rank + 1 == node.ranks))
+                holder[holders++] = rank;
+        }
+        mp_nodewise_node_spread(&node, MOST_EXPERTS - 1, holder, holders, routes);
+        for (int rank = 0; rank < node.ranks; rank++) {
+            int64_t got = routes_of(&node, rank, MOST_EXPERTS - 1);
+            assert_int_equal(node.load[rank], before[rank] + got);
+            sum += got;
+            for (int i = 0; got > 0 && i < holders; i++)
+                assert_true(node.load[rank] <= node.load[holder[i]] + 1);
+        }
+        assert_int_equal(sum, routes);
+        mp_nodewise_node_destroy(&node);
+    }
+}
+
+/* Nothing is lost, no gift is smaller than asked for, nobody has too many copies, and with the
+ * smallest gifts and enough copies all are even. */
+static void ranks_are_evened_out(void **unused) {
+    uint64_t *random = *unused;
+    int even = 0, uneven = 0;
+    for (int round = 0; round < 300; round++) {
+        struct mp_nodewise_node node;
+        bool freely = test_random_int(random, 0, 1);
+        int64_t before[MOST_RANKS], sum = 0, least = freely ? 1 : test_random_int(random, 1, 400);
+        int limit = freely ? MOST_RANKS : test_random_int(random, 0, 2);
+        create_node(random, limit, &node);
+        for (int rank = 0; rank < node.ranks; rank++)
+            sum += before[rank] = node.load[rank];
+        int64_t fullest = mp_nodewise_node_fullest(&node);
+        mp_nodewise_node_even(&node, least, limit);
+        for (int expert = 0; expert < node.ranks; expert++) {
+            int64_t there = 0;
+            for (int rank = 0; rank < node.ranks; rank++) {
+                int64_t routes = routes_of(&node, rank, expert);
+                assert_true(rank == expert || routes == 0 || routes >= least);
+                there += routes;
+            }
+            assert_int_equal(there, before[expert]);
+            assert_true(node.copies[expert] <= limit);
+            if (freely)
+                assert_in_range(node.load[expert], sum / node.ranks,
+                                (sum + node.ranks - 1) / node.ranks);
+        }
+        assert_true(mp_nodewise_node_fullest(&node) <= fullest);
+        even += freely;
+        uneven += mp_nodewise_node_fullest(&node) * node.ranks > sum + node.ranks;
+        mp_nodewise_node_destroy(&node);
+    }
+    assert_true(even > 0 && uneven > 0);
+}
+
+static void the_emptiest_has_room(void **state) {
+    (void)state;
+    struct mp_nodewise_node node;
+    struct mp_error error = {0};
+    assert_ok(mp_nodewise_node_create(3, 4, 2, &node, &error), &error);
+    mp_nodewise_node_begin(&node, 3);
+    mp_nodewise_node_add(&node, 0, 0, 5);
+    mp_nodewise_node_add(&node, 1, 1, 3);
+    assert_int_equal(mp_nodewise_node_emptiest(&node, 1), 2);
+    node.copies[2] = 1;
+    assert_int_equal(mp_nodewise_node_emptiest(&node, 1), 1);
+    assert_int_equal(mp_nodewise_node_emptiest(&node, 0), -1);
+    mp_nodewise_node_destroy(&node);
+    assert_int_equal(mp_nodewise_node_create(0, 4, 1, &node, NULL), MP_EINVAL);
+}
+
+/* ---- plans ---- */
+
+/* Figures of a machine on which copies pay, or don't. */
+static struct mp_setting random_setting(uint64_t *random, struct mp_topology topology) {
+    struct mp_setting setting =
+        small_setting(2, test_random_int(random, 1, MOST_EXPERTS), topology);
+    setting.bandwidth = 1e3 * test_random_int(random, 1, 1000);
+    setting.bandwidth_in_node = 4 * setting.bandwidth;
+    setting.seconds_per_route = 1e-3 * test_random_double(random);
+    setting.seconds_per_expert = 1e-3 * test_random_double(random);
+    setting.non_moe_seconds = test_random_double(random);
+    setting.ranks_per_gate = test_random_int(random, 0, topology.ranks_per_node);
+    return setting;
+}
+
+static void any_numbers_keep_the_law(void **unused) {
+    uint64_t *random = *unused;
+    for (int round = 0; round < 40; round++) {
+        const struct mp_setting setting =
+            random_setting(random, random_topology(random, MOST_RANKS));
+        struct mp_nodewise_options options;
+        parse_options(&mp_system_nodewise, &options, NULL);
+        options.even = test_random_int(random, 0, 1);
+        options.correct = test_random_int(random, 0, 1);
+        if (test_random_int(random, 0, 2) == 0)
+            options.memory = test_random_int(random, 0, 4);
+        if (test_random_int(random, 0, 2) == 0)
+            options.cover = test_random_int(random, 0, MOST_EXPERTS);
+        rehearse(random, &mp_system_nodewise, &setting, &options, 4);
+    }
+}
+
+/* Of a source and an expert that its node holds no route leaves the node. */
+static void check_inside(const struct mp_plan *plan, const struct mp_load *load) {
+    for (int source = 0; source < load->ranks; source++) {
+        int node = mp_topology_node(&plan->topology, source);
+        int begin = mp_topology_node_begin(&plan->topology, node);
+        int end = mp_topology_node_end(&plan->topology, node);
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int holder = mp_placement_next(&plan->during, expert, begin);
+            int64_t inside = 0;
+            for (int rank = begin; rank < end; rank++)
+                inside += mp_plan_routes_to(plan, source, expert, rank);
+            if (holder >= 0 && holder < end)
+                assert_int_equal(inside, mp_load_at(load, source, expert));
+            else
+                assert_int_equal(inside, 0);
+        }
+    }
+}
+
+/* With every expert in every node rows stay inside, and ranks compute the same but for what no
+ * copy pays for: here as little as one route, as copies cost nothing. */
+static void nodes_keep_to_themselves(void **unused) {
+    uint64_t *random = *unused;
+    for (int round = 0; round < 30; round++) {
+        const struct mp_topology topology = {4 * test_random_int(random, 2, 5), 4};
+        struct mp_setting setting = random_setting(random, topology);
+        struct mp_nodewise_options options;
+        struct rehearsal rehearsal;
+        struct mp_error error = {0};
+        struct mp_load load;
+        int64_t computed[MOST_RANKS];
+        parse_options(&mp_system_nodewise, &options,
+                      (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
+        setting.seconds_per_expert = 0;
+        setting.expert_bytes = 1;
+        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        random_load(random, &load);
+        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+        rehearsal_plan(&rehearsal, 0, &load);
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        check_inside(plan, &load);
+        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        for (int node = 0; node < mp_topology_nodes(&topology); node++) {
+            int64_t least = INT64_MAX, most = 0;
+            for (int rank = 4 * node; rank < 4 * node + 4; rank++) {
+                least = computed[rank] < least ? computed[rank] : least;
+                most = computed[rank] > most ? computed[rank] : most;
+            }
+            for (int expert = 0; expert < setting.experts; expert++)
+                assert_in_range(mp_placement_next(&plan->during, expert, 4 * node), 4 * node,
+                                4 * node + 3);
+            assert_true(most - least <= 1);
+        }
+        rehearsal_destroy(&rehearsal);
+        mp_load_destroy(&load);
+    }
+}
+
+/* Whatever nodes have in common, and whoever takes what they lack. */
+static void what_a_node_holds_it_computes(void **unused) {
+    uint64_t *random = *unused;
+    int away = 0;
+    for (int round = 0; round < 30; round++) {
+        const struct mp_topology topology = {2 * test_random_int(random, 2, 10), 2};
+        const struct mp_setting setting = random_setting(random, topology);
+        struct mp_nodewise_options options;
+        struct rehearsal rehearsal;
+        struct mp_error error = {0};
+        struct mp_load load;
+        parse_options(&mp_system_nodewise, &options, NULL);
+        options.cover = test_random_int(random, 0, setting.experts);
+        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        random_load(random, &load);
+        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+        rehearsal_plan(&rehearsal, 0, &load);
+        check_inside(rehearsal.planner.plan, &load);
+        struct mp_plan_facts facts;
+        mp_plan_facts(rehearsal.planner.plan, &load, &facts);
+        away += facts.routes_between_nodes > 0;
+        rehearsal_destroy(&rehearsal);
+        mp_load_destroy(&load);
+    }
+    assert_true(away > 0);
+}
+
+/* One hot expert on four ranks of one node; a copy's way takes as long as so many routes. */
+static int late_copies(int64_t routes_of_a_copy) {
+    struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 4});
+    struct mp_nodewise_options options;
+    struct rehearsal rehearsal;
+    struct mp_error error = {0};
+    struct mp_load load;
+    setting.expert_bytes = 1000;
+    setting.route_bytes = 0;
+    setting.bandwidth = 1000;
+    setting.seconds_per_route = 1.0 / 3 / (double)routes_of_a_copy;
+    parse_options(&mp_system_nodewise, &options, NULL);
+    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    for (int source = 0; source < 4; source++)
+        load.count[source * 4] = 100;
+    rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+    rehearsal_plan(&rehearsal, 0, &load);
+    int copies = rehearsal.planner.plan->fetch.count;
+    for (int i = 0; i < copies; i++)
+        assert_int_equal(rehearsal.planner.plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
+    rehearsal_step(&rehearsal, &load);
+    rehearsal_plan(&rehearsal, 0, &load); /* expected now, and hidden */
+    assert_int_equal(rehearsal.planner.plan->fetch.count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rehearsal.planner.plan->fetch.item[i].stage, MP_STAGE_BEFORE_GATE);
+    rehearsal_destroy(&rehearsal);
+    mp_load_destroy(&load);
+    return copies;
+}
+
+static void late_copies_pay_for_their_way(void **state) {
+    (void)state;
+    assert_int_equal(late_copies(99), 3);
+    assert_int_equal(late_copies(101), 0);
+}
+
+/* Experts, ranks, ranks of a node; what a rank may have to hold beside its own. */
+static void memory_limits_copies(void **state) {
+    (void)state;
+    static const int row[][4] = {{8, 4, 4, 4}, {8, 4, 2, 8}, {64, 32, 8, 12}, {8, 1, 1, 0}};
+    struct mp_nodewise_options options;
+    parse_options(&mp_system_nodewise, &options, NULL);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct mp_setting setting = {.layers = 2,
+                                     .experts = row[i][0],
+                                     .topology = {row[i][1], row[i][2]},
+                                     .expert_bytes = 10,
+                                     .gradient_bytes = 30};
+        for (int limited = 0; limited < 2; limited++) {
+            struct mp_error error = {0};
+            void *self;
+            assert_ok(mp_system_nodewise.create(&setting, &options, &self, &error), &error);
+            int limit = mp_system_nodewise.copies_limit(self);
+            assert_int_equal(limit, limited && row[i][3] > 3 ? 3 : row[i][3]);
+            mp_system_nodewise.destroy(self);
+            setting.copies_memory = 2 * 40 * 3 + 1;
+        }
+    }
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    struct mp_nodewise_options options;
+    parse_options(&mp_system_nodewise, &options, NULL);
+    const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
+    assert_refused(&mp_system_nodewise, &none, &options,
+                   "nodewise needs layers, experts, ranks and ranks per node of at least 1, not 1, "
+                   "0, 4 and 2");
+    mp_system_nodewise.destroy(NULL);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_copy_all_that_pays),
+        cmocka_unit_test(costs_are_of_both_passes),
+        cmocka_unit_test(cover_by_hand),
+        cmocka_unit_test(the_busiest_gate_comes_first),
+        cmocka_unit_test_prestate(routes_fill_from_below, &random),
+        cmocka_unit_test_prestate(ranks_are_evened_out, &random),
+        cmocka_unit_test(the_emptiest_has_room),
+        cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
+        cmocka_unit_test_prestate(nodes_keep_to_themselves, &random),
+        cmocka_unit_test_prestate(what_a_node_holds_it_computes, &random),
+        cmocka_unit_test(late_copies_pay_for_their_way),
+        cmocka_unit_test(memory_limits_copies),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
