@@ -37,9 +37,9 @@ static double exposed(double busy, double hidden) {
 }
 
 /* Of the experts that nodes have not in common: their routes at the gate and at the node with most
- * of them, and at all. */
+ * of them, at the node with least, and at all. */
 struct rest {
-    int64_t at_gate, at_node, all;
+    int64_t at_gate, at_node, at_emptiest, all;
 };
 
 /* Seconds of a layer in which every node has so many experts. */
@@ -48,7 +48,8 @@ static double seconds_with(const struct mp_nodewise_costs *costs,
                            struct rest rest) {
     const double nodes = mp_topology_nodes(topology), away = (nodes - 1) / nodes;
     /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
-    double in = away * (double)rest.at_gate * costs->gates, out = (double)rest.all / nodes;
+    double in = away * (double)rest.at_gate * costs->gates,
+           out = (double)(rest.all - rest.at_emptiest) / nodes;
     double work = (double)(routes - rest.all) / nodes + (double)rest.at_node;
     return (in > out ? in : out) * costs->row_between +
            work / topology->ranks_per_node * costs->route +
@@ -64,13 +65,23 @@ static int fullest_of(const int64_t routes[], int count) {
     return found;
 }
 
+static struct rest rest_of(const int64_t at_gate[], int fullest, const int64_t at_node[], int nodes,
+                           int64_t all) {
+    struct rest rest = {
+        .at_gate = at_gate[fullest], .at_node = 0, .at_emptiest = INT64_MAX, .all = all};
+    for (int node = 0; node < nodes; node++) {
+        rest.at_node = at_node[node] > rest.at_node ? at_node[node] : rest.at_node;
+        rest.at_emptiest = at_node[node] < rest.at_emptiest ? at_node[node] : rest.at_emptiest;
+    }
+    return rest;
+}
+
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
                       const int32_t owner[], const int64_t total[], int experts, int limit,
                       int64_t memory[], int32_t order[]) {
     const int gates = (topology->ranks - 1) / costs->ranks_per_gate + 1;
     const int nodes = mp_topology_nodes(topology);
-    int64_t *at_gate = memory, *at_node = memory + gates, routes = 0;
-    struct rest rest = {0};
+    int64_t *at_gate = memory, *at_node = memory + gates, routes = 0, left;
     double least = INFINITY;
     memset(memory, 0, (size_t)(gates + nodes) * sizeof *memory);
     for (int expert = 0; expert < experts; expert++) {
@@ -78,17 +89,16 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         at_node[mp_topology_node(topology, owner[expert])] += total[expert];
         routes += total[expert];
     }
-    rest.all = routes;
+    left = routes;
     for (int covered = 0, best = 0;; covered++) {
         int fullest = fullest_of(at_gate, gates), next = covered;
-        rest.at_gate = at_gate[fullest];
-        rest.at_node = at_node[fullest_of(at_node, nodes)];
-        double seconds = seconds_with(costs, topology, covered, routes, rest);
+        double seconds = seconds_with(costs, topology, covered, routes,
+                                      rest_of(at_gate, fullest, at_node, nodes, left));
         if (seconds < least) {
             least = seconds;
             best = covered;
         }
-        if (covered == limit || rest.all == 0)
+        if (covered == limit || left == 0)
             return best;
         while (owner[order[next]] / costs->ranks_per_gate != fullest)
             next++;
@@ -98,6 +108,6 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         order[covered] = expert;
         at_gate[fullest] -= total[expert];
         at_node[mp_topology_node(topology, owner[expert])] -= total[expert];
-        rest.all -= total[expert];
+        left -= total[expert];
     }
 }

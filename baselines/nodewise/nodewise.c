@@ -93,7 +93,7 @@ static int least(int a, int b) {
 static int copies_limit(const struct nodewise *self) {
     const struct mp_setting *setting = &self->setting;
     const struct mp_topology *topology = &self->topology;
-    int experts = setting->experts, limit = experts / topology->ranks + 2;
+    int experts = setting->experts, limit = experts / topology->ranks + 4;
     double each =
         (double)setting->layers * ((double)setting->expert_bytes + (double)setting->gradient_bytes);
     if (topology->ranks == 1)
