@@ -10,6 +10,7 @@
 #include "harness/cli/machine.h"
 #include "harness/cli/predict_exchanges.h"
 #include "harness/cli/what_if.h"
+#include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
@@ -309,15 +310,6 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
-/* Whether the bound takes a second at most, roughly. */
-static bool is_quick(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     int64_t iterations) {
-    const struct mp_job *sizes = &job->file.job;
-    struct mp_topology topology = mp_cluster_topology(cluster);
-    double nodes = mp_topology_nodes(&topology), places = nodes > 1 ? nodes : topology.ranks;
-    return places * places * sizes->experts * sizes->layers * (double)iterations <= 2e6;
-}
-
 /* One bound for all jobs under the same conditions; `all`: however long it takes. */
 static int bound_all(const struct mp_suite *suite, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
@@ -331,7 +323,8 @@ static int bound_all(const struct mp_suite *suite, bool all, struct cli_predicti
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else if (all || is_quick(&suite->job[i], suite->cluster[i], items[i].summary.iterations))
+        else if (all || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
+                                          items[i].summary.iterations))
             code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
                                         &items[i].bound, error);
     }
@@ -382,13 +375,15 @@ static void predict_cell(void *context, int number) {
     struct mp_error *failure[CLI_WORDS_LIMIT + 1];
     struct mp_predict_bound bound = {0};
     const int *order = cells->order + cell->first;
+    const struct mp_predict_job *any = &cells->suite->job[order[0]];
     const struct mp_cluster *cluster = cells->suite->cluster[order[0]];
     for (int i = 0; i < cell->count; i++) {
         job[i] = &cells->suite->job[order[i]];
         summary[i] = &cells->item[order[i]].summary;
         failure[i] = &cells->failure[order[i]];
     }
-    bool is_bounded = cells->flags->bound || is_quick(job[0], cluster, job[0]->file.job.iterations);
+    bool is_bounded =
+        cells->flags->bound || mp_bound_is_quick(cluster, &any->file.job, any->file.job.iterations);
     mp_predict_jobs_run(job, cell->count, cluster, summary, failure, is_bounded ? &bound : NULL,
                         &cell->error);
     for (int i = 0; i < cell->count; i++)

@@ -96,6 +96,8 @@ const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buff
 struct mp_predict_watch {
     void *context;
     bool (*step)(void *context, const struct mp_prediction *prediction);
+    bool bounds; /* predictions have their bound where it says something of the system (bound.h) and
+                    takes about a second at most */
 };
 
 /* Predicts every iteration of the loads, at most file.job.iterations of them.  sink and watch may

@@ -198,7 +198,8 @@ static int fail_empty(const struct reader *reader, struct mp_error *error) {
                    mp_trace_stream_info(reader->stream)->source);
 }
 
-static int run_iterations(struct running *running, struct reader *reader,
+/* bound: NULL for none. */
+static int run_iterations(struct running *running, struct reader *reader, struct mp_bound *bound,
                           const struct mp_predict_watch *watch) {
     bool ended = false, go_on = true;
     int64_t number = 0;
@@ -209,9 +210,18 @@ static int run_iterations(struct running *running, struct reader *reader,
         if (code || ended)
             break;
         code = step(running, reader->load, number, &prediction);
+        if (!code && bound)
+            code = mp_bound_seconds(bound, reader->load, &prediction.bound_seconds, running->error);
         go_on = code || !watch || !watch->step || watch->step(watch->context, &prediction);
     }
     return code || running->times.count ? code : fail_empty(reader, running->error);
+}
+
+static bool wants_bounds(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         const struct mp_predict_watch *watch) {
+    const struct mp_job *sizes = &job->file.job;
+    return watch && watch->bounds && mp_bound_covers(job->file.system, false) &&
+           mp_bound_is_quick(cluster, sizes, sizes->iterations);
 }
 
 int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -219,14 +229,18 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
                        struct mp_prediction_summary *summary, struct mp_error *error) {
     struct reader reader;
     struct running running;
+    struct mp_bound *bound = NULL;
     memset(summary, 0, sizeof *summary);
     int code = open_reader(job, cluster, &reader, error);
     if (code)
         return code;
     code = begin(&running, job, cluster, sink, summary, error);
+    if (!code && wants_bounds(job, cluster, watch))
+        code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
     if (!code)
-        code = run_iterations(&running, &reader, watch);
+        code = run_iterations(&running, &reader, bound, watch);
     end(&running, !code);
+    mp_bound_destroy(bound);
     close_reader(&reader);
     return code;
 }
@@ -288,10 +302,11 @@ int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_clust
 /* ---- several systems ---- */
 
 /* Every iteration under every job that has not failed, and its bound. */
-static int run_together(struct running running[], int count, struct reader *reader,
-                        struct mp_bound *bound, struct times *times, struct mp_error *error) {
+static int run_together(struct running running[], int count, int64_t iterations,
+                        struct reader *reader, struct mp_bound *bound, struct times *times,
+                        struct mp_error *error) {
     bool ended = false;
-    int64_t number = 0, iterations = running->job->file.job.iterations, read = 0;
+    int64_t number = 0, read = 0;
     int code = MP_OK;
     for (; !code && read < iterations; read++) {
         struct mp_prediction prediction;
@@ -326,7 +341,8 @@ int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
     if (out)
         code = mp_bound_create(cluster, &job[0]->file.job, &job[0]->options, 0, &bound, error);
     if (!code)
-        code = run_together(running, count, &reader, bound, &times, error);
+        code = run_together(running, count, job[0]->file.job.iterations, &reader, bound, &times,
+                            error);
     for (int i = 0; i < count; i++)
         end(&running[i], !code && !failure[i]->code);
     if (!code && out)

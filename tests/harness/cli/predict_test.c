@@ -398,14 +398,28 @@ static void every_view_knows_predictions(void **state) {
 /* The table's numbers are those of the database. */
 static void table_and_database_agree(void **state) {
     (void)state;
-    json_t *object = json_of("moeperf predict --json --db agree.db " SMALL
-                             "--loads 'zipf exponent=0.5' --set iterations=20 --system ep",
-                             0);
-    double ms = number(json_array_get(json_object_get(object, "systems"), 0), "ms_per_iteration");
+    json_t *object =
+        json_of("moeperf predict --json --db agree.db " SMALL
+                "--loads 'zipf exponent=0.5' --set iterations=20 --system ep --system swiftmoe",
+                0);
+    const json_t *ep = json_array_get(json_object_get(object, "systems"), 0);
+    double ms = number(ep, "ms_per_iteration");
     char *value = query("agree.db", "SELECT median FROM (SELECT ms AS median FROM v_iteration "
-                                    "ORDER BY ms LIMIT 1 OFFSET 10)");
+                                    "WHERE run_id = 1 ORDER BY ms LIMIT 1 OFFSET 10)");
     assert_close(strtod(value, NULL), ms, 1e-2 * ms); /* a median of two against one of them */
     free(value);
+    value = query("agree.db", "SELECT of_bound FROM v_speedup WHERE system = 'ep'");
+    assert_close(strtod(value, NULL), number(ep, "of_bound"), 1e-5); /* spans are whole ns */
+    free(value);
+    value = query("agree.db", "SELECT bound_ms FROM v_speedup WHERE system = 'ep'");
+    assert_close(strtod(value, NULL), number(ep, "bound_ms"), 1e-9);
+    free(value);
+    /* It drops, and is bounded by nothing. */
+    assert_query("agree.db",
+                 "SELECT dropped_fraction > 0 AND of_bound IS NULL AND bound_ms IS NULL "
+                 "FROM v_speedup WHERE system = 'swiftmoe'",
+                 "1");
+    assert_says("moeperf report --db agree.db", 0, "bound: no system that drops nothing");
     json_decref(object);
 }
 
