@@ -7,22 +7,19 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/machine.h"
 #include "harness/cli/predict_exchanges.h"
-#include "harness/cli/predict_job.h"
-#include "harness/cli/system_words.h"
 #include "harness/cli/what_if.h"
+#include "harness/predict/bound.h"
+#include "harness/predict/workers.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
 #include "harness/suite/progress.h"
+#include "harness/suite/seconds.h"
 
-/* Those that people compare first: the reference, one that copies after the gate, one that moves,
- * one that does so on past loads and drops, FSSDP by the paper's rule and by ours. */
-static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
-                                            "llep", "fssdp",     "frugal"};
-enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
-enum { SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
+enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
 static const char SUITE[] = "predict"; /* what the database calls it */
 
@@ -57,10 +54,12 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "have it; may be repeated"},
         {"--vary", CLI_REPEATED, &flags->vary, "KEY=VALUE,VALUE...",
          "predicts every value of the key, and prints how many\n"
-         "times as fast as ep each system is; of two keys, with\n"
-         "every value of the other.  KEY: a job's option, loads,\n"
-         "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
-         "CLUSTER), levels.NAME.latency or .message-cost (s)"},
+         "times as fast as ep each system is and what share of\n"
+         "its time the bound is; of two or three keys, with every\n"
+         "value of the others, the last one's side by side.\n"
+         "KEY: a job's option, loads (generators, files),\n"
+         "cluster, nodes, levels.NAME.bandwidth (B/s; moeperf\n"
+         "show CLUSTER), levels.NAME.latency or .message-cost (s)"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
         {"--bound", CLI_SWITCH, &flags->bound, NULL,
          "the least time in which any system could run these\n"
@@ -105,29 +104,25 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
 
 /* ---- the suite that the command line means ---- */
 
-/* What the flags set beside --set, in the same words. */
+/* What the flags set, --set last. */
 struct settings {
     char text[8][SETTING_SIZE];
-    const char *item[SETTINGS_LIMIT];
-    int count;
+    struct cli_settings all;
 };
 
 static void add_setting(struct settings *settings, const char *key, const char *value) {
     if (!value)
         return;
-    snprintf(settings->text[settings->count], SETTING_SIZE, "%s=%s", key, value);
-    settings->item[settings->count] = settings->text[settings->count];
-    settings->count++;
+    int number = settings->all.count++;
+    snprintf(settings->text[number], SETTING_SIZE, "%s=%s", key, value);
+    settings->all.item[number] = settings->text[number];
 }
 
 static int collect_settings(const struct predict_flags *flags, struct settings *settings,
                             struct mp_error *error) {
     char nodes[64];
-    settings->count = 0;
     if (flags->html && (flags->vary.count == 0 || flags->json))
         return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
-    if (flags->bound && flags->vary.count > 0)
-        return mp_fail(error, MP_EINVAL, "--bound is a row of a table, which --vary has none of");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -146,231 +141,14 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
     add_setting(settings, "change", flags->nodes ? nodes : NULL);
     add_setting(settings, "loads", loads);
     add_setting(settings, "fit", flags->fit ? "yes" : NULL);
-    bool is_own = flags->loads && !flags->suite; /* a trace has as many as it has, up to 100 */
-    add_setting(settings, "iterations",
-                flags->iterations ? flags->iterations
-                : is_own          ? "30"
-                                  : NULL);
+    add_setting(settings, "iterations", flags->iterations);
     for (int i = 0; i < flags->set.count; i++)
-        settings->item[settings->count++] = flags->set.word[i];
+        settings->all.item[settings->all.count++] = flags->set.word[i];
     return MP_OK;
 }
 
-/* What a command line without a suite says. */
-struct command_line {
-    const struct mp_systems *systems;
-    const struct settings *settings;
-    const struct cli_axes *axes;
-    const struct mp_predict_job *job; /* what all its jobs have in common */
-};
-
-/* "fssdp:window=2,overlap=4" with values of its point as an entry of a suite's jobs. */
-static int write_point(const struct command_line *line, const struct cli_point *point, FILE *stream,
-                       struct mp_error *error) {
-    struct cli_system_words words;
-    char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
-    int code = cli_system_words_parse(line->systems, point->system, &words, error);
-    if (code)
-        return code;
-    snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
-             cli_axes_name(line->axes, point->at, values, sizeof values));
-    fputs("  - name: ", stream);
-    code = mp_yaml_write_text(stream, name, error);
-    fputc('\n', stream);
-    if (!code)
-        code = cli_axes_write(line->axes, point->at, line->job->change, stream, error);
-    fprintf(stream, "    system: %s\n%s", words.system->name,
-            words.options ? "    options:\n" : "");
-    for (int i = 0; i < words.options && !code; i++) {
-        fputs("      ", stream);
-        code = mp_yaml_write_text(stream, words.option[i][0], error);
-        fputs(": ", stream);
-        if (!code)
-            code = mp_yaml_write_text(stream, words.option[i][1], error);
-        fputc('\n', stream);
-    }
-    return code;
-}
-
-/* The job's options one level deeper, as a suite's common part. */
-static int write_common(const struct mp_predict_job *job, FILE *stream, struct mp_error *error) {
-    char *text = NULL, *rest, *line;
-    size_t size = 0;
-    FILE *lines = open_memstream(&text, &size);
-    if (!lines)
-        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    int code = mp_predict_job_write(job, lines, error);
-    if (fclose(lines) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    for (rest = text; !code && (line = strsep(&rest, "\n"));)
-        if (*line)
-            fprintf(stream, "  %s\n", line);
-    free(text);
-    return code;
-}
-
-/* The suite of these points as text; free it. */
-static int write_suite(const struct command_line *line, const struct cli_point points[], int count,
-                       char **text, struct mp_error *error) {
-    size_t size = 0;
-    *text = NULL;
-    FILE *stream = open_memstream(text, &size);
-    if (!stream)
-        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    fprintf(stream, "suite: %s\ncommon:\n", SUITE);
-    int code = write_common(line->job, stream, error);
-    fputs("jobs:\n", stream);
-    for (int i = 0; i < count && !code; i++)
-        code = write_point(line, &points[i], stream, error);
-    if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    return code;
-}
-
-/* Reads the suite of these points, with its errors in the words of the command line. */
-static int read_points(const struct command_line *line, const struct settings *settings,
-                       const struct cli_point points[], int count, struct mp_suite *suite,
-                       struct mp_error *error) {
-    static const char name[] = "command line";
-    const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
-    struct mp_error first = {0};
-    char *text = NULL;
-    int code = write_suite(line, points, count, &text, error);
-    if (!code)
-        code = mp_suite_parse(name, text, line->systems, &changes, suite, &first);
-    free(text);
-    if (first.code) { /* without the place in a file that nobody has written */
-        const char *place =
-            strncmp(first.text, name, sizeof name - 1) ? NULL : strstr(first.text, ": ");
-        mp_fail(error, first.code, "%s", place ? place + 2 : first.text);
-    }
-    return code;
-}
-
-/* The systems that were asked for, and ep in front; or the usual ones. */
-struct chosen {
-    const char *name[CLI_WORDS_LIMIT + 1];
-    int count, asked; /* the last `asked` were named by the user */
-};
-
-static void choose_systems(const struct predict_flags *flags, struct chosen *chosen) {
-    bool has_ep = false;
-    for (int i = 0; i < flags->system.count; i++)
-        has_ep |= !strcmp(flags->system.word[i], "ep");
-    if (flags->system.count > 0 && !has_ep)
-        chosen->name[chosen->count++] = "ep";
-    for (int i = 0; i < flags->system.count; i++)
-        chosen->name[chosen->count++] = flags->system.word[i];
-    chosen->asked = flags->system.count;
-    for (int i = 0; i < USUAL && !flags->system.count; i++)
-        chosen->name[chosen->count++] = usual_systems[i];
-}
-
-/* The options of --set; of those of a system only what it has: another one may have the others.
- * All else that is set is in the job. */
-static void select_options(const struct mp_systems *systems, const char *name,
-                           const struct settings *settings, struct settings *own) {
-    const struct mp_system *system = name ? mp_systems_find(systems, name, NULL) : NULL;
-    own->count = 0;
-    for (int i = 0; i < settings->count; i++) {
-        const char *item = settings->item[i], *dot = item + 8;
-        char key[128];
-        if (strncmp(item, "options.", 8) != 0)
-            continue;
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(dot, "="), dot);
-        if (!name || (system && system->options && mp_options_find(system->options, key)))
-            own->item[own->count++] = item;
-    }
-}
-
-/* Whether this point alone can be predicted; MP_EREFUSED: not by its system. */
-static int try_point(const struct command_line *line, const struct cli_point *point,
-                     struct mp_error *error) {
-    struct mp_suite suite = {0};
-    struct settings options;
-    select_options(line->systems, point->system, line->settings, &options);
-    int code = read_points(line, &options, point, 1, &suite, error);
-    mp_suite_destroy(&suite);
-    return code;
-}
-
-/* A sentence that is not there yet. */
-static void add_left_out(struct cli_points *points, const char *why) {
-    size_t length = strlen(points->left_out);
-    if (!strstr(points->left_out, why))
-        snprintf(points->left_out + length, sizeof points->left_out - length, "%sLeft out: %s.",
-                 length ? "  " : "", why);
-}
-
-/* What became of the points of one system or more. */
-struct tried {
-    int possible, refused;
-    struct mp_error why; /* the first that is not possible */
-};
-
-/* The points of a system: those that it refuses are there with the others; where the job itself is
- * wrong, the point is left out. */
-static void add_points(const struct command_line *line, const char *system,
-                       struct cli_points *points, struct tried *tried) {
-    int count = cli_axes_points(line->axes);
-    for (int p = 0; p < count; p++) {
-        struct cli_point *point = &points->item[points->count];
-        struct mp_error own = {0};
-        *point = (struct cli_point){.system = system};
-        cli_axes_point(line->axes, p, point->at);
-        int code = try_point(line, point, &own);
-        tried->possible += code == MP_OK;
-        tried->refused += code == MP_EREFUSED;
-        points->count += code == MP_OK || code == MP_EREFUSED;
-        tried->why = tried->why.code ? tried->why : own;
-        if (code && code != MP_EREFUSED)
-            add_left_out(points, own.text);
-    }
-}
-
-/* The error of a system that was asked for where its words are wrong; the first of all where
- * nothing can be predicted of what was asked for. */
-static int choose_points(const struct command_line *line, const struct predict_flags *flags,
-                         struct cli_points *points, struct mp_error *error) {
-    struct chosen chosen = {0};
-    struct tried wanted = {0};
-    choose_systems(flags, &chosen);
-    points->item =
-        calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
-    if (!points->item)
-        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
-    for (int i = 0; i < chosen.count; i++) {
-        struct tried own = {0};
-        bool is_wanted = !chosen.asked || i >= chosen.count - chosen.asked;
-        add_points(line, chosen.name[i], points, &own);
-        if (chosen.asked && is_wanted && !own.possible && !own.refused)
-            return mp_fail(error, own.why.code, "%s", own.why.text);
-        wanted.possible += is_wanted ? own.possible : 0;
-        wanted.why = is_wanted && !wanted.why.code ? own.why : wanted.why;
-    }
-    return wanted.possible ? MP_OK : mp_fail(error, wanted.why.code, "%s", wanted.why.text);
-}
-
-static int read_command_line(const struct mp_systems *systems, const struct predict_flags *flags,
-                             const struct settings *settings, struct cli_points *points,
-                             struct mp_suite *suite, struct mp_error *error) {
-    struct mp_predict_job job;
-    struct settings options;
-    const struct command_line line = {systems, settings, points->axes, &job};
-    int code = mp_predict_job_create(&job, error);
-    if (!code)
-        code = cli_prepare_job(systems, settings->item, settings->count, &job, error);
-    if (!code)
-        code = choose_points(&line, flags, points, error);
-    select_options(systems, NULL, settings, &options);
-    if (!code)
-        code = read_points(&line, &options, points->item, points->count, suite, error);
-    mp_predict_job_destroy(&job);
-    return code;
-}
-
 static int read_suite(const struct mp_systems *systems, const struct predict_flags *flags,
-                      const struct settings *settings, struct mp_suite *suite,
+                      const struct cli_settings *settings, struct mp_suite *suite,
                       struct mp_error *error) {
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
@@ -532,14 +310,6 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
-/* Whether the bound takes a second at most, roughly. */
-static bool is_quick(const struct mp_suite *suite, int number, int64_t iterations) {
-    const struct mp_job *job = &suite->job[number].file.job;
-    struct mp_topology topology = mp_cluster_topology(suite->cluster[number]);
-    double nodes = mp_topology_nodes(&topology), places = nodes > 1 ? nodes : topology.ranks;
-    return places * places * job->experts * job->layers * (double)iterations <= 2e6;
-}
-
 /* One bound for all jobs under the same conditions; `all`: however long it takes. */
 static int bound_all(const struct mp_suite *suite, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
@@ -553,32 +323,163 @@ static int bound_all(const struct mp_suite *suite, bool all, struct cli_predicti
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else if (all || is_quick(suite, i, items[i].summary.iterations))
+        else if (all || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
+                                          items[i].summary.iterations))
             code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
                                         &items[i].bound, error);
     }
     return code;
 }
 
-static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
-                             const struct cli_points *points, struct mp_error *error) {
-    struct session session = {.suite = suite};
-    struct cli_prediction *items = calloc((size_t)suite->count + 1, sizeof *items);
+/* ---- points, several of them at once ---- */
+
+/* The systems at a point, whose loads are read once for all. */
+struct cell {
+    int first, count;      /* in the order by points: items order[first] and so on */
+    struct mp_error error; /* of all of them */
+};
+
+/* What workers share: each writes to its own cells and their items. */
+struct cells {
+    const struct predict_flags *flags;
+    const struct mp_suite *suite;
+    const struct cli_points *points;
+    struct mp_progress progress;
+    const volatile sig_atomic_t *signals;
+    double started;
+    int count;
+    int *order;                  /* [suite->count] items that are not refused, point by point */
+    struct cell *cell;           /* [count], and room for one more */
+    struct cli_prediction *item; /* [suite->count] */
+    struct mp_error *failure;    /* likewise */
+};
+
+static bool show_cells(void *context, int done) {
+    struct cells *cells = context;
+    double passed = mp_seconds_now() - cells->started;
+    const struct mp_progress_state state = {.job = done < cells->count ? done + 1 : done,
+                                            .jobs = cells->count,
+                                            .name = "points",
+                                            .share = (double)done / cells->count,
+                                            .seconds_left =
+                                                done ? passed / done * (cells->count - done) : -1};
+    mp_progress_draw(&cells->progress, &state);
+    return !*cells->signals;
+}
+
+static void predict_cell(void *context, int number) {
+    const struct cells *cells = context;
+    struct cell *cell = &cells->cell[number];
+    const struct mp_predict_job *job[CLI_WORDS_LIMIT + 1];
+    struct mp_prediction_summary *summary[CLI_WORDS_LIMIT + 1];
+    struct mp_error *failure[CLI_WORDS_LIMIT + 1];
+    struct mp_predict_bound bound = {0};
+    const int *order = cells->order + cell->first;
+    const struct mp_predict_job *any = &cells->suite->job[order[0]];
+    const struct mp_cluster *cluster = cells->suite->cluster[order[0]];
+    for (int i = 0; i < cell->count; i++) {
+        job[i] = &cells->suite->job[order[i]];
+        summary[i] = &cells->item[order[i]].summary;
+        failure[i] = &cells->failure[order[i]];
+    }
+    bool is_bounded =
+        cells->flags->bound || mp_bound_is_quick(cluster, &any->file.job, any->file.job.iterations);
+    mp_predict_jobs_run(job, cell->count, cluster, summary, failure, is_bounded ? &bound : NULL,
+                        &cell->error);
+    for (int i = 0; i < cell->count; i++)
+        cells->item[order[i]].bound = bound;
+}
+
+/* Those of each point one after the other, and which of them begin a point. */
+static void order_cells(struct cells *cells) {
+    const struct cli_points *points = cells->points;
+    int ordered = 0, all = cli_axes_points(points->axes);
+    for (int p = 0; p < all; p++) {
+        struct cell *cell = &cells->cell[cells->count];
+        cell->first = ordered;
+        for (int i = 0; i < points->count; i++)
+            if (!cells->item[i].refusal && cli_axes_number(points->axes, points->item[i].at) == p)
+                cells->order[ordered++] = i;
+        cell->count = ordered - cell->first;
+        cells->count += cell->count > 0;
+    }
+}
+
+/* The first error there is; but a system that can't do its job, or not within a limit of its own,
+ * is refused there. */
+static int take_failures(struct cells *cells, struct mp_error *error) {
+    for (int c = 0; c < cells->count; c++)
+        for (int i = 0; i < cells->cell[c].count; i++) {
+            int number = cells->order[cells->cell[c].first + i];
+            const struct mp_error *own = &cells->failure[number];
+            if (own->code == MP_EREFUSED || own->code == MP_ELIMIT)
+                cells->item[number].refusal = own->text;
+            else if (own->code || (own = &cells->cell[c].error)->code)
+                return mp_fail(error, own->code, "%s: %s", cells->suite->job[number].file.job.name,
+                               own->text);
+        }
+    return MP_OK;
+}
+
+/* Predicts and bounds all points, as many at once as there are processors. */
+static int predict_cells(struct cells *cells, struct mp_error *error) {
+    const struct mp_suite *suite = cells->suite;
+    struct cli_machine machine;
+    cli_machine_read(&machine);
+    const struct mp_workers workers = {machine.cores, cells, predict_cell, show_cells};
+    for (int i = 0; i < suite->count; i++)
+        cells->item[i] = (struct cli_prediction){
+            .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
+    order_cells(cells);
+    cells->signals = cli_count_signals();
+    cells->started = mp_seconds_now();
+    mp_progress_begin(&cells->progress, cells->flags->quiet ? NULL : stderr);
+    int code = mp_workers_run(&workers, 0, cells->count, error);
+    mp_progress_end(&cells->progress);
+    return code ? code : take_failures(cells, error);
+}
+
+/* ---- all ---- */
+
+static int predict_one_by_one(const struct predict_flags *flags, const struct mp_suite *suite,
+                              struct session *session, struct cli_prediction items[],
+                              struct mp_error *error) {
     int code = MP_OK;
-    if (!items)
-        return mp_fail(error, MP_ENOMEM, "no memory for the predictions");
     if (flags->database)
         code = mp_path_create_parent(flags->database, error);
     if (!code && flags->database)
-        code = mp_store_open(flags->database, &session.store, error);
-    mp_progress_begin(&session.progress, flags->quiet ? NULL : stderr);
+        code = mp_store_open(flags->database, &session->store, error);
+    mp_progress_begin(&session->progress, flags->quiet ? NULL : stderr);
     if (!code)
-        code = predict_all(&session, items, error);
-    if (!code && flags->vary.count == 0)
+        code = predict_all(session, items, error);
+    if (!code)
         code = bound_all(suite, flags->bound, items, error);
-    mp_store_close(session.store);
+    mp_store_close(session->store);
+    return code;
+}
+
+/* What varies is predicted by several processes, unless it is kept, job by job. */
+static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
+                             const struct cli_points *points, struct mp_error *error) {
+    struct session session = {.suite = suite};
+    size_t jobs = (size_t)suite->count, items = jobs * sizeof(struct cli_prediction),
+           failures = jobs * sizeof(struct mp_error), all = (jobs + 1) * sizeof(struct cell);
+    struct cells cells = {.flags = flags,
+                          .suite = suite,
+                          .points = points,
+                          .order = malloc(jobs * sizeof *cells.order),
+                          .cell = mp_workers_memory(all),
+                          .item = mp_workers_memory(items),
+                          .failure = mp_workers_memory(failures)};
+    int code = cells.order && cells.cell && cells.item && cells.failure
+                   ? MP_OK
+                   : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
+    if (!code)
+        code = flags->vary.count > 0 && !flags->database
+                   ? predict_cells(&cells, error)
+                   : predict_one_by_one(flags, suite, &session, cells.item, error);
     const struct cli_predictions predictions = {.suite = suite,
-                                                .item = items,
+                                                .item = cells.item,
                                                 .count = suite->count,
                                                 .points = points,
                                                 .html = flags->html,
@@ -588,7 +489,10 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     if (!code)
         code = flags->json ? cli_print_predictions_json(&predictions, error)
                            : cli_print_predictions(&predictions, error);
-    free(items);
+    mp_workers_release(cells.failure, failures);
+    mp_workers_release(cells.item, items);
+    mp_workers_release(cells.cell, all);
+    free(cells.order);
     return code;
 }
 
@@ -611,8 +515,9 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
     if (!code)
         code = collect_settings(&flags, settings, error);
     if (!code)
-        code = flags.suite ? read_suite(systems, &flags, settings, &suite, error)
-                           : read_command_line(systems, &flags, settings, &points, &suite, error);
+        code = flags.suite ? read_suite(systems, &flags, &settings->all, &suite, error)
+                           : cli_points_read(systems, &flags.system, &settings->all, &points,
+                                             &suite, error);
     if (!code)
         code = predict_and_print(&flags, &suite, &points, error);
     mp_suite_destroy(&suite);

@@ -4,8 +4,7 @@
 
 #include <jansson.h>
 
-#include "harness/cli/predict_axes.h"
-#include "harness/suite/suite.h"
+#include "harness/cli/predict_points.h"
 
 /* A job that was predicted, or refused with the reason. */
 struct cli_prediction {
@@ -16,16 +15,11 @@ struct cli_prediction {
     struct mp_predict_bound bound; /* on its conditions; iterations 0: not worked out */
 };
 
-/* The jobs of a command without a suite, in its order. */
-struct cli_points {
-    const struct cli_axes *axes; /* borrowed */
-    struct cli_point *item;      /* [count], owned; NULL of a suite */
-    int count;
-    char left_out[2048]; /* sentences on values of axes that no job can have, "" for none */
-};
-
 /* Whether a bound on one is a bound on the other: the same model, loads and cluster. */
 bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli_prediction *b);
+
+/* The bound as a share of the time; NAN where it is not known, or says nothing of the system. */
+double cli_prediction_of_bound(const struct cli_prediction *item);
 
 /* Everything that is printed. */
 struct cli_predictions {
@@ -39,11 +33,16 @@ struct cli_predictions {
     bool all_assumptions;  /* listed, not only the first few */
 };
 
+/* The prediction of a system (with its options, as it was asked for) at values of the axes; NULL:
+ * left out. */
+const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
+                                               const char *system, const int at[]);
+
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
-/* How many times as fast as ep each system is at each point, on standard output and as the page
- * `html`; a refused point is a gap, and why follows the grids.  Errors: mp_grid_html's; MP_EINVAL,
- * MP_ENOMEM. */
+/* How many times as fast as ep each system is at each point and what share of its time the bound
+ * is, and where it stands over all of them (predict_standing.h), on standard output and as the
+ * page `html`; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* Both print on standard output and return a code. */

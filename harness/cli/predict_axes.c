@@ -1,9 +1,8 @@
 /* Axes of predictions: see predict_axes.h. */
 #include "harness/cli/predict_axes.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include "reference/base/yaml.h"
 
 /* Keys of a mapping of their own would need more than a line of the job. */
 static int check_key(const char *key, struct mp_error *error) {
@@ -38,8 +37,9 @@ int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error
                 return mp_fail(error, MP_EINVAL, "--vary %.80s: %s", axis->key,
                                *axis->value[i] ? "the same value twice" : "a value is missing");
     }
-    if (axes->count > 0 && !strcmp(axis->key, axes->axis[0].key))
-        return mp_fail(error, MP_EINVAL, "--vary %.80s: given twice", axis->key);
+    for (int a = 0; a < axes->count; a++)
+        if (!strcmp(axis->key, axes->axis[a].key))
+            return mp_fail(error, MP_EINVAL, "--vary %.80s: given twice", axis->key);
     axes->count++;
     return check_key(axis->key, error);
 }
@@ -59,6 +59,13 @@ void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]) {
     }
 }
 
+int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]) {
+    int number = 0;
+    for (int a = 0; a < axes->count; a++)
+        number = number * axes->axis[a].count + at[a];
+    return number;
+}
+
 const char *cli_axes_name(const struct cli_axes *axes, const int at[], char *text, size_t size) {
     size_t length = 0;
     *text = '\0';
@@ -72,28 +79,25 @@ static bool is_of_cluster(const char *key) {
     return !strcmp(key, "nodes") || !strncmp(key, "levels.", 7);
 }
 
-int cli_axes_write(const struct cli_axes *axes, const int at[], const char *change, FILE *stream,
-                   struct mp_error *error) {
-    char words[MP_TEXT_SIZE + CLI_AXES * CLI_AXIS_TEXT];
-    int code = MP_OK;
-    size_t length = (size_t)snprintf(words, sizeof words, "%s", change);
-    bool changes = false;
-    for (int a = 0; a < axes->count && !code; a++) {
-        const struct cli_axis *axis = &axes->axis[a];
-        if (is_of_cluster(axis->key)) {
-            length += (size_t)snprintf(words + length, sizeof words - length, " %s=%s", axis->key,
-                                       axis->value[at[a]]);
-            changes = true;
+void cli_axes_words(const struct cli_axes *axes, const int at[], const char *change,
+                    struct cli_axis_words *words) {
+    enum { SIZE = sizeof words->text[0] };
+    int changes = -1; /* which of them is the cluster's */
+    words->count = 0;
+    for (int a = 0; a < axes->count; a++) {
+        const char *key = axes->axis[a].key, *value = axes->axis[a].value[at[a]];
+        if (!is_of_cluster(key)) {
+            snprintf(words->text[words->count++], SIZE, "%s=%s", key, value);
             continue;
         }
-        fprintf(stream, "    %s: ", axis->key);
-        code = mp_yaml_write_text(stream, axis->value[at[a]], error);
-        fputc('\n', stream);
+        if (changes < 0) {
+            changes = words->count++;
+            snprintf(words->text[changes], SIZE, "change=%s", change ? change : "");
+        }
+        size_t length = strlen(words->text[changes]);
+        snprintf(words->text[changes] + length, SIZE - length, "%s%s=%s",
+                 words->text[changes][length - 1] == '=' ? "" : " ", key, value);
     }
-    if (changes && !code) {
-        fputs("    change: ", stream);
-        code = mp_yaml_write_text(stream, words + (*words == ' '), error);
-        fputc('\n', stream);
-    }
-    return code;
+    for (int i = 0; i < words->count; i++)
+        words->item[i] = words->text[i];
 }

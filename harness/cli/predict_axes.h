@@ -1,13 +1,11 @@
 /* What moeperf predict --vary KEY=VALUE,... varies: every value of one key with every value of
- * another. */
+ * the others. */
 #ifndef MOEPERF_HARNESS_CLI_PREDICT_AXES_H
 #define MOEPERF_HARNESS_CLI_PREDICT_AXES_H
 
-#include <stdio.h>
-
 #include "harness/predict/job.h"
 
-enum { CLI_AXES = 2, CLI_AXIS_VALUES = 11, CLI_AXIS_TEXT = 1024 };
+enum { CLI_AXES = 3, CLI_AXIS_VALUES = 11, CLI_AXIS_TEXT = 1024 };
 
 /* Of "batch=8,16,32".  The key is a job's or a prediction's own (batch, expert-width, loads,
  * cluster), or a word of mp_cluster_set (nodes, levels.node.bandwidth). */
@@ -32,12 +30,18 @@ int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error
 /* All points, for each of them the next system's; 1 without axes. */
 int cli_axes_points(const struct cli_axes *axes);
 void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]);
+int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]);
 
 /* " batch=8 nodes=2" */
 const char *cli_axes_name(const struct cli_axes *axes, const int at[], char *text, size_t size);
-/* The point's values as lines of a job in a suite, each indented by four blanks; `change` is what
- * the cluster's words are added to.  Errors: mp_yaml_write_text's. */
-int cli_axes_write(const struct cli_axes *axes, const int at[], const char *change, FILE *stream,
-                   struct mp_error *error);
+/* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
+ * are no others). */
+struct cli_axis_words {
+    char text[CLI_AXES][MP_TEXT_SIZE + CLI_AXIS_TEXT];
+    const char *item[CLI_AXES];
+    int count;
+};
+void cli_axes_words(const struct cli_axes *axes, const int at[], const char *change,
+                    struct cli_axis_words *words);
 
 #endif

@@ -225,9 +225,11 @@ static int write_html(const struct comparison *comparison, const char *path,
             }
         count++;
     }
-    int code = fclose(memory)
-                   ? mp_fail(error, MP_ENOMEM, "no memory for the page")
-                   : mp_grid_html(grid, count, "Where which exchange wins", about, path, error);
+    bool failed = fclose(memory);
+    const struct mp_grids page = {
+        .grid = grid, .count = count, .title = "Where which exchange wins", .about = about};
+    int code = failed ? mp_fail(error, MP_ENOMEM, "no memory for the page")
+                      : mp_grid_html(&page, path, error);
     free(about);
     return code;
 }

@@ -3,24 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/cli/predict.h"
+#include "harness/cli/predict_standing.h"
 #include "results/report/grid.h"
 #include "results/report/groups.h"
 #include "results/report/table.h"
 
-/* With one axis a single grid, its columns the systems; with two a grid of each system. */
+/* With one axis a single grid, its columns the systems; with more a grid of each system, its
+ * columns the last axis and its rows all values of the others. */
 struct grids {
     const struct cli_predictions *predictions;
+    const struct cli_axes *axes;
+    const char **system;  /* [systems] beside ep, borrowed; owned array */
     struct mp_grid *grid; /* [count], owned */
-    int count;
-    const char *key[CLI_AXES];
-    char label[CLI_AXES][CLI_AXIS_VALUES][CLI_AXIS_TEXT];
+    int systems, count;
+    bool by_system;
+    char key[2][CLI_AXIS_TEXT];
+    char row[MP_GRID_ROWS][CLI_AXIS_TEXT], column[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     char (*name)[CLI_AXIS_TEXT]; /* of each system as every table has it; owned */
 };
 
-/* The prediction of a system at values of the axes; NULL: left out. */
-static const struct cli_prediction *find(const struct cli_predictions *predictions,
-                                         const char *system, const int at[]) {
+const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
+                                               const char *system, const int at[]) {
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_point *point = &predictions->points->item[i];
         if (!strcmp(point->system, system) && !memcmp(point->at, at, sizeof point->at))
@@ -29,12 +32,20 @@ static const struct cli_prediction *find(const struct cli_predictions *predictio
     return NULL;
 }
 
+/* The prediction in a cell of a grid; of ep there, for a NULL grid. */
+static const struct cli_prediction *find(const struct grids *grids, const struct mp_grid *grid,
+                                         int row, int column) {
+    int at[CLI_AXES],
+        columns = grids->by_system ? 1 : grids->axes->axis[grids->axes->count - 1].count;
+    cli_axes_point(grids->axes, row * columns + (grids->by_system ? 0 : column), at);
+    const char *system = !grid              ? "ep"
+                         : grids->by_system ? grids->system[column]
+                                            : grids->system[grid - grids->grid];
+    return cli_prediction_at(grids->predictions, system, at);
+}
+
 /* As a grid has it (results/report/grid.h). */
-static double ratio(const struct cli_predictions *predictions, const char *system, int row,
-                    int column) {
-    const int at[CLI_AXES] = {row, column};
-    const struct cli_prediction *own = find(predictions, system, at);
-    const struct cli_prediction *ep = find(predictions, "ep", at);
+static double ratio(const struct cli_prediction *own, const struct cli_prediction *ep) {
     if (!own || !ep || own->refusal || ep->refusal)
         return NAN;
     if (own->summary.out_of_memory)
@@ -43,24 +54,58 @@ static double ratio(const struct cli_predictions *predictions, const char *syste
                                      : ep->summary.seconds_median / own->summary.seconds_median;
 }
 
-/* Values as they are shown: batches with the tokens that a rank has of them. */
-static void make_labels(struct grids *grids) {
-    const struct cli_axes *axes = grids->predictions->points->axes;
-    for (int a = 0; a < axes->count; a++) {
-        bool is_batch = !strcmp(axes->axis[a].key, "batch");
-        grids->key[a] = is_batch ? "batch (tokens)" : axes->axis[a].key;
-        for (int v = 0; v < axes->axis[a].count; v++) {
-            int at[CLI_AXES] = {0};
-            at[a] = v;
-            const struct cli_prediction *ep = find(grids->predictions, "ep", at);
-            char *text = grids->label[a][v];
-            int length = snprintf(text, CLI_AXIS_TEXT, "%s", axes->axis[a].value[v]);
-            if (is_batch && ep) {
-                const struct mp_job *job = &ep->job->file.job;
-                snprintf(text + length, CLI_AXIS_TEXT - (size_t)length, " (%lld)",
-                         (long long)mp_job_tokens(job) / job->ranks);
-            }
-        }
+/* A file's name without its folder, if no other value ends so. */
+static const char *short_value(const struct cli_axis *axis, int value) {
+    const char *slash = strrchr(axis->value[value], '/');
+    for (int v = 0; v < axis->count && slash; v++) {
+        const char *other = strrchr(axis->value[v], '/');
+        if (v != value && !strcmp(other ? other + 1 : axis->value[v], slash + 1))
+            slash = NULL;
+    }
+    return slash ? slash + 1 : axis->value[value];
+}
+
+/* Values as they are shown: batches with the tokens that a rank has of them, where all ranks there
+ * are have as many. */
+static void label_value(const struct grids *grids, int axis, int value, char *text, size_t size) {
+    const struct cli_axis *own = &grids->axes->axis[axis];
+    int at[CLI_AXES] = {0};
+    at[axis] = value;
+    const struct cli_prediction *ep = cli_prediction_at(grids->predictions, "ep", at);
+    if (ep && !strcmp(own->key, "batch"))
+        snprintf(text, size, "%s (%lld)", own->value[value],
+                 (long long)mp_job_tokens(&ep->job->file.job) / ep->job->file.job.ranks);
+    else
+        snprintf(text, size, "%s", short_value(own, value));
+}
+
+/* Names and values of the axes first to last - 1 at a point, "cluster, nodes" and "h100, 4". */
+static void label_axes(const struct grids *grids, int first, int last, const int at[], char *key,
+                       char *text) {
+    size_t keys = 0, length = 0;
+    *key = *text = '\0';
+    for (int a = first; a < last; a++) {
+        char value[CLI_AXIS_TEXT];
+        bool is_batch = !strcmp(grids->axes->axis[a].key, "batch");
+        label_value(grids, a, at[a], value, sizeof value);
+        if (keys < CLI_AXIS_TEXT)
+            keys += (size_t)snprintf(key + keys, CLI_AXIS_TEXT - keys, "%s%s", keys ? ", " : "",
+                                     is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
+        if (length < CLI_AXIS_TEXT)
+            length += (size_t)snprintf(text + length, CLI_AXIS_TEXT - length, "%s%s",
+                                       length ? ", " : "", value);
+    }
+}
+
+static void make_labels(struct grids *grids, int rows, int columns) {
+    int last = grids->axes->count - 1, at[CLI_AXES];
+    for (int r = 0; r < rows; r++) {
+        cli_axes_point(grids->axes, r * (grids->by_system ? 1 : columns), at);
+        label_axes(grids, 0, grids->by_system ? 1 : last, at, grids->key[0], grids->row[r]);
+    }
+    for (int c = 0; c < columns && !grids->by_system; c++) {
+        cli_axes_point(grids->axes, c, at);
+        label_axes(grids, last, last + 1, at, grids->key[1], grids->column[c]);
     }
 }
 
@@ -74,23 +119,24 @@ static void name_system(const struct cli_predictions *predictions, const char *s
     snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system, is_yardstick ? REPORT_UNATTAINABLE : "");
 }
 
-/* Of the system number `first`, or with one axis of all `count`. */
-static void fill_grid(const struct grids *grids, const char *const system[], int first, int count,
-                      struct mp_grid *grid) {
-    const struct cli_axis *axis = grids->predictions->points->axes->axis;
-    bool by_system = grids->predictions->points->axes->count == 1;
-    *grid = (struct mp_grid){.name = by_system ? "all systems" : grids->name[first],
+static void fill_grid(struct grids *grids, int number, int rows, int columns) {
+    struct mp_grid *grid = &grids->grid[number];
+    *grid = (struct mp_grid){.name = grids->by_system ? "all systems" : grids->name[number],
                              .row = grids->key[0],
-                             .column = by_system ? "system" : grids->key[1],
-                             .rows = axis[0].count,
-                             .columns = by_system ? count : axis[1].count};
-    for (int r = 0; r < grid->rows; r++)
-        grid->row_label[r] = grids->label[0][r];
-    for (int c = 0; c < grid->columns; c++) {
-        grid->column_label[c] = by_system ? grids->name[c] : grids->label[1][c];
-        for (int r = 0; r < grid->rows; r++)
-            grid->ratio[r][c] = by_system ? ratio(grids->predictions, system[c], r, 0)
-                                          : ratio(grids->predictions, system[first], r, c);
+                             .column = grids->by_system ? "system" : grids->key[1],
+                             .rows = rows,
+                             .columns = columns};
+    for (int c = 0; c < columns; c++)
+        grid->column_label[c] = grids->by_system ? grids->name[c] : grids->column[c];
+    for (int r = 0; r < rows; r++) {
+        grid->row_label[r] = grids->row[r];
+        for (int c = 0; c < columns; c++) {
+            const struct cli_prediction *own = find(grids, grid, r, c);
+            grid->ratio[r][c] = ratio(own, find(grids, NULL, r, c));
+            bool ran = own && !own->refusal && !own->summary.out_of_memory;
+            grid->share[r][c] = ran ? cli_prediction_of_bound(own) : NAN;
+            grid->has_shares = grid->has_shares || !isnan(grid->share[r][c]);
+        }
     }
 }
 
@@ -106,23 +152,28 @@ static int list_systems(const struct cli_points *points, const char *system[]) {
 
 static int make_grids(struct grids *grids, struct mp_error *error) {
     const struct cli_points *points = grids->predictions->points;
-    const char **system = calloc((size_t)points->count, sizeof *system);
-    int count = system ? list_systems(points, system) : 0, code = MP_OK;
-    grids->count = points->axes->count == 1 ? count > 0 : count;
+    int last = grids->axes->axis[grids->axes->count - 1].count, code = MP_OK;
+    grids->by_system = grids->axes->count == 1;
+    grids->system = calloc((size_t)points->count, sizeof *grids->system);
+    grids->systems = grids->system ? list_systems(points, grids->system) : 0;
+    grids->count = grids->by_system ? grids->systems > 0 : grids->systems;
     grids->grid = calloc((size_t)grids->count + 1, sizeof *grids->grid);
-    grids->name = calloc((size_t)count + 1, sizeof *grids->name);
-    if (!system || !grids->grid || !grids->name)
+    grids->name = calloc((size_t)grids->systems + 1, sizeof *grids->name);
+    int columns = grids->by_system ? grids->systems : last;
+    int rows = grids->by_system ? last : cli_axes_points(grids->axes) / last;
+    if (!grids->system || !grids->grid || !grids->name)
         code = mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    if (!code && points->axes->count == 1 && count > MP_GRID_COLUMNS)
+    else if (columns > MP_GRID_COLUMNS)
         code = mp_fail(error, MP_EINVAL, "--vary: room for at most %d systems beside ep, not %d",
-                       MP_GRID_COLUMNS, count);
-    make_labels(grids);
-    for (int i = 0; i < count && !code; i++)
-        name_system(grids->predictions, system[i], grids->name[i]);
-    for (int i = 0; i < grids->count && !code; i++)
-        fill_grid(grids, system, i, count, &grids->grid[i]);
-    free(system);
-    return code;
+                       MP_GRID_COLUMNS, columns);
+    if (code)
+        return code;
+    make_labels(grids, rows, columns);
+    for (int i = 0; i < grids->systems; i++)
+        name_system(grids->predictions, grids->system[i], grids->name[i]);
+    for (int i = 0; i < grids->count; i++)
+        fill_grid(grids, i, rows, columns);
+    return MP_OK;
 }
 
 /* In words: where it pays, and how much. */
@@ -149,49 +200,100 @@ static void print_range(const struct mp_grid *grid) {
                         grid->column, grid->column_label[most[1]]);
 }
 
-static void set_ratio(struct table *table, int column, double ratio) {
-    if (ratio == 0 || isinf(ratio))
-        table_set(table, column, ratio == 0 ? "memory" : "ep: memory");
+static void set_cell(struct table *table, const struct grids *grids, const struct mp_grid *grid,
+                     int row, int column) {
+    const struct cli_prediction *own = find(grids, grid, row, column);
+    double value = grid->ratio[row][column], share = grid->share[row][column];
+    if (value == 0 || isinf(value))
+        table_set(table, column + 1, value == 0 ? "memory" : "ep: memory");
+    else if (own && isnan(value) && isnan(share))
+        table_set(table, column + 1, own->refusal ? "refused" : "ep: refused");
+    else if (isnan(share))
+        table_set_number(table, column + 1, value, 2);
+    else if (isnan(value))
+        table_set(table, column + 1, "- %.0f%%", 100 * share);
     else
-        table_set_number(table, column, ratio, 2);
+        table_set(table, column + 1, "%.2f %.0f%%", value, 100 * share);
 }
 
-static int print_grid(const struct mp_grid *grid, bool by_system, struct mp_error *error) {
+/* A label of several words in two lines. */
+static const char *header_of(const char *label, char text[CLI_AXIS_TEXT]) {
+    enum { LONG = 8 };
+    snprintf(text, CLI_AXIS_TEXT, "%s", label);
+    char *blank = strlen(text) > LONG ? strchr(text, ' ') : NULL;
+    if (blank)
+        *blank = '\n';
+    return text;
+}
+
+static int print_grid(const struct grids *grids, const struct mp_grid *grid,
+                      struct mp_error *error) {
     struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, TABLE_LEFT}};
+    char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     struct table table;
     int code = MP_OK;
     for (int c = 0; c < grid->columns; c++)
-        columns[c + 1] = (struct table_column){grid->column_label[c], TABLE_RIGHT};
+        columns[c + 1] =
+            (struct table_column){header_of(grid->column_label[c], header[c]), TABLE_RIGHT};
     table_init(&table, columns, grid->columns + 1);
     for (int r = 0; r < grid->rows && !code; r++) {
         code = table_add(&table, NULL, error);
         if (!code)
             table_set(&table, 0, "%s", grid->row_label[r]);
         for (int c = 0; c < grid->columns && !code; c++)
-            set_ratio(&table, c + 1, grid->ratio[r][c]);
+            set_cell(&table, grids, grid, r, c);
     }
     if (!code) {
-        printf("\n%s, times as fast as ep%s%s:\n", grid->name, by_system ? "" : ", by ",
-               by_system ? "" : grid->column);
+        printf("\n%s, times as fast as ep%s%s%s:\n", grid->name,
+               grid->has_shares ? ", and bound / time" : "", grids->by_system ? "" : ", by ",
+               grids->by_system ? "" : grid->column);
         table_print(&table, stdout);
-        if (!by_system)
+        if (!grids->by_system)
             print_range(grid);
     }
     table_free(&table);
     return code;
 }
 
+static const char STANDING_NOTE[] =
+    "bound / time: in the median and at worst.  fastest: at so many points, of the systems that "
+    "drop "
+    "nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, geometric "
+    "means.";
+
+static bool has_unbounded(const struct cli_predictions *predictions) {
+    for (int i = 0; i < predictions->count; i++)
+        if (!predictions->item[i].refusal && predictions->item[i].bound.iterations == 0)
+            return true;
+    return false;
+}
+
+static void print_standing(const struct table *table, const struct cli_predictions *predictions) {
+    printf("\nOver all points:\n");
+    table_print(table, stdout);
+    table_paragraph(stdout, "%s", STANDING_NOTE);
+    if (has_unbounded(predictions))
+        table_paragraph(stdout, "Where the bound would take more than a second or so it is not "
+                                "there; --bound works it out.");
+}
+
 /* What was predicted, for the page. */
-static int write_html(const struct grids *grids, const char *path, struct mp_error *error) {
-    const struct cli_predictions *predictions = grids->predictions;
+static int write_html(const struct grids *grids, const struct table *standing, const char *path,
+                      struct mp_error *error) {
     char *about = NULL;
     size_t size;
     FILE *memory = open_memstream(&about, &size);
     if (memory)
-        cli_print_prediction_heading(predictions, memory);
-    int code = memory && !fclose(memory) ? mp_grid_html(grids->grid, grids->count,
-                                                        "When a system pays", about, path, error)
-                                         : mp_fail(error, MP_ENOMEM, "no memory for the page");
+        cli_print_prediction_heading(grids->predictions, memory);
+    bool failed = !memory || fclose(memory);
+    const struct mp_grids page = {.grid = grids->grid,
+                                  .count = grids->count,
+                                  .title = "When a system pays",
+                                  .about = about,
+                                  .table = standing,
+                                  .table_caption = STANDING_NOTE};
+    int code = failed ? mp_fail(error, MP_ENOMEM, "no memory for the page")
+                      : mp_grid_html(&page, path, error);
     free(about);
     return code;
 }
@@ -211,16 +313,30 @@ static void print_refusals(const struct cli_predictions *predictions) {
 
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
     struct grids *grids = calloc(1, sizeof *grids);
-    if (!grids)
+    struct table table = {0};
+    int systems = 0;
+    struct cli_standing *standing = cli_standings(predictions, &systems);
+    if (!grids || !standing) {
+        free(grids);
+        free(standing);
         return mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    }
     grids->predictions = predictions;
+    grids->axes = predictions->points->axes;
     int code = make_grids(grids, error);
-    if (!code && predictions->html)
-        code = write_html(grids, predictions->html, error);
-    for (int i = 0; i < grids->count && !code; i++)
-        code = print_grid(&grids->grid[i], predictions->points->axes->count == 1, error);
     if (!code)
+        code = cli_standing_table(standing, systems, &table, error);
+    if (!code && predictions->html)
+        code = write_html(grids, &table, predictions->html, error);
+    for (int i = 0; i < grids->count && !code; i++)
+        code = print_grid(grids, &grids->grid[i], error);
+    if (!code) {
+        print_standing(&table, predictions);
         print_refusals(predictions);
+    }
+    table_free(&table);
+    free(standing);
+    free(grids->system);
     free(grids->grid);
     free(grids->name);
     free(grids);

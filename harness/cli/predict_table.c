@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict.h"
+#include "harness/cli/predict_standing.h"
 #include "harness/predict/bound.h"
 #include "harness/suite/predicted.h"
 #include "results/report/groups.h"
@@ -143,8 +144,7 @@ static const struct table_column columns[COLUMNS] = {
     [MEMORY] = {"memory\nGiB", TABLE_RIGHT},
 };
 
-/* The bound as a share of the time: NAN where it is not bounded. */
-static double of_bound(const struct cli_prediction *item) {
+double cli_prediction_of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
     return item->bound.iterations > 0 && mp_bound_covers(item->job->file.system,
                                                          summary->mean.dropped > 0, summary->shards)
@@ -188,7 +188,7 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
     if (mp_job_serves(&item->job->file.job))
         table_set_number(table, P99, 1e3 * summary->seconds_p99, decimals);
     table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
-    table_set_number(table, OF_BOUND, 100 * of_bound(item), 1);
+    table_set_number(table, OF_BOUND, 100 * cli_prediction_of_bound(item), 1);
     table_set_number(table, EXPOSED,
                      100 * share(summary->mean.exposed_seconds, summary->mean.seconds), 1);
     table_set_number(table, IMBALANCE, summary->mean.imbalance, 2);
@@ -227,9 +227,16 @@ static void print_heading(const struct cli_prediction *item, FILE *out) {
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out) {
     const struct cli_axes *axes = predictions->points->axes;
     print_heading(predicted_like(predictions, 0), out);
+    char varied[CLI_AXES * CLI_AXIS_TEXT] = "";
+    size_t length = 0;
+    for (int a = 0; a < axes->count; a++)
+        length += (size_t)snprintf(varied + length, sizeof varied - length, "%s%s",
+                                   a == 0                ? ""
+                                   : a + 1 < axes->count ? ", "
+                                                         : " and ",
+                                   axes->axis[a].key);
     if (axes->count > 0)
-        table_paragraph(out, "Varied, and above with the first value: %s%s%s.", axes->axis[0].key,
-                        axes->count > 1 ? " and " : "", axes->count > 1 ? axes->axis[1].key : "");
+        table_paragraph(out, "Varied, and above with the first value: %s.", varied);
 }
 
 /* It is one for balance alone. */
@@ -457,7 +464,7 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     if (item->bound.iterations > 0) {
         json_object_set_new(object, "bound_ms_mean", json_number(1e3 * item->bound.seconds_mean));
         json_object_set_new(object, "bound_ms", json_number(1e3 * item->bound.seconds_median));
-        json_object_set_new(object, "of_bound", json_number(of_bound(item)));
+        json_object_set_new(object, "of_bound", json_number(cli_prediction_of_bound(item)));
     }
     json_object_set_new(object, "exposed_fraction",
                         json_number(share(summary->mean.exposed_seconds, summary->mean.seconds)));
@@ -470,17 +477,32 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     return object;
 }
 
+static json_t *pack_point(const struct cli_points *points, int number) {
+    const struct cli_axes *axes = points->axes;
+    json_t *object = json_object();
+    for (int a = 0; a < axes->count; a++)
+        json_object_set_new(object, axes->axis[a].key,
+                            json_text(axes->axis[a].value[points->item[number].at[a]]));
+    return object;
+}
+
 int cli_print_predictions_json(const struct cli_predictions *predictions, struct mp_error *error) {
     struct list list;
     json_t *items = json_array(), *lines = json_array(), *object = json_object();
     int code = list_assumptions(predictions, &list, error);
-    for (int i = 0; i < predictions->count; i++)
-        json_array_append_new(items, pack_item(predictions, &predictions->item[i]));
+    for (int i = 0; i < predictions->count; i++) {
+        json_t *item = pack_item(predictions, &predictions->item[i]);
+        if (predictions->points->axes->count > 0)
+            json_object_set_new(item, "varied", pack_point(predictions->points, i));
+        json_array_append_new(items, item);
+    }
     for (int i = 0; i < list.count; i++)
         json_array_append_new(lines, json_text(list.line[i]));
     free_list(&list);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
+    if (predictions->points->axes->count > 0)
+        json_object_set_new(object, "standings", cli_standing_json(predictions));
     json_object_set_new(object, "left_out", json_text(predictions->points->left_out));
     json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {

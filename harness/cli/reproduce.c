@@ -34,7 +34,9 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
     const struct cli_flag table[] = {
         {"--list", CLI_SWITCH, &flags->list, NULL, "the published rows only; predicts nothing"},
         {"--details", CLI_SWITCH, &flags->details, NULL,
-         "each job's times and memory too, and all assumptions"},
+         "each job's times and memory too, how near its system comes\n"
+         "to the bound on all systems (a second a job), and all\n"
+         "assumptions"},
         {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
          "over every job: sequence=512, predict.precision=bf16,\n"
          "options.window=10 (systems that have it)"},
@@ -277,7 +279,8 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
                                              .sets = flags->set.count,
                                              .loads = flags->loads,
                                              .measured = measured.item,
-                                             .measurements = measured.count};
+                                             .measurements = measured.count,
+                                             .bounds = flags->details};
     if (!code)
         code = run_all(reproduction, &settings, error);
     if (!code)

@@ -47,6 +47,19 @@ bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards) {
            !(system->capabilities & (MP_SYSTEM_CHANGES_GATE | MP_SYSTEM_UNATTAINABLE));
 }
 
+static int count_places(const struct mp_cluster *cluster) {
+    struct mp_topology topology = mp_cluster_topology(cluster);
+    int nodes = mp_topology_nodes(&topology);
+    return nodes > 1 ? nodes : topology.ranks;
+}
+
+bool mp_bound_is_quick(const struct mp_cluster *cluster, const struct mp_job *job,
+                       int64_t iterations) {
+    static const double in_a_second = 2e6;
+    double places = count_places(cluster);
+    return places * places * job->experts * job->layers * (double)iterations <= in_a_second;
+}
+
 /* ---- what things take ---- */
 
 /* Rows from which on an expert's time is the larger of straight lines (cluster.h: shares are
@@ -241,14 +254,11 @@ static int create_memory(struct mp_bound *bound, struct mp_error *error) {
 int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, int rounds, struct mp_bound **out,
                     struct mp_error *error) {
-    struct mp_topology topology = mp_cluster_topology(cluster);
     struct mp_bound *bound = calloc(1, sizeof *bound);
     if (!bound)
         return mp_fail(error, MP_ENOMEM, "no memory for a bound");
-    bound->ranks = topology.ranks;
-    bound->places = mp_topology_nodes(&topology);
-    if (bound->places == 1)
-        bound->places = bound->ranks;
+    bound->ranks = mp_cluster_ranks(cluster);
+    bound->places = count_places(cluster);
     bound->layers = job->layers;
     bound->experts = job->experts;
     bound->micro_batches = options->micro_batches;

@@ -89,6 +89,10 @@ void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
 int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
                      struct mp_error *error);
 
+/* Whether so many iterations take about a second at most. */
+bool mp_bound_is_quick(const struct mp_cluster *cluster, const struct mp_job *job,
+                       int64_t iterations);
+
 /* Whether a system's times are bounded: it keeps the gate, can be had, dropped nothing, and had
  * whole experts (shards 1). */
 bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards);

@@ -97,6 +97,8 @@ const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buff
 struct mp_predict_watch {
     void *context;
     bool (*step)(void *context, const struct mp_prediction *prediction);
+    bool bounds; /* predictions have their bound where it says something of the system (bound.h) and
+                    takes about a second at most */
 };
 
 /* Predicts every iteration of the loads, at most file.job.iterations of them.  sink and watch may
@@ -118,6 +120,15 @@ struct mp_predict_bound {
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          const volatile sig_atomic_t *signals, struct mp_predict_bound *bound,
                          struct mp_error *error);
+
+/* Predicts jobs that differ in their systems alone, over loads that are read once, and works out
+ * the bound (NULL: not) as mp_predict_job_bound does.  A job that can't be predicted says why in
+ * its own failure[i], and the others go on.  All errors are clear before.  Errors: those of the
+ * loads and of bound.h. */
+int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
+                        const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
+                        struct mp_error *failure[], struct mp_predict_bound *bound,
+                        struct mp_error *error);
 
 /* Every assumption behind a prediction, one line each, those that matter most first: how loads were
  * made or fitted, efficiencies that the cluster file assumes, options that stand at their defaults,

@@ -1,6 +1,7 @@
 /* A predictor's life, and one iteration: forward, backward, optimizer, new homes. */
 #include "harness/predict/predictor.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -315,7 +316,7 @@ static int check_loads(const struct mp_predictor *predictor, const struct mp_loa
 
 static void begin(struct mp_predictor *predictor, struct mp_prediction *prediction) {
     size_t pairs = (size_t)predictor->ranks * (size_t)predictor->experts;
-    *prediction = (struct mp_prediction){.iteration = predictor->called};
+    *prediction = (struct mp_prediction){.iteration = predictor->called, .bound_seconds = NAN};
     predictor->prediction = prediction;
     predictor->moe = predictor->gathering = predictor->gathering_waited = 0;
     predictor->imbalance = 0;

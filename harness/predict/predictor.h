@@ -102,6 +102,8 @@ struct mp_prediction {
     double exchanged_bytes; /* rows that cross a rank's border, all four exchanges; serving: both */
     double port_seconds;    /* lower bound: of the rank whose gates are busiest with its own
                                exchanges and background transfers, how long they are */
+    double bound_seconds;   /* that no system takes less than (bound.h); NAN: not worked out, as the
+                               predictor leaves it to whoever has asked for it (job.h) */
     double serial_seconds;  /* upper bound: all operations of both streams laid end to end, each
                                as long as at its slowest rank */
     /* moe_seconds of each layer, [layers]; until the next one is predicted. */

@@ -1,6 +1,7 @@
 /* Recordings of predicted runs: see recording.h. */
 #include "harness/predict/recording.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -274,6 +275,9 @@ int mp_predict_recording_step(struct mp_predict_recording *recording,
     write_facts(recording, prediction->iteration);
     mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
                     prediction_names, prediction);
+    if (!isnan(prediction->bound_seconds))
+        mp_record_number(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
+                         "bound-seconds", prediction->bound_seconds);
     for (int r = 0; r < recording->ranks && !code; r++)
         code = mp_recorder_flush(recording->rank[r].recorder, error);
     if (!code && recording->spans > SPANS_LIMIT)

@@ -153,83 +153,131 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
 
 /* ---- running ---- */
 
-static int run_iterations(const struct mp_predict_job *job, struct reader *reader,
-                          struct mp_predictor *predictor, const struct mp_predict_watch *watch,
-                          struct times *times, struct mp_prediction_summary *summary,
-                          struct mp_error *error) {
-    bool end = false, go_on = true;
-    int64_t number = 0;
-    int code = MP_OK;
-    while (!code && go_on && times->count < job->file.job.iterations) {
-        struct mp_prediction prediction;
-        code = read_iteration(reader, &number, &end, error);
-        if (code || end)
-            break;
-        mp_predictor_call(predictor, number);
-        code = mp_predictor_step(predictor, reader->load, &prediction, error);
-        if (!code)
-            code = add_time(times, prediction.seconds, error);
-        if (code)
-            break;
-        add_prediction(&summary->mean, &prediction);
-        go_on = !watch || !watch->step || watch->step(watch->context, &prediction);
-    }
-    if (!code && times->count == 0)
-        code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
-                       mp_trace_stream_info(reader->stream)->source);
-    return code;
-}
+/* One of the jobs that meet the same loads. */
+struct running {
+    const struct mp_predict_job *job;
+    struct mp_predictor *predictor;
+    struct times times;
+    struct mp_prediction_summary *summary;
+    struct mp_error *error; /* its own */
+};
 
-int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                       const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
-                       struct mp_prediction_summary *summary, struct mp_error *error) {
-    struct reader reader;
-    struct times times = {0};
-    struct mp_predictor *predictor = NULL;
+static int begin(struct running *running, const struct mp_predict_job *job,
+                 const struct mp_cluster *cluster, const struct mp_predict_sink *sink,
+                 struct mp_prediction_summary *summary, struct mp_error *error) {
     const struct mp_predictor_config config = {.cluster = cluster,
                                                .job = &job->file,
                                                .options = &job->options,
                                                .check_plans = job->file.job.check_plans,
                                                .first_iteration = job->first_iteration,
                                                .sink = sink};
+    *running = (struct running){.job = job, .summary = summary, .error = error};
+    memset(summary, 0, sizeof *summary);
+    return mp_predictor_create(&config, &running->predictor, error);
+}
+
+static int step(struct running *running, const struct mp_load load[], int64_t number,
+                struct mp_prediction *prediction) {
+    mp_predictor_call(running->predictor, number);
+    int code = mp_predictor_step(running->predictor, load, prediction, running->error);
+    if (!code)
+        code = add_time(&running->times, prediction->seconds, running->error);
+    if (!code)
+        add_prediction(&running->summary->mean, prediction);
+    return code;
+}
+
+static void end(struct running *running, bool is_whole) {
+    if (is_whole)
+        finish_summary(running->job, running->predictor, &running->times, running->summary);
+    mp_predictor_destroy(running->predictor);
+    free(running->times.seconds);
+}
+
+static int fail_empty(const struct reader *reader, struct mp_error *error) {
+    return mp_fail(error, MP_EFORMAT, "there is no load in %s",
+                   mp_trace_stream_info(reader->stream)->source);
+}
+
+/* bound: NULL for none. */
+static int run_iterations(struct running *running, struct reader *reader, struct mp_bound *bound,
+                          const struct mp_predict_watch *watch) {
+    bool ended = false, go_on = true;
+    int64_t number = 0;
+    int code = MP_OK;
+    while (!code && go_on && running->times.count < running->job->file.job.iterations) {
+        struct mp_prediction prediction;
+        code = read_iteration(reader, &number, &ended, running->error);
+        if (code || ended)
+            break;
+        code = step(running, reader->load, number, &prediction);
+        if (!code && bound)
+            code = mp_bound_seconds(bound, reader->load, &prediction.bound_seconds, running->error);
+        go_on = code || !watch || !watch->step || watch->step(watch->context, &prediction);
+    }
+    return code || running->times.count ? code : fail_empty(reader, running->error);
+}
+
+static bool wants_bounds(const struct running *running, const struct mp_predict_job *job,
+                         const struct mp_cluster *cluster, const struct mp_predict_watch *watch) {
+    const struct mp_job *sizes = &job->file.job;
+    int shards = mp_predictor_shards(running->predictor);
+    return watch && watch->bounds && mp_bound_covers(job->file.system, false, shards) &&
+           mp_bound_is_quick(cluster, sizes, sizes->iterations);
+}
+
+int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
+                       struct mp_prediction_summary *summary, struct mp_error *error) {
+    struct reader reader;
+    struct running running;
+    struct mp_bound *bound = NULL;
     memset(summary, 0, sizeof *summary);
     int code = open_reader(job, cluster, &reader, error);
     if (code)
         return code;
-    code = mp_predictor_create(&config, &predictor, error);
+    code = begin(&running, job, cluster, sink, summary, error);
+    if (!code && wants_bounds(&running, job, cluster, watch))
+        code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
     if (!code)
-        code = run_iterations(job, &reader, predictor, watch, &times, summary, error);
-    if (!code)
-        finish_summary(job, predictor, &times, summary);
-    mp_predictor_destroy(predictor);
+        code = run_iterations(&running, &reader, bound, watch);
+    end(&running, !code);
+    mp_bound_destroy(bound);
     close_reader(&reader);
-    free(times.seconds);
     return code;
 }
 
 /* ---- the bound ---- */
 
+static void finish_bound(struct times *times, struct mp_predict_bound *out) {
+    out->iterations = times->count;
+    for (int64_t i = 0; i < times->count; i++)
+        out->seconds_mean += times->seconds[i] / (double)times->count;
+    out->seconds_median = mp_median_of(times->seconds, times->count);
+}
+
+static int bound_iteration(struct mp_bound *bound, const struct mp_load load[], struct times *times,
+                           struct mp_error *error) {
+    double seconds;
+    int code = mp_bound_seconds(bound, load, &seconds, error);
+    return code ? code : add_time(times, seconds, error);
+}
+
 static int bound_iterations(const struct mp_predict_job *job, struct reader *reader,
                             struct mp_bound *bound, const volatile sig_atomic_t *signals,
                             struct times *times, struct mp_error *error) {
-    bool end = false;
+    bool ended = false;
     int64_t number = 0;
     int code = MP_OK;
     while (!code && times->count < job->file.job.iterations) {
-        double seconds;
         if (signals && *signals)
             return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
-        code = read_iteration(reader, &number, &end, error);
-        if (code || end)
+        code = read_iteration(reader, &number, &ended, error);
+        if (code || ended)
             break;
-        code = mp_bound_seconds(bound, reader->load, &seconds, error);
-        if (!code)
-            code = add_time(times, seconds, error);
+        code = bound_iteration(bound, reader->load, times, error);
     }
-    if (!code && times->count == 0)
-        code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
-                       mp_trace_stream_info(reader->stream)->source);
-    return code;
+    return code || times->count ? code : fail_empty(reader, error);
 }
 
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -245,14 +293,65 @@ int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_clust
     code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
     if (!code)
         code = bound_iterations(job, &reader, bound, signals, &times, error);
-    if (!code) {
-        out->iterations = times.count;
-        for (int64_t i = 0; i < times.count; i++)
-            out->seconds_mean += times.seconds[i] / (double)times.count;
-        out->seconds_median = mp_median_of(times.seconds, times.count);
-    }
+    if (!code)
+        finish_bound(&times, out);
     mp_bound_destroy(bound);
     close_reader(&reader);
     free(times.seconds);
+    return code;
+}
+
+/* ---- several systems ---- */
+
+/* Every iteration under every job that has not failed, and its bound. */
+static int run_together(struct running running[], int count, int64_t iterations,
+                        struct reader *reader, struct mp_bound *bound, struct times *times,
+                        struct mp_error *error) {
+    bool ended = false;
+    int64_t number = 0, read = 0;
+    int code = MP_OK;
+    for (; !code && read < iterations; read++) {
+        struct mp_prediction prediction;
+        code = read_iteration(reader, &number, &ended, error);
+        if (code || ended)
+            break;
+        for (int i = 0; i < count; i++)
+            if (!running[i].error->code)
+                step(&running[i], reader->load, number, &prediction);
+        if (bound)
+            code = bound_iteration(bound, reader->load, times, error);
+    }
+    return code || read ? code : fail_empty(reader, error);
+}
+
+int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
+                        const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
+                        struct mp_error *failure[], struct mp_predict_bound *out,
+                        struct mp_error *error) {
+    struct reader reader;
+    struct times times = {0};
+    struct mp_bound *bound = NULL;
+    struct running *running = calloc((size_t)count, sizeof *running);
+    int code = running ? open_reader(job[0], cluster, &reader, error)
+                       : mp_fail(error, MP_ENOMEM, "no memory for %d predictions", count);
+    if (code) {
+        free(running);
+        return code;
+    }
+    for (int i = 0; i < count; i++)
+        begin(&running[i], job[i], cluster, NULL, summary[i], failure[i]);
+    if (out)
+        code = mp_bound_create(cluster, &job[0]->file.job, &job[0]->options, 0, &bound, error);
+    if (!code)
+        code = run_together(running, count, job[0]->file.job.iterations, &reader, bound, &times,
+                            error);
+    for (int i = 0; i < count; i++)
+        end(&running[i], !code && !failure[i]->code);
+    if (!code && out)
+        finish_bound(&times, out);
+    mp_bound_destroy(bound);
+    close_reader(&reader);
+    free(times.seconds);
+    free(running);
     return code;
 }

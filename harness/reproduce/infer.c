@@ -1,18 +1,11 @@
 /* Sets of unknowns, drawn and predicted: see infer.h. */
 #include "harness/reproduce/infer.h"
 
-#include <errno.h>
 #include <math.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "harness/predict/workers.h"
 #include "reference/base/elementary.h"
 #include "reference/base/random.h"
 
@@ -20,13 +13,11 @@ enum {
     ROUND = 8,   /* sets of a round of steps */
     PARENTS = 3, /* from which steps are made */
     LENGTHS = 4, /* of steps that are tried */
-    LEAST = 4,   /* sets */
-    PROCESSES = 64
+    LEAST = 4    /* sets */
 };
 static const double first_step = 0.2;    /* of a range */
 static const double sampled_share = 0.6; /* of the budget */
 static const double half_counted = 0.1;  /* distance that counts as half a row */
-static const double poll_nanoseconds = 2e7;
 
 /* ---- values ---- */
 
@@ -236,79 +227,30 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
     set->fitted = fitted_inside(all, set);
 }
 
-/* What processes share beside the sets. */
-struct sharing {
-    atomic_int next, done;
-};
-
 struct running {
     struct mp_inference *all;
     struct mp_reproduction *reproduction;
     const struct mp_infer_settings *settings;
-    struct sharing *sharing;
-    int wanted; /* sets of all rounds */
+    int first; /* set of the round */
 };
 
-static void work(struct running *running, int end) {
-    for (int i; (i = atomic_fetch_add(&running->sharing->next, 1)) < end;) {
-        predict_set(running->all, running->reproduction, running->settings, &running->all->set[i]);
-        atomic_fetch_add(&running->sharing->done, 1);
-    }
+static void work(void *context, int set) {
+    struct running *running = context;
+    predict_set(running->all, running->reproduction, running->settings, &running->all->set[set]);
 }
 
-/* Waits until all have ended; stops them if the user wants it. */
-static int wait_for(const struct running *running, pid_t pid[], int count, struct mp_error *error) {
-    const struct timespec pause = {.tv_nsec = (long)poll_nanoseconds};
-    bool is_stopped = false, has_died = false;
-    for (int left = count; left > 0;) {
-        for (int i = 0; i < count; i++) {
-            int status = 0;
-            if (pid[i] > 0 && waitpid(pid[i], &status, WNOHANG) == pid[i]) {
-                has_died = has_died || (status && !is_stopped);
-                pid[i] = 0;
-                left--;
-            }
-        }
-        if (left > 0)
-            nanosleep(&pause, NULL);
-        const struct mp_infer_settings *settings = running->settings;
-        bool goes_on =
-            !settings->progress ||
-            settings->progress(settings->context, running->sharing->done, running->wanted);
-        for (int i = 0; i < count && !is_stopped && (!goes_on || has_died); i++)
-            if (pid[i] > 0)
-                kill(pid[i], SIGKILL);
-        is_stopped = is_stopped || !goes_on || has_died;
-        if (is_stopped && left == 0)
-            return has_died ? mp_fail(error, MP_EIO,
-                                      "a process that predicts has died; is there memory "
-                                      "enough for %d of them?",
-                                      count)
-                            : mp_fail(error, MP_EINTERRUPTED, "stopped: nothing is inferred");
-    }
-    return MP_OK;
+static bool tell(void *context, int done) {
+    struct running *running = context;
+    const struct mp_infer_settings *settings = running->settings;
+    return !settings->progress ||
+           settings->progress(settings->context, running->first + done, running->all->sets);
 }
 
 /* Predicts the sets up to `end` that are not predicted yet, each in whichever process is free. */
 static int predict_sets(struct running *running, int first, int end, struct mp_error *error) {
-    int count = running->settings->processes, started = 0;
-    pid_t pid[PROCESSES];
-    count = count > PROCESSES ? PROCESSES : count > end - first ? end - first : count;
-    running->sharing->next = first;
-    for (; started < count; started++) {
-        pid[started] = fork();
-        if (pid[started] < 0)
-            break;
-        if (pid[started] == 0) {
-            signal(SIGINT, SIG_IGN);          /* whoever started this one says when to stop, */
-            prctl(PR_SET_PDEATHSIG, SIGKILL); /* or has been killed */
-            work(running, end);
-            _exit(0);
-        }
-    }
-    if (started == 0)
-        return mp_fail(error, MP_EIO, "can't start a process: %s", strerror(errno));
-    return wait_for(running, pid, started, error);
+    const struct mp_workers workers = {running->settings->processes, running, work, tell};
+    running->first = first;
+    return mp_workers_run(&workers, first, end, error);
 }
 
 /* ---- all ---- */
@@ -378,18 +320,11 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
     mp_reproduction_forget(reproduction);
     mp_reproduction_lines(reproduction, add_line, all);
     int code = count_sets(all, settings, mp_reproduction_needed(reproduction), error);
-    size_t own = ((size_t)all->sets + 1) * sizeof *all->set;
-    void *shared = MAP_FAILED;
+    all->size = ((size_t)all->sets + 1) * sizeof *all->set;
+    if (!code && !(all->set = mp_workers_memory(all->size)))
+        code = mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sets);
     if (!code) {
-        all->size = own + sizeof(struct sharing);
-        shared = mmap(NULL, all->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (shared == MAP_FAILED)
-            code = mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sets);
-    }
-    if (!code) {
-        all->set = shared;
-        struct running running = {all, reproduction, settings,
-                                  (struct sharing *)((char *)shared + own), all->sets};
+        struct running running = {all, reproduction, settings, 0};
         code = search(&running, error);
     }
     if (code) {
@@ -403,8 +338,7 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
 void mp_inference_destroy(struct mp_inference *inference) {
     if (!inference)
         return;
-    if (inference->set)
-        munmap(inference->set, inference->size);
+    mp_workers_release(inference->set, inference->size);
     free(inference);
 }
 

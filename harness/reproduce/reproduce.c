@@ -167,7 +167,7 @@ static void name_cell(const struct mp_reproduction *all, int machine, int model,
 struct counting {
     int64_t seen, warm_up, most;
     double figure[MP_FIGURES];
-    double routes, dropped;
+    double routes, dropped, bound;
     double *iteration, *layer; /* of the cell; NULL: nobody asks */
     int layers;
 };
@@ -194,6 +194,7 @@ static bool count_step(void *context, const struct mp_prediction *prediction) {
         count(counting->figure, prediction);
         counting->routes += (double)prediction->routes;
         counting->dropped += (double)prediction->dropped;
+        counting->bound += prediction->bound_seconds;
         if (counting->iteration)
             *counting->iteration++ = prediction->seconds;
         for (int layer = 0; counting->layer && layer < counting->layers; layer++)
@@ -223,7 +224,7 @@ static int predict(const struct mp_reproduction *all, const struct mp_reproduce_
                    const int place[3], int batch, int window, struct mp_reproduce_cell *cell,
                    struct counting *counting, struct mp_prediction_summary *summary,
                    struct mp_error *error) {
-    const struct mp_predict_watch watch = {counting, count_step};
+    const struct mp_predict_watch watch = {counting, count_step, cell && settings->bounds};
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
     int code = mp_reproduction_job(all, settings, place, &job, &cluster, error);
@@ -290,6 +291,7 @@ static void finish_cell(const struct mp_reproduction *all,
     figure[MP_FIGURE_BATCH] = counting->figure[MP_FIGURE_BATCH];
     figure[MP_FIGURE_ITERATIONS] = measured_iterations(settings, all->jobs.part[job].name);
     figure[MP_FIGURE_TO_LOSS] = figure[MP_FIGURE_ITERATIONS] * figure[MP_FIGURE_SECONDS];
+    cell->of_bound = counting->dropped > 0 ? NAN : counting->bound / figure[MP_FIGURE_SECONDS];
     cell->is_done = true;
 }
 
@@ -317,6 +319,7 @@ static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_s
             cell->figure[figure] += one.figure[figure] / counted;
         sums.routes += one.routes;
         sums.dropped += one.dropped;
+        sums.bound += one.bound / counted;
         sums.figure[MP_FIGURE_BATCH] = one.figure[MP_FIGURE_BATCH];
         if (i == 0 || summary.memory.total > cell->memory.total)
             cell->memory = summary.memory;

@@ -144,6 +144,7 @@ struct mp_reproduce_cell {
     bool out_of_memory;
     double figure[MP_FIGURES];
     struct mp_memory memory;
+    double of_bound; /* the bound over the time of the counted iterations; NAN: not known */
     double *iteration,
         *layer; /* seconds of each counted iteration, and MoE seconds of each layer */
     int iterations, layers;
@@ -192,6 +193,7 @@ struct mp_reproduce_settings {
     const char (*value)[MP_REPRODUCE_VALUE];      /* [unknowns]; NULL: the inferred ones */
     const struct mp_reproduce_measured *measured; /* [measurements] */
     int measurements;
+    bool bounds; /* cells have of_bound, which takes about a second a cell */
     void *context;
     /* Told before each prediction; false stops.  `done` of `all` are finished. */
     bool (*progress)(void *context, int done, int all, const char *label);

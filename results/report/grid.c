@@ -1,48 +1,58 @@
 #include "results/report/grid.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/query.h"
 
-struct grids {
-    const struct mp_grid *grid;
-    int count;
-    const char *title, *about;
-};
-
-static json_t *cells(const struct mp_grid *grid) {
+static json_t *cells(const struct mp_grid *grid, bool shares) {
     json_t *rows = json_array();
     for (int r = 0; r < grid->rows; r++)
-        for (int c = 0; c < grid->columns; c++)
-            json_array_append_new(rows, json_pack("[ooo]", json_text(grid->row_label[r]),
-                                                  json_text(grid->column_label[c]),
-                                                  json_number(grid->ratio[r][c])));
+        for (int c = 0; c < grid->columns; c++) {
+            double value = shares ? grid->share[r][c] : grid->ratio[r][c];
+            json_array_append_new(rows,
+                                  json_pack("[ooo]", json_text(grid->row_label[r]),
+                                            json_text(grid->column_label[c]), json_number(value)));
+        }
     return json_pack("{s[sss] so}", "columns", "row", "column", "ratio", "rows", rows);
 }
 
-static json_t *choices(const struct grids *grids) {
+static json_t *choices(const struct mp_grids *grids, bool shares) {
     json_t *list = json_array();
     for (int i = 0; i < grids->count; i++) {
         const struct mp_grid *grid = &grids->grid[i];
-        json_array_append_new(list,
-                              page_choice(grid->name, cells(grid),
-                                          json_pack("{so so}", "rowTitle", json_text(grid->row),
-                                                    "columnTitle", json_text(grid->column))));
+        if (shares && !grid->has_shares)
+            continue;
+        json_array_append_new(
+            list,
+            page_choice(grid->name, cells(grid, shares),
+                        json_pack("{so so sb}", "rowTitle", json_text(grid->row), "columnTitle",
+                                  json_text(grid->column), "isShare", shares)));
     }
     return list;
 }
 
-static int write_body(const void *context, struct page *page, struct mp_error *error) {
-    const struct grids *grids = context;
-    snprintf(page->title, sizeof page->title, "moeperf: %.160s", grids->title);
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", grids->title);
-    if (grids->count == 1)
-        page_print(page->out, "<p>%s</p>\n", grids->grid->name);
-    page_lines(page->out, grids->about);
-    fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
-          page->out);
+static void write_table(const struct table *table, const char *caption, FILE *out) {
+    struct page_column columns[TABLE_COLUMNS + 1] = {{NULL, PAGE_WORDS}};
+    char header[TABLE_COLUMNS][TABLE_CELL];
+    for (int c = 0; c < table->columns; c++) {
+        snprintf(header[c], sizeof header[c], "%s", table->column[c].header);
+        for (char *at = header[c]; (at = strchr(at, '\n'));)
+            *at = ' ';
+        columns[c] = (struct page_column){
+            header[c], table->column[c].align == TABLE_LEFT ? PAGE_WORDS : PAGE_NUMBER};
+    }
+    page_table_open(out, columns, caption);
+    for (int r = 0; r < table->rows; r++)
+        for (int c = 0; c < table->columns; c++)
+            page_table_cell(out, columns, c, table->cell[r * table->columns + c]);
+    page_table_close(out);
+}
+
+static int write_figures(const struct mp_grids *grids, struct page *page, struct mp_error *error) {
     const char *reference = grids->count > 0 ? grids->grid->reference : NULL;
+    const char *choose = reference ? "Chosen" : "System";
     char title[128];
     snprintf(title, sizeof title, "Times as fast as %.80s",
              reference ? reference : "plain expert parallelism");
@@ -53,16 +63,35 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
                               : "Median time of an iteration under EP over that under the system. "
                                 "Orange: faster than EP; blue: slower; an empty place: not "
                                 "possible, or not with the memory that there is.",
-                    reference ? "Chosen" : "System", choices(grids), error);
+                    choose, choices(grids, false), error);
+    return code ? code
+                : page_figure(page, "grid", "How near to the bound",
+                              "The bound on all systems that drop nothing and keep the gate, as a "
+                              "share of the system's mean time: none can be faster than 100 %. "
+                              "An empty place: not possible, not known, or a system that the bound "
+                              "says nothing of.",
+                              choose, choices(grids, true), error);
+}
+
+static int write_body(const void *context, struct page *page, struct mp_error *error) {
+    const struct mp_grids *grids = context;
+    snprintf(page->title, sizeof page->title, "moeperf: %.160s", grids->title);
+    page_print(page->out, "<header>\n<h1>%s</h1>\n", grids->title);
+    if (grids->count == 1)
+        page_print(page->out, "<p>%s</p>\n", grids->grid->name);
+    page_lines(page->out, grids->about);
+    fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
+          page->out);
+    int code = write_figures(grids, page, error);
+    if (!code && grids->table)
+        write_table(grids->table, grids->table_caption, page->out);
     fputs("</main>\n<footer><p>Written by moeperf. Chart: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);
     return code;
 }
 
-int mp_grid_html(const struct mp_grid grid[], int count, const char *title, const char *about,
-                 const char *path, struct mp_error *error) {
-    const struct grids grids = {grid, count, title, about};
+int mp_grid_html(const struct mp_grids *grids, const char *path, struct mp_error *error) {
     struct page page = {0};
-    return page_file(path, &page, write_body, &grids, error);
+    return page_file(path, &page, write_body, grids, error);
 }

@@ -50,6 +50,8 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
     run->foreign = sqlite3_column_int(row, column++) == 1;
     run->ms_p99 = query_double(row, column++);
     run->serves = sqlite3_column_int(row, column++) == 1;
+    run->bound_ms = query_double(row, column++);
+    run->of_bound = query_double(row, column++);
     return MP_OK;
 }
 
@@ -63,7 +65,7 @@ static const char runs_sql[] =
     "EXISTS (SELECT 1 FROM rank CROSS JOIN number USING (run_id, rank) "
     "WHERE rank.run_id = v_run.run_id AND iteration = -1 AND layer = -1 "
     "AND name_id = (SELECT id FROM StringIds WHERE value = 'nvtx-pair-ns')), "
-    "ms_p99, mode IS NOT NULL "
+    "ms_p99, mode IS NOT NULL, bound_ms, of_bound "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "

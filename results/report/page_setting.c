@@ -85,14 +85,15 @@ static int write_summary(struct page *page, const struct speedup_row rows[], int
 /* ---- speed-up ---- */
 
 /* The ratio stands where a telephone still shows it. */
-enum { SPEEDUP_COLUMNS = 12, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
+enum { SPEEDUP_COLUMNS = 13, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
 static const struct page_column speedup_columns[SPEEDUP_COLUMNS] = {
     {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
     {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
     {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
     {"x EP, balanced", PAGE_NUMBER}, {"final loss", PAGE_NUMBER},
     {"loss differs", PAGE_NUMBER},   {"dropped %", PAGE_NUMBER},
-    {"rounds done", PAGE_NUMBER},    {"p99 ms/iteration", PAGE_NUMBER}};
+    {"rounds done", PAGE_NUMBER},    {"p99 ms/iteration", PAGE_NUMBER},
+    {"bound / time %", PAGE_NUMBER}};
 
 /* The cells of one row; "" where there is nothing to say.  One round has no range. */
 static void fill_speedup(const struct report_runs *runs, const struct speedup_row *row,
@@ -112,6 +113,7 @@ static void fill_speedup(const struct report_runs *runs, const struct speedup_ro
         {7, 4, row->loss_final, 1, NAN},
         {9, 2, row->dropped, 100, NAN},
         {11, decimals, row->serves ? row->p99 : NAN, 1, NAN},
+        {12, 1, row->of_bound, 100, NAN},
     };
     memset(cell, 0, SPEEDUP_COLUMNS * sizeof *cell);
     snprintf(cell[0], SPEEDUP_CELL, "%s", report_group_label(runs, row->group));

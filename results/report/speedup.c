@@ -10,7 +10,8 @@
 static double *field_of(struct report_run *run, int field) {
     double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
                         &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference,
-                        &run->iterations_agreed, &run->dropped,      &run->ms_p99};
+                        &run->iterations_agreed, &run->dropped,      &run->ms_p99,
+                        &run->bound_ms,          &run->of_bound};
     return fields[field];
 }
 
@@ -23,7 +24,9 @@ enum {
     FIELD_DIFFERENCE,
     FIELD_AGREED,
     FIELD_DROPPED,
-    FIELD_P99
+    FIELD_P99,
+    FIELD_BOUND,
+    FIELD_OF_BOUND
 };
 
 /* Collects one field of the group's complete runs, NAN left out, sorted; `values` has room. */
@@ -68,6 +71,8 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
     report_median(values, count);
     row.agreed = count ? values[0] : NAN;
     row.dropped = report_median(values, collect_field(runs, group, FIELD_DROPPED, values));
+    row.bound_ms = report_median(values, collect_field(runs, group, FIELD_BOUND, values));
+    row.of_bound = report_median(values, collect_field(runs, group, FIELD_OF_BOUND, values));
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
         row.speedup = row.speedup_min = row.speedup_max = row.vs_balanced = NAN;
@@ -97,6 +102,7 @@ enum {
     COLUMN_RANGE,
     COLUMN_TOKENS,
     COLUMN_SPEEDUP,
+    COLUMN_OF_BOUND,
     COLUMN_BALANCED,
     COLUMN_LOSS,
     COLUMN_DIFFERENCE,
@@ -113,6 +119,7 @@ static const struct table_column columns[COLUMNS] = {
     [COLUMN_RANGE] = {"min..max\nms/it", TABLE_RIGHT},
     [COLUMN_TOKENS] = {"tokens\nper s", TABLE_RIGHT},
     [COLUMN_SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
+    [COLUMN_OF_BOUND] = {"bound /\ntime %", TABLE_RIGHT},
     [COLUMN_BALANCED] = {"vs bal-\nanced", TABLE_RIGHT},
     [COLUMN_LOSS] = {"final\nloss", TABLE_RIGHT},
     [COLUMN_DIFFERENCE] = {"loss\ndiffers", TABLE_RIGHT},
@@ -160,6 +167,7 @@ static int add_row(struct table *table, struct report_runs *runs, const struct s
         table_set(table, COLUMN_RANGE, "%.*f..%.*f", decimals, row->ms_min, decimals, row->ms_max);
     table_set_number(table, COLUMN_TOKENS, row->tokens_per_s, 0);
     table_set_number(table, COLUMN_SPEEDUP, row->speedup, 2);
+    table_set_number(table, COLUMN_OF_BOUND, 100 * row->of_bound, 1);
     table_set_number(table, COLUMN_BALANCED, row->vs_balanced, 2);
     table_set_number(table, COLUMN_LOSS, row->loss_final, 4);
     if (isnan(row->loss_difference))
@@ -310,6 +318,16 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
     }
 }
 
+static void print_bound(const struct speedup_row rows[], int count, FILE *out) {
+    bool known = false;
+    for (int i = 0; i < count; i++)
+        known = known || !isnan(rows[i].of_bound);
+    if (known)
+        table_paragraph(out,
+                        "bound: no system that drops nothing and keeps the gate takes less for "
+                        "these loads, wherever it places and copies experts.");
+}
+
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out) {
     double taken = report_taken(runs, table);
@@ -317,6 +335,7 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
     print_contradictions(runs, rows, count, out);
     print_droppers(runs, rows, count, taken, out);
     print_losses(runs, rows, count, out);
+    print_bound(rows, count, out);
     report_print_yardsticks(runs, table, out);
 }
 
@@ -367,35 +386,37 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack(
-        "{so so so so so so so so si si si sb sb so so so so so so so so so so so so so so so}", //
-        "suite_run", json_text(first->suite_run),                                                //
-        "job", json_text(first->job),                                                            //
-        "system", json_text(first->system),                                                      //
-        "workload", json_text(first->workload),                                                  //
-        "gate", json_text(first->gate),                                                          //
-        "model", json_text(first->model),                                                        //
-        "executor", json_text(first->executor),                                                  //
-        "refused", first->refused ? json_text(first->reason) : json_null(),                      //
-        "ranks", first->ranks, "rounds", row->rounds,                                            //
-        "rounds_complete", row->complete,                                                        //
-        "ranks_share_cores", row->ranks_share_cores,                                             //
-        "unattainable", row->unattainable,                                                       //
-        "ms_per_iteration", json_number(row->ms),                                                //
-        "ms_per_iteration_min", json_number(row->ms_min),                                        //
-        "ms_per_iteration_max", json_number(row->ms_max),                                        //
-        "tokens_per_s", json_number(row->tokens_per_s),                                          //
-        "speedup_vs_ep", json_number(row->speedup),                                              //
-        "speedup_vs_ep_min", json_number(row->speedup_min),                                      //
-        "speedup_vs_ep_max", json_number(row->speedup_max),                                      //
-        "speed_vs_balanced", json_number(row->vs_balanced),                                      //
-        "loss_final", json_number(row->loss_final),                                              //
-        "max_loss_difference", json_number(row->loss_difference),                                //
-        "iterations_agreed", json_number(row->agreed),                                           //
-        "dropped_fraction", json_number(row->dropped),                                           //
-        "processor_taken", json_number(row->taken),                                              //
-        "ms_per_iteration_p99", json_number(row->p99),                                           //
-        "serves", json_boolean(row->serves));
+    return json_pack("{so so so so so so so so si si si sb sb so so so so so so so so so so so so "
+                     "so so so so so}",                                                  //
+                     "suite_run", json_text(first->suite_run),                           //
+                     "job", json_text(first->job),                                       //
+                     "system", json_text(first->system),                                 //
+                     "workload", json_text(first->workload),                             //
+                     "gate", json_text(first->gate),                                     //
+                     "model", json_text(first->model),                                   //
+                     "executor", json_text(first->executor),                             //
+                     "refused", first->refused ? json_text(first->reason) : json_null(), //
+                     "ranks", first->ranks, "rounds", row->rounds,                       //
+                     "rounds_complete", row->complete,                                   //
+                     "ranks_share_cores", row->ranks_share_cores,                        //
+                     "unattainable", row->unattainable,                                  //
+                     "ms_per_iteration", json_number(row->ms),                           //
+                     "ms_per_iteration_min", json_number(row->ms_min),                   //
+                     "ms_per_iteration_max", json_number(row->ms_max),                   //
+                     "tokens_per_s", json_number(row->tokens_per_s),                     //
+                     "speedup_vs_ep", json_number(row->speedup),                         //
+                     "speedup_vs_ep_min", json_number(row->speedup_min),                 //
+                     "speedup_vs_ep_max", json_number(row->speedup_max),                 //
+                     "speed_vs_balanced", json_number(row->vs_balanced),                 //
+                     "loss_final", json_number(row->loss_final),                         //
+                     "max_loss_difference", json_number(row->loss_difference),           //
+                     "iterations_agreed", json_number(row->agreed),                      //
+                     "dropped_fraction", json_number(row->dropped),                      //
+                     "processor_taken", json_number(row->taken),                         //
+                     "ms_per_iteration_p99", json_number(row->p99),                      //
+                     "serves", json_boolean(row->serves),                                //
+                     "bound_ms", json_number(row->bound_ms),                             //
+                     "of_bound", json_number(row->of_bound));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,

@@ -260,6 +260,10 @@ FROM run JOIN run_summary USING (run_id);
 --   mode                 what iterations are where they are no training: prefill, decode; NULL: training
 --   ms_p99               of v_iteration.ms over the steady iterations, the smallest that at least 99 %
 --                        of them do not exceed; ms_per_iteration is their p50
+--   bound_ms             predicted runs that drop nothing: median over all iterations of what no system
+--                        takes less than that keeps the gate, wherever it places and copies experts;
+--                        NULL where it was not worked out
+--   of_bound             mean of that over the mean of v_iteration.ms: 1 would be the optimum
 -- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
 CREATE VIEW v_speedup AS
 WITH reference AS (
@@ -303,7 +307,25 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
        (SELECT min(ms) FROM (SELECT ms, row_number() OVER (ORDER BY ms) AS place
                              FROM iteration_summary
                              WHERE iteration_summary.run_id = run.run_id AND steady)
-        WHERE 100 * place >= 99 * own.steady_iterations) AS ms_p99
+        WHERE 100 * place >= 99 * own.steady_iterations) AS ms_p99,
+       CASE WHEN run.executor = 'predicted' THEN
+           (SELECT 1e3 * avg(value)
+            FROM (SELECT value, row_number() OVER (ORDER BY value) AS place,
+                         count(*) OVER () AS places
+                  FROM iteration_summary JOIN number USING (run_id, iteration)
+                  WHERE iteration_summary.run_id = run.run_id AND rank = 0 AND layer = -1
+                    AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds')
+                    AND NOT EXISTS (SELECT 1 FROM imbalance_summary AS uneven
+                                    WHERE uneven.run_id = run.run_id AND uneven.dropped > 0))
+            WHERE 2 * place BETWEEN places AND places + 2) END AS bound_ms,
+       CASE WHEN run.executor = 'predicted' THEN
+           (SELECT 1e3 * sum(value) / sum(ms)
+            FROM iteration_summary JOIN number USING (run_id, iteration)
+            WHERE iteration_summary.run_id = run.run_id AND rank = 0 AND layer = -1
+              AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds')
+              AND NOT EXISTS (SELECT 1 FROM imbalance_summary AS uneven
+                              WHERE uneven.run_id = run.run_id AND uneven.dropped > 0))
+           END AS of_bound
 FROM run
 JOIN reference USING (run_id)
 JOIN run_summary AS own USING (run_id)

@@ -118,13 +118,16 @@ static void systems_take_options_and_ep_is_there(void **state) {
     json_decref(object);
 }
 
-/* What a command of its own says of ep over fssdp at a point. */
-static double alone(const char *settings) {
+/* What a command of its own says of fssdp at a point: "1.23 45%", and how many times as fast as ep
+ * it is. */
+static double alone(const char *settings, char text[32]) {
     char line[512];
     snprintf(line, sizeof line, "moeperf predict --json " SMALL LOADS "--system fssdp %s",
              settings);
     json_t *object = json_of(line, 0);
-    double ratio = number(json_array_get(json_object_get(object, "systems"), 1), "speedup_vs_ep");
+    const json_t *fssdp = json_array_get(json_object_get(object, "systems"), 1);
+    double ratio = number(fssdp, "speedup_vs_ep");
+    snprintf(text, 32, "%.2f %.0f%%", ratio, 100 * number(fssdp, "of_bound"));
     json_decref(object);
     return ratio;
 }
@@ -136,18 +139,22 @@ static void a_grid_is_what_its_points_are_alone(void **state) {
          "--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=20e9'"},
         {"--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=5e9'",
          "--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=20e9'"}};
-    char row[2][64];
+    char row[256], cell[2][2][32];
+    double ratio[2][2];
     char *output = shell("moeperf predict " SMALL LOADS "--nodes 1 --system fssdp --vary "
                          "batch=32,64 --vary levels.node.bandwidth=5e9,20e9",
                          0);
-    assert_true(fabs(alone(points[0][0]) - alone(points[1][1])) > 0.02);
     for (int r = 0; r < 2; r++) {
-        snprintf(row[r], sizeof row[r], "\n%s  %.2f  %.2f\n",
-                 r ? "64 (512)      " : "32 (256)      ", alone(points[r][0]), alone(points[r][1]));
-        if (!strstr(output, row[r]))
-            fail_msg("no \"%s\" in\n%s", row[r], output);
+        for (int c = 0; c < 2; c++)
+            ratio[r][c] = alone(points[r][c], cell[r][c]);
+        snprintf(row, sizeof row, "\n%s  %s  %s\n", r ? "64 (512)      " : "32 (256)      ",
+                 cell[r][0], cell[r][1]);
+        if (!strstr(output, row))
+            fail_msg("no \"%s\" in\n%s", row, output);
     }
-    assert_non_null(strstr(output, "\nfssdp, times as fast as ep, by levels.node.bandwidth:\n"));
+    assert_true(fabs(ratio[0][0] - ratio[1][1]) > 0.02);
+    assert_non_null(strstr(output, "\nfssdp, times as fast as ep, and bound / time, by "
+                                   "levels.node.bandwidth:\n"));
     assert_non_null(strstr(output, "Faster than ep at "));
     free(output);
 }
@@ -159,18 +166,17 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
     char *output = shell("moeperf predict " SMALL LOADS "--system fastermoe --system moonep --vary "
                          "experts=32,33",
                          0);
-    assert_non_null(strstr(output, "\nall systems, times as fast as ep:\n"));
-    assert_non_null(strstr(output, "\n33               -       -\n"));
+    assert_non_null(strstr(output, "\nall systems, times as fast as ep, and bound / time:\n"));
+    assert_non_null(strstr(output, "\n33       ep: refused     - "));
     assert_non_null(strstr(output, "\nep experts=33: refused: experts: 33 experts can't"));
     assert_null(strstr(output, "Left out: "));
     free(output);
     output = shell("moeperf predict " SMALL LOADS "--system moonep --vary batch=32,33", 0);
-    assert_non_null(strstr(output, "\n33                   -\n")); /* no job of anybody's */
+    assert_non_null(strstr(output, "\n33                     -\n")); /* no job of anybody's */
     assert_non_null(strstr(output, "Left out: job ep batch=33: batch: 33 sequences"));
     free(output);
     assert_says("moeperf predict " SMALL LOADS "--system free-balance --vary batch=32", 0,
-                "  free-balance (unattainable)\n");
-    assert_says("moeperf predict " SMALL LOADS "--bound --vary batch=32", 2, "--bound is a row");
+                "(unattainable)\n");
     output =
         shell("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0);
     assert_non_null(strstr(output, "\n400000 (1600000)    ep: memory\n"));
@@ -392,14 +398,28 @@ static void every_view_knows_predictions(void **state) {
 /* The table's numbers are those of the database. */
 static void table_and_database_agree(void **state) {
     (void)state;
-    json_t *object = json_of("moeperf predict --json --db agree.db " SMALL
-                             "--loads 'zipf exponent=0.5' --set iterations=20 --system ep",
-                             0);
-    double ms = number(json_array_get(json_object_get(object, "systems"), 0), "ms_per_iteration");
+    json_t *object =
+        json_of("moeperf predict --json --db agree.db " SMALL
+                "--loads 'zipf exponent=0.5' --set iterations=20 --system ep --system swiftmoe",
+                0);
+    const json_t *ep = json_array_get(json_object_get(object, "systems"), 0);
+    double ms = number(ep, "ms_per_iteration");
     char *value = query("agree.db", "SELECT median FROM (SELECT ms AS median FROM v_iteration "
-                                    "ORDER BY ms LIMIT 1 OFFSET 10)");
+                                    "WHERE run_id = 1 ORDER BY ms LIMIT 1 OFFSET 10)");
     assert_close(strtod(value, NULL), ms, 1e-2 * ms); /* a median of two against one of them */
     free(value);
+    value = query("agree.db", "SELECT of_bound FROM v_speedup WHERE system = 'ep'");
+    assert_close(strtod(value, NULL), number(ep, "of_bound"), 1e-5); /* spans are whole ns */
+    free(value);
+    value = query("agree.db", "SELECT bound_ms FROM v_speedup WHERE system = 'ep'");
+    assert_close(strtod(value, NULL), number(ep, "bound_ms"), 1e-9);
+    free(value);
+    /* It drops, and is bounded by nothing. */
+    assert_query("agree.db",
+                 "SELECT dropped_fraction > 0 AND of_bound IS NULL AND bound_ms IS NULL "
+                 "FROM v_speedup WHERE system = 'swiftmoe'",
+                 "1");
+    assert_says("moeperf report --db agree.db", 0, "bound: no system that drops nothing");
     json_decref(object);
 }
 
@@ -574,8 +594,8 @@ static void bad_wishes_leave_nothing(void **state) {
         {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12",
          "more than 11 values"},
         {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1 --vary layers=1 "
-         "--vary width=1",
-         "at most 2 keys"},
+         "--vary width=1 --vary experts=1",
+         "at most 3 keys"},
         {"moeperf predict --cluster hecate-b --loads w0 --vary options.memory=1,2",
          "--system NAME:OPTION=VALUE"},
         {"moeperf predict --cluster hecate-b --loads w0 --vary layer=1,2",

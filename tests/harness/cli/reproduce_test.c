@@ -60,6 +60,7 @@ static void numbers_hang_together(void **state) {
     assert_non_null(strstr(text, number));
     assert_non_null(strstr(text, "assumed, the same for every row"));
     assert_non_null(strstr(text, "times in ms"));
+    assert_non_null(strstr(text, "bound /\n"));
     assert_non_null(strstr(text, "loads.spread: "));
     assert_non_null(strstr(text, "moeperf reproduce laer --infer"));
     free(text);

@@ -128,7 +128,7 @@ static void a_recording_has_every_span_and_route(void **state) {
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
     assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, NULL), MP_OK);
-    const struct mp_predict_watch watch = {recording, record_step};
+    const struct mp_predict_watch watch = {recording, record_step, true};
     assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
                                         &summary, NULL),
                      MP_OK);

@@ -211,7 +211,7 @@ static void speedups_by_hand(void **state) {
         "  \"speedup_vs_ep_min\": 1, \"speedup_vs_ep_max\": 1, \"speed_vs_balanced\": null,"
         "  \"loss_final\": 2, \"max_loss_difference\": 0, \"iterations_agreed\": 4,"
         "  \"dropped_fraction\": 0.05, \"processor_taken\": null, \"ms_per_iteration_p99\": 28,"
-        "  \"serves\": false},"
+        "  \"serves\": false, \"bound_ms\": null, \"of_bound\": null},"
         " {\"suite_run\": \"tiny-1\", \"job\": \"fssdp\", \"system\": \"fssdp\","
         "  \"workload\": \"text\", \"gate\": \"gshard\", \"model\": \"\","
         "  \"executor\": \"measured\", \"refused\": null, \"ranks\": 2, \"rounds\": 2, "
@@ -221,7 +221,8 @@ static void speedups_by_hand(void **state) {
         "  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,"
         "  \"speedup_vs_ep_max\": 2, \"speed_vs_balanced\": null, \"loss_final\": 2.1,"
         "  \"max_loss_difference\": 0.1, \"iterations_agreed\": 1, \"dropped_fraction\": 0.05,"
-        "  \"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14, \"serves\": false}]",
+        "  \"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14, \"serves\": false,"
+        "  \"bound_ms\": null, \"of_bound\": null}]",
         true);
     compare_part(object, "incomplete",
                  "[{\"run_id\": 3, \"job\": \"fssdp\", \"system\": \"fssdp\","

@@ -561,7 +561,9 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
                                     {"8", "16"},
                                     {"1e9", "2e9", "3e9"},
                                     {{0.5, 1, 1.25}, {NAN, 0, 4}},
-                                    NULL},
+                                    NULL,
+                                    true,
+                                    {{0.25, NAN, 1}, {NAN, NAN, NAN}}},
                                    {HOSTILE,
                                     "batch",
                                     "bandwidth",
@@ -570,11 +572,25 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
                                     {HOSTILE, "16"},
                                     {"1e9", "2e9", "3e9"},
                                     {{2, 2, 2}, {2, 2, 2}},
-                                    NULL}};
+                                    NULL,
+                                    false,
+                                    {{0}}}};
     struct mp_error error = {0};
+    static const struct table_column columns[] = {{"two\nlines", TABLE_LEFT}, {"n", TABLE_RIGHT}};
+    struct table table;
+    const struct mp_grids page = {.grid = grid,
+                                  .count = 2,
+                                  .title = "When it pays",
+                                  .about = "model: " HOSTILE "\nloads\n",
+                                  .table = &table,
+                                  .table_caption = "in all"};
+    table_init(&table, columns, 2);
+    runs_ok(table_add(&table, NULL, &error), &error);
+    table_set(&table, 0, "%s", HOSTILE);
+    table_set_number(&table, 1, 7, 0);
     snprintf(path, 128, "%s/grid.html", folder->path);
-    runs_ok(mp_grid_html(grid, 2, "When it pays", "model: " HOSTILE "\nloads\n", path, &error),
-            &error);
+    runs_ok(mp_grid_html(&page, path, &error), &error);
+    table_free(&table);
     return path;
 }
 
@@ -593,6 +609,10 @@ static void a_grid_has_all_its_points(void **state) {
                                   0, NULL);
     assert_true(json_equal(rows_of(data, "grid", 0), expected));
     json_decref(expected);
+    const json_t *shares = json_array_get(json_object_get(data, "figures"), 1);
+    assert_int_equal(json_array_size(json_object_get(shares, "choices")), 1);
+    assert_non_null(strstr(page, "<th scope=\"col\">n</th>"));
+    assert_non_null(strstr(page, "two lines</th>"));
     json_decref(data);
     free(page);
 }
@@ -609,9 +629,9 @@ static void a_grid_is_drawn(void **state) {
         const json_t *marks = json_object_get(chart, "marks");
         size_t cells = (size_t)json_integer_value(json_object_get(marks, "cells"));
         assert_int_equal(json_integer_value(json_object_get(marks, "numbers")), cells);
-        points |= cells == 5 ? 1 : cells == 6 ? 2 : 4;
+        points |= cells == 5 ? 1 : cells == 6 ? 2 : cells == 2 ? 4 : 8;
     }
-    assert_int_equal(points, 1 | 2); /* of the first and of the second system */
+    assert_int_equal(points, 1 | 2 | 4); /* of both systems, and of the first one's shares */
     json_decref(found);
 }
 

@@ -1,0 +1,293 @@
+#include "harness/cli/predict_points.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/predict_job.h"
+#include "harness/cli/system_words.h"
+#include "harness/workload/named.h"
+
+/* Those that people compare first: the reference, one that copies after the gate, one that moves,
+ * one that does so on past loads and drops, FSSDP by the paper's rule and by ours. */
+static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
+                                            "llep", "fssdp",     "frugal"};
+enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
+
+static const char SUITE[] = "predict"; /* what the database calls it */
+static const char OPTIONS[] = "options.";
+
+/* What a command line without a suite says. */
+struct command_line {
+    const struct mp_systems *systems;
+    const struct cli_settings *settings;
+    const struct cli_axes *axes;
+    char **cell; /* [cli_axes_points] the lines of a job there, owned; NULL: there is none */
+};
+
+/* ---- jobs as text ---- */
+
+/* The last value that a key is set to; NULL: it is not. */
+static const char *setting_of(const struct cli_settings *settings, const char *key) {
+    size_t length = strlen(key);
+    for (int i = settings->count - 1; i >= 0; i--)
+        if (!strncmp(settings->item[i], key, length) && settings->item[i][length] == '=')
+            return settings->item[i] + length + 1;
+    return NULL;
+}
+
+/* Whether a line of a job is its name's or its system's, or one of an option of its system, in the
+ * group of which *inside says where the line before was. */
+static bool is_of_system(const char *line, bool *inside) {
+    *inside = *inside ? *line == ' ' : !strcmp(line, "options:");
+    return *inside || !strncmp(line, "name:", 5) || !strncmp(line, "system:", 7);
+}
+
+/* The job as lines of a suite's job, but for its name and system. */
+static int write_job(const struct mp_predict_job *job, char **text, struct mp_error *error) {
+    char *all = NULL, *rest, *line;
+    size_t size = 0;
+    FILE *lines = open_memstream(&all, &size);
+    int code = lines ? mp_predict_job_write(job, lines, error) : MP_OK;
+    if (!lines || (fclose(lines) && !code))
+        code = mp_fail(error, MP_ENOMEM, "no memory for a job");
+    FILE *stream = code ? NULL : open_memstream(text, &size);
+    bool inside = false;
+    for (rest = all; stream && (line = strsep(&rest, "\n"));)
+        if (*line && !is_of_system(line, &inside))
+            fprintf(stream, "    %s\n", line);
+    free(all);
+    if (!code && (!stream || fclose(stream)))
+        code = mp_fail(error, MP_ENOMEM, "no memory for a job");
+    return code;
+}
+
+/* Of a generator 30 iterations, unless told otherwise; of a trace as many as it has, up to 100. */
+static int write_cell(const struct command_line *line, const int at[], char **text,
+                      struct mp_error *error) {
+    struct mp_predict_job job;
+    struct cli_axis_words words;
+    struct cli_settings all = {.item = {"iterations=30"}, .count = 1};
+    for (int i = 0; i < line->settings->count; i++)
+        all.item[all.count++] = line->settings->item[i];
+    cli_axes_words(line->axes, at, setting_of(line->settings, "change"), &words);
+    for (int i = 0; i < words.count; i++)
+        all.item[all.count++] = words.item[i];
+    const char *loads = setting_of(&all, "loads");
+    int first = loads && mp_trace_names_generator(loads) ? 0 : 1;
+    int code = mp_predict_job_create(&job, error);
+    if (!code)
+        code = cli_prepare_job(line->systems, all.item + first, all.count - first, &job, error);
+    if (!code)
+        code = write_job(&job, text, error);
+    mp_predict_job_destroy(&job);
+    return code;
+}
+
+/* "fssdp:window=2,overlap=4" with its point's job as an entry of a suite's jobs. */
+static int write_point(const struct command_line *line, const struct cli_point *point, FILE *stream,
+                       struct mp_error *error) {
+    struct cli_system_words words;
+    char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
+    int code = cli_system_words_parse(line->systems, point->system, &words, error);
+    if (code)
+        return code;
+    snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
+             cli_axes_name(line->axes, point->at, values, sizeof values));
+    fputs("  - name: ", stream);
+    code = mp_yaml_write_text(stream, name, error);
+    fprintf(stream, "\n%s    system: %s\n%s", line->cell[cli_axes_number(line->axes, point->at)],
+            words.system->name, words.options ? "    options:\n" : "");
+    for (int i = 0; i < words.options && !code; i++) {
+        fputs("      ", stream);
+        code = mp_yaml_write_text(stream, words.option[i][0], error);
+        fputs(": ", stream);
+        if (!code)
+            code = mp_yaml_write_text(stream, words.option[i][1], error);
+        fputc('\n', stream);
+    }
+    return code;
+}
+
+/* The suite of these points as text; free it. */
+static int write_suite(const struct command_line *line, const struct cli_point points[], int count,
+                       char **text, struct mp_error *error) {
+    size_t size = 0;
+    *text = NULL;
+    FILE *stream = open_memstream(text, &size);
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    fprintf(stream, "suite: %s\njobs:\n", SUITE);
+    int code = MP_OK;
+    for (int i = 0; i < count && !code; i++)
+        code = write_point(line, &points[i], stream, error);
+    if (fclose(stream) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    return code;
+}
+
+/* Reads the suite of these points, with its errors in the words of the command line. */
+static int read_points(const struct command_line *line, const struct cli_settings *options,
+                       const struct cli_point points[], int count, struct mp_suite *suite,
+                       struct mp_error *error) {
+    static const char name[] = "command line";
+    const struct mp_suite_changes changes = {options->item, options->count, NULL, true};
+    struct mp_error first = {0};
+    char *text = NULL;
+    int code = write_suite(line, points, count, &text, error);
+    if (!code)
+        code = mp_suite_parse(name, text, line->systems, &changes, suite, &first);
+    free(text);
+    if (first.code) { /* without the place in a file that nobody has written */
+        const char *place =
+            strncmp(first.text, name, sizeof name - 1) ? NULL : strstr(first.text, ": ");
+        mp_fail(error, first.code, "%s", place ? place + 2 : first.text);
+    }
+    return code;
+}
+
+/* ---- which jobs there are ---- */
+
+/* The systems that were asked for, and ep in front; or the usual ones. */
+struct chosen {
+    const char *name[CLI_WORDS_LIMIT + 1];
+    int count, asked; /* the last `asked` were named by the user */
+};
+
+static void choose_systems(const struct cli_words *wanted, struct chosen *chosen) {
+    bool has_ep = false;
+    for (int i = 0; i < wanted->count; i++)
+        has_ep |= !strcmp(wanted->word[i], "ep");
+    if (wanted->count > 0 && !has_ep)
+        chosen->name[chosen->count++] = "ep";
+    for (int i = 0; i < wanted->count; i++)
+        chosen->name[chosen->count++] = wanted->word[i];
+    chosen->asked = wanted->count;
+    for (int i = 0; i < USUAL && !wanted->count; i++)
+        chosen->name[chosen->count++] = usual_systems[i];
+}
+
+/* The options of --set; of those of a system only what it has: another one may have the others.
+ * All else that is set is in the job. */
+static void select_options(const struct mp_systems *systems, const char *name,
+                           const struct cli_settings *settings, struct cli_settings *own) {
+    const struct mp_system *system = name ? mp_systems_find(systems, name, NULL) : NULL;
+    own->count = 0;
+    for (int i = 0; i < settings->count; i++) {
+        const char *item = settings->item[i], *dot = item + sizeof OPTIONS - 1;
+        char key[128];
+        if (strncmp(item, OPTIONS, sizeof OPTIONS - 1) != 0)
+            continue;
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(dot, "="), dot);
+        if (!name || (system && system->options && mp_options_find(system->options, key)))
+            own->item[own->count++] = item;
+    }
+}
+
+/* Whether this point alone can be predicted; MP_EREFUSED: not by its system. */
+static int try_point(const struct command_line *line, const struct cli_point *point,
+                     struct mp_error *error) {
+    struct mp_suite suite = {0};
+    struct cli_settings options;
+    select_options(line->systems, point->system, line->settings, &options);
+    int code = read_points(line, &options, point, 1, &suite, error);
+    mp_suite_destroy(&suite);
+    return code;
+}
+
+/* A sentence that is not there yet. */
+static void add_left_out(struct cli_points *points, const char *why) {
+    size_t length = strlen(points->left_out);
+    if (!strstr(points->left_out, why))
+        snprintf(points->left_out + length, sizeof points->left_out - length, "%sLeft out: %s.",
+                 length ? "  " : "", why);
+}
+
+/* What became of the points of one system or more. */
+struct tried {
+    int possible, refused;
+    struct mp_error why; /* the first that is not possible */
+};
+
+/* The points of a system: those that it refuses are there with the others; where the job itself is
+ * wrong, the point is left out. */
+static void add_points(const struct command_line *line, const char *system,
+                       struct cli_points *points, struct tried *tried) {
+    int count = cli_axes_points(line->axes);
+    for (int p = 0; p < count; p++) {
+        struct cli_point *point = &points->item[points->count];
+        struct mp_error own = {0};
+        if (!line->cell[p])
+            continue;
+        *point = (struct cli_point){.system = system};
+        cli_axes_point(line->axes, p, point->at);
+        int code = try_point(line, point, &own);
+        tried->possible += code == MP_OK;
+        tried->refused += code == MP_EREFUSED;
+        points->count += code == MP_OK || code == MP_EREFUSED;
+        tried->why = tried->why.code ? tried->why : own;
+        if (code && code != MP_EREFUSED)
+            add_left_out(points, own.text);
+    }
+}
+
+static int choose_points(const struct command_line *line, const struct cli_words *asked,
+                         struct cli_points *points, struct mp_error *error) {
+    struct chosen chosen = {0};
+    struct tried wanted = {0};
+    choose_systems(asked, &chosen);
+    points->item =
+        calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
+    if (!points->item)
+        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
+    for (int i = 0; i < chosen.count; i++) {
+        struct tried own = {0};
+        bool is_wanted = !chosen.asked || i >= chosen.count - chosen.asked;
+        add_points(line, chosen.name[i], points, &own);
+        if (chosen.asked && is_wanted && !own.possible && !own.refused)
+            return mp_fail(error, own.why.code, "%s", own.why.text);
+        wanted.possible += is_wanted ? own.possible : 0;
+        wanted.why = is_wanted && !wanted.why.code ? own.why : wanted.why;
+    }
+    return wanted.possible ? MP_OK : mp_fail(error, wanted.why.code, "%s", wanted.why.text);
+}
+
+/* What all systems get at every point.  An error only where there is nothing at any of them. */
+static int write_cells(struct command_line *line, struct cli_points *points,
+                       struct mp_error *error) {
+    int count = cli_axes_points(line->axes), written = 0, at[CLI_AXES];
+    char values[MP_TEXT_SIZE];
+    struct mp_error first = {0};
+    line->cell = calloc((size_t)count, sizeof *line->cell);
+    if (!line->cell)
+        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
+    for (int p = 0; p < count; p++) {
+        struct mp_error own = {0};
+        cli_axes_point(line->axes, p, at);
+        int code = write_cell(line, at, &line->cell[p], &own);
+        written += !code;
+        first = first.code ? first : own;
+        if (code) {
+            mp_error_prefix(&own, "%s", cli_axes_name(line->axes, at, values, sizeof values) + 1);
+            add_left_out(points, own.text);
+        }
+    }
+    return written ? MP_OK : mp_fail(error, first.code, "%s", first.text);
+}
+
+int cli_points_read(const struct mp_systems *systems, const struct cli_words *wanted,
+                    const struct cli_settings *settings, struct cli_points *points,
+                    struct mp_suite *suite, struct mp_error *error) {
+    struct cli_settings options;
+    struct command_line line = {systems, settings, points->axes, NULL};
+    int code = write_cells(&line, points, error);
+    if (!code)
+        code = choose_points(&line, wanted, points, error);
+    select_options(systems, NULL, settings, &options);
+    if (!code)
+        code = read_points(&line, &options, points->item, points->count, suite, error);
+    for (int p = 0; line.cell && p < cli_axes_points(line.axes); p++)
+        free(line.cell[p]);
+    free(line.cell);
+    return code;
+}

@@ -1,0 +1,219 @@
+/* moeperf predict --vary over clusters, nodes and loads. */
+#include <math.h>
+
+#include "tests/harness/cli/shell.h"
+
+enum { MOST = 64 };
+
+#define SMALL                                                                                      \
+    "--quiet --iterations 4 --set layers=2 --set width=128 --set heads=4 --set expert-width=256 "  \
+    "--set sequence=64 "
+#define CELLS                                                                                      \
+    "--vary cluster=fastermoe-johnny,h100 --vary 'loads=zipf exponent=0.4,two.mptrace' "           \
+    "--vary nodes=1,2 "
+#define SYSTEMS "--system fssdp --system frugal --system llep --system swiftmoe "
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *text(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+/* A folder with loads of all sources together, which any number of ranks can have. */
+static int enter(void **state) {
+    int failed = enter_shell(state);
+    if (!failed)
+        free(shell("moeperf generate zipf --exponent 0.7 -o two.mptrace --layers 2 --experts 64 "
+                   "--ranks 1 --tokens 16384 --iterations 3",
+                   0));
+    return failed;
+}
+
+/* The same bytes whether one process or several carry it out. */
+static void cells_are_the_same_bytes_every_time(void **state) {
+    (void)state;
+    free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > one.json", 0));
+    free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > two.json", 0));
+    free(shell("taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') moeperf predict " SMALL
+                   CELLS SYSTEMS "--fit --json > three.json",
+               0));
+    free(shell("cmp one.json two.json && cmp one.json three.json", 0));
+}
+
+/* A cell has what a command of its own says of its cluster, its nodes and its loads, and of four
+ * sequences for each of its ranks. */
+static void a_cell_is_what_it_is_alone(void **state) {
+    (void)state;
+    char line[512];
+    size_t i;
+    json_t *item, *cells = json_of("moeperf predict " SMALL CELLS "--fit --system fssdp --json", 0);
+    assert_int_equal(json_array_size(json_object_get(cells, "systems")), 16);
+    json_array_foreach(json_object_get(cells, "systems"), i, item) {
+        const json_t *varied = json_object_get(item, "varied");
+        const json_t *model = json_object_get(item, "model");
+        if (i < 8) /* ep */
+            continue;
+        assert_close(number(model, "batch"), 4 * number(model, "ranks"), 0);
+        snprintf(line, sizeof line,
+                 "moeperf predict " SMALL "--fit --system fssdp --json --cluster %s --nodes %s "
+                 "--%s '%s'",
+                 text(varied, "cluster"), text(varied, "nodes"),
+                 strchr(text(varied, "loads"), '.') && !strchr(text(varied, "loads"), ' ')
+                     ? "trace"
+                     : "loads",
+                 text(varied, "loads"));
+        json_t *alone = json_of(line, 0);
+        const json_t *own = json_array_get(json_object_get(alone, "systems"), 1);
+        static const char *const keys[] = {"ms_per_iteration", "speedup_vs_ep", "bound_ms",
+                                           "of_bound", "iterations"};
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            assert_true(number(item, keys[k]) == number(own, keys[k]));
+        assert_close(number(item, "iterations"), strstr(text(varied, "loads"), "two") ? 3 : 4, 0);
+        json_decref(alone);
+    }
+    json_decref(cells);
+}
+
+static int ascending(const void *a, const void *b) {
+    double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+
+/* The shortest time of a system that the bound covers, at the point of `item`. */
+static double least_at(const json_t *systems, const json_t *item) {
+    double least = INFINITY;
+    size_t i;
+    const json_t *other;
+    json_array_foreach(systems, i, other) {
+        if (json_equal(json_object_get(other, "varied"), json_object_get(item, "varied")) &&
+            !isnan(number(other, "of_bound")))
+            least = fmin(least, number(other, "ms_per_iteration"));
+    }
+    return least;
+}
+
+static double ms_of(const json_t *systems, const char *system, const json_t *like) {
+    size_t i;
+    const json_t *other;
+    json_array_foreach(systems, i, other) {
+        if (json_equal(json_object_get(other, "varied"), json_object_get(like, "varied")) &&
+            !strcmp(text(other, "system"), system))
+            return number(other, "ms_per_iteration");
+    }
+    return NAN;
+}
+
+/* What the standing of a system should be, from what is said of each point. */
+static void check_standing(const json_t *systems, const json_t *standing) {
+    double shares[MOST], logs[2] = {0}, fastest = 0, near = 0;
+    int bounded = 0, ran = 0;
+    size_t i;
+    const json_t *item;
+    json_array_foreach(systems, i, item) {
+        if (strcmp(text(item, "system"), text(standing, "system")) != 0 ||
+            !json_is_null(json_object_get(item, "refused")))
+            continue;
+        double ms = number(item, "ms_per_iteration"), least = least_at(systems, item);
+        ran++;
+        logs[0] += log(ms_of(systems, "ep", item) / ms);
+        logs[1] += log(ms_of(systems, "fssdp", item) / ms);
+        if (isnan(number(item, "of_bound")))
+            continue;
+        shares[bounded++] = number(item, "of_bound");
+        fastest += ms == least;
+        near += ms <= 1.01 * least;
+    }
+    qsort(shares, (size_t)bounded, sizeof *shares, ascending);
+    assert_close(number(standing, "ran"), ran, 0);
+    assert_close(number(standing, "fastest"), fastest, 0);
+    assert_close(number(standing, "within_1_percent"), near, 0);
+    assert_close(number(standing, "speedup_vs_ep"), exp(logs[0] / ran), 1e-12);
+    assert_close(number(standing, "speedup_vs_fssdp"), exp(logs[1] / ran), 1e-12);
+    if (!bounded) { /* it drops */
+        assert_true(json_is_null(json_object_get(standing, "of_bound_median")));
+        return;
+    }
+    assert_close(number(standing, "of_bound_worst"), shares[0], 0);
+    assert_close(number(standing, "of_bound_median"),
+                 (shares[(bounded - 1) / 2] + shares[bounded / 2]) / 2, 1e-12);
+}
+
+static void standings_add_up(void **state) {
+    (void)state;
+    size_t i;
+    json_t *standing;
+    json_t *cells = json_of("moeperf predict " SMALL CELLS SYSTEMS "--fit --json", 0);
+    const json_t *systems = json_object_get(cells, "systems");
+    assert_int_equal(json_array_size(json_object_get(cells, "standings")), 5);
+    json_array_foreach(json_object_get(cells, "standings"), i, standing) {
+        assert_close(number(standing, "points"), 8, 0);
+        check_standing(systems, standing);
+    }
+    json_decref(cells);
+}
+
+/* 24 experts are not shared out evenly over 16 ranks, which fssdp and moonep can do and ep can't;
+ * over 8 they are. */
+static void what_is_refused_ends_nothing(void **state) {
+    (void)state;
+    char *output =
+        shell("moeperf predict " SMALL "--cluster h100 --loads 'zipf exponent=0.5' --set "
+              "experts=24 --system fssdp --system moonep --vary nodes=1,2 --vary "
+              "top-k=1,2 --set gate=softmax",
+              0);
+    static const char *const words[] = {"\n2         - ",     "%\n",
+                                        "Over all points:\n", "\nep      2 of 4 ",
+                                        "\nfssdp        4 ",  "\nep nodes=2 top-k=1: refused: "};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    free(output);
+}
+
+/* Three keys: the last one's values side by side, files by their names; and nothing is wider than
+ * a page. */
+static void rows_name_all_but_the_last_key(void **state) {
+    (void)state;
+    free(shell("mkdir -p folder && cp two.mptrace folder/three.mptrace", 0));
+    char *output = shell("moeperf predict " SMALL "--fit --system fssdp --vary "
+                         "loads=folder/three.mptrace,w0 --vary cluster=h100,hecate-b "
+                         "--vary nodes=1,2 --html cells.html",
+                         0);
+    static const char *const words[] = {
+        "Varied, and above with the first value: loads, cluster and nodes.\n",
+        "\nfssdp, times as fast as ep, and bound / time, by nodes:\nloads, cluster",
+        "\nthree.mptrace, h100 ", "\nw0, hecate-b  ", "\nOver all points:\n"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    for (const char *line = output; line; line = strchr(line, '\n'), line += line != NULL)
+        assert_true(strcspn(line, "\n") <= 80);
+    free(output);
+    free(shell("grep -q 'How near to the bound' cells.html", 0));
+}
+
+/* A file that is not there leaves its points out. */
+static void what_is_not_there_is_left_out(void **state) {
+    (void)state;
+    assert_says("moeperf predict " SMALL "--fit --cluster h100 --system fssdp --vary nodes=1,2 "
+                "--vary loads=w0,none.mptrace",
+                0, "Left out: nodes=1 loads=none.mptrace: ");
+    assert_says("moeperf predict " SMALL "--fit --cluster h100 --system fssdp --vary "
+                "loads=none.mptrace",
+                2, "none.mptrace");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_are_the_same_bytes_every_time),
+        cmocka_unit_test(a_cell_is_what_it_is_alone),
+        cmocka_unit_test(standings_add_up),
+        cmocka_unit_test(what_is_refused_ends_nothing),
+        cmocka_unit_test(rows_name_all_but_the_last_key),
+        cmocka_unit_test(what_is_not_there_is_left_out),
+    };
+    return cmocka_run_group_tests(tests, enter, leave_folder);
+}
