@@ -479,6 +479,7 @@ static void a_trace_is_shown(void **state) {
     assert_int_equal(json_integer_value(json_object_get(layer, "layer")), 0);
     assert_close(json_real_value(json_object_get(layer, "correlation_10")), 1 / sqrt(3), 1e-9);
     assert_true(json_is_null(json_object_get(layer, "correlation_1")));
+    assert_true(json_is_null(json_object_get(json_object_get(shown, "all"), "layer")));
     json_decref(shown);
     assert_says("moeperf show gone.mptrace", 2, "moeperf show: can't open gone.mptrace");
     assert_says("moeperf show four.mptrace --html x.html --json", 2, "--json does not go with it");
@@ -507,7 +508,7 @@ static void a_trace_is_drawn(void **state) {
  * from
  * 3.  Of 128 experts a row is of two. */
 static void transitions_are_drawn(void **state) {
-    static const int way[6][3] = {{0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 2, 0}, {3, 2, 0}, {3, 2, 0}};
+    static const int way[6][3] = {{0, 0, 1}, {0, 0, 1}, {0, 0, 1}, {0, 0, 2}, {0, 3, 2}, {0, 3, 2}};
     (void)state;
     FILE *file = fopen("ways.csv", "w");
     fputs("rank,layer,token,k0\n", file);
@@ -517,14 +518,16 @@ static void transitions_are_drawn(void **state) {
     free(shell("moeperf import ways.csv --as csv-tokens --experts 4 -o ways.mptrace", 0));
     free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
     assert_says("cat page.html", 0,
-                "{\"label\":\"0 to 1 (tells 0.459 bits)\",\"table\":{\"columns\":[\"next\","
+                "{\"label\":\"1 to 2 (tells 0.459 bits)\",\"table\":{\"columns\":[\"next\","
                 "\"expert\",\"value\"],\"rows\":[[1,0,1.5],[2,0,0.5],[1,3,0.0],[2,3,2.0]]},"
-                "\"signals\":{\"across\":\"next\",\"rowTitle\":\"expert of layer 0\","
-                "\"columnTitle\":\"expert of layer 1\",");
+                "\"signals\":{\"across\":\"next\",\"rowTitle\":\"expert of layer 1\","
+                "\"columnTitle\":\"expert of layer 2\",");
     assert_says("cat page.html", 0,
-                "{\"label\":\"1 to 2 (tells 0.000 bits)\",\"table\":{\"columns\":[\"next\","
-                "\"expert\",\"value\"],\"rows\":[[0,1,1.0],[0,2,1.0]]},");
+                "{\"label\":\"0 to 1 (tells 0.000 bits)\",\"table\":{\"columns\":[\"next\","
+                "\"expert\",\"value\"],\"rows\":[[0,0,1.0],[3,0,1.0]]},");
+    assert_says("grep -o '[0-9] to [0-9] (' page.html", 0, "1 to 2 (\n0 to 1 (\n");
     assert_says("cat page.html", 0, "<th scope=\"col\">present tells bits</th>");
+    assert_says("cat page.html", 0, "<th scope=\"col\">correlation 10 later</th>");
     free(shell("moeperf import ways.csv --as csv-tokens --experts 128 -o ways.mptrace", 0));
     free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
     assert_says("cat page.html", 0, "\"rows\":[[0,0,1.5],[2,0,0.5],[0,2,0.0],[2,2,2.0]]},");
