@@ -17,7 +17,8 @@
  * own rank between layers: rows go from there to experts and back, never from expert to expert.  On
  * 8 experts and 32 layers of which one tells 0, 0.25 and 1.16 bits of the next, on 4 ranks of 2
  * nodes, its program carries 0, 3.1 and 5.6 % less over the fullest links than the search does, and
- * predicted steps differ by at most 0.05 %.  What they gain over contiguous owners (7 %) is ILP 1's.
+ * predicted steps differ by at most 0.05 %.  What they gain over contiguous owners (7 %) is ILP
+ * 1's.
  *
  * Decided here, since the source is silent or can't be carried out:
  *   size      The printed ILP 1 lets clusters have any number of experts of a layer, and ILP 2

@@ -128,19 +128,19 @@ int cli_write_transitions(struct page *page, const struct mp_token_statistics *s
     const size_t groups = (size_t)map.groups;
     double *bits = calloc((size_t)shape->layers, sizeof *bits);
     map.cell = calloc(groups * (groups + 2), sizeof *map.cell);
-    int code = bits && map.cell ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the page");
     json_t *choices = NULL;
-    if (!code) {
+    if (bits && map.cell) {
         map.from = map.cell + groups * groups;
         map.to = map.from + groups;
         choices = pack_maps(statistics, shape->layers, shape->experts, &map, bits, error);
     }
     free(bits);
     free(map.cell);
-    return code ? code
-                : page_figure(page, "experts", "From layer to layer",
-                              "Tokens that go from an expert of a layer to one of the next: how "
-                              "many times as many as if neither told anything of the other; blue "
-                              "are fewer, orange more.  Of many experts a cell is of neighbours.",
-                              "Layers", choices, error);
+    if (!choices)
+        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    return page_figure(page, "experts", "From layer to layer",
+                       "Tokens that go from an expert of a layer to one of the next: how "
+                       "many times as many as if neither told anything of the other; blue "
+                       "are fewer, orange more.  Of many experts a cell is of neighbours.",
+                       "Layers", choices, error);
 }
