@@ -17,6 +17,9 @@ static const struct mp_option option_table[] = {
     {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
      "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
      "(the job's copies-memory)"},
+    {"ranks-per-gate", MP_OPTION_COUNT, FIELD(ranks_per_gate), "ranks", "auto", -1, 65536, NULL,
+     "neighbours that share one way to other nodes; auto: as a prediction's cluster says, else "
+     "one"},
     {"even", MP_OPTION_BOOL, FIELD(even), "", "yes", 0, 0, NULL,
      "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
     {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
@@ -127,7 +130,9 @@ static int nodewise_create(const struct mp_setting *setting, const void *options
         self->topology.ranks_per_node = topology->ranks;
     self->options = *(const struct mp_nodewise_options *)options;
     self->options.memory = copies_limit(self);
-    mp_nodewise_costs(setting, &self->costs);
+    if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
+        self->setting.ranks_per_gate = self->options.ranks_per_gate;
+    mp_nodewise_costs(&self->setting, &self->costs);
     int code = create_parts(self, error);
     if (code)
         nodewise_destroy(self);

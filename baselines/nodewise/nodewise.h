@@ -34,9 +34,10 @@ extern const struct mp_system mp_system_nodewise;
 
 /* Named in the option table of nodewise.c. */
 struct mp_nodewise_options {
-    int window; /* iterations */
-    int cover;  /* experts, MP_AUTO, MP_ALL */
-    int memory; /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
+    int window;         /* iterations */
+    int cover;          /* experts, MP_AUTO, MP_ALL */
+    int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
+    int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
     bool even, correct;
 };
 

@@ -29,6 +29,7 @@ static void all_systems_register_once(void **state) {
         "lp",
         "moetuner",
         "moonep",
+        "nodewise",
         "skeleton",
         "smartmoe",
         "swiftmoe",

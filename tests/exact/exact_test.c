@@ -355,6 +355,13 @@ static const struct row rows[] = {
      {"options.interval=5"},
      {.replicas = true, .moves = true, .wide = true, .least_ranks = 4}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
+    {"nodewise",
+     {"options.cover=all"},
+     {.copies = true, .late = MAY_COPY, .least_ranks = 4, .nodes = 2}},
+    {"nodewise",
+     {"options.cover=2"},
+     {.copies = true, .late = MAY_COPY, .least_ranks = 4, .nodes = 4}},
+    {"nodewise", {"options.cover=0", "options.even=no"}, {.late = MAY_COPY}},
     {"harmoeny", {"options.least=1"}, {.late = MUST_COPY, .least_ranks = 2}},
     /* Copies stay in a node. */
     {.system = "ultraep",

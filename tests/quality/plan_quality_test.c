@@ -100,6 +100,9 @@ static const struct row rows[] = {
     {"swiftmoe", {{"capacity-factor", "1000"}}, false, 2, {0, 0}, {0, 0}},
     {"llep", {{"smallest-gemm", "1"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
     {"moonep", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    /* It leaves what a copy would not pay for. */
+    {"nodewise", {{"cover", "all"}}, false, 2, {1.05, 1.06}, {1.12, 1.12}},
+    {"nodewise", {{0}}, false, 1, {1.13, 1.14}, {1.20, 1.20}},
     {"free-balance", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
     {"lp", {{0}}, false, 2, {3.08, 2.92}, {8, 8}},
     {"lp", {{"replicas", "4"}}, false, 2, {1.60, 1.58}, {4, 4}},

@@ -43,6 +43,7 @@ static const char *const acting[][6] = {
     {"system=harmoeny", "gate=gshard", "options.least=1"},
     {"system=ultraep", "gate=gshard", "options.redundant=2"},
     {"system=moonep", "gate=softmax", "top-k=4", "options.tolerance=0"},
+    {"system=nodewise", "gate=gshard", "nodes=2", "options.cover=all"},
     {"system=hetumoe", "gate=gshard"},
     {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
     {"system=tutel", "gate=switch", "options.r=0"},
@@ -243,6 +244,8 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         /* As on the predictor's cluster, which predictions know. */
         if (file->system->options && mp_options_find(file->system->options, "message-cost"))
             set(file, systems, "options.message-cost=0");
+        if (file->system->options && mp_options_find(file->system->options, "ranks-per-gate"))
+            set(file, systems, "options.ranks-per-gate=%d", file->job.ranks / file->job.nodes);
         if (mp_job_check_model(file, &error) == MP_OK)
             return;
         mp_job_file_destroy(file);

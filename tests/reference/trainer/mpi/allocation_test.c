@@ -328,6 +328,7 @@ int main(void) {
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
         {"system=lp", "options.interval=2"},
         {"system=moonep", "exchange=two-level"},
+        {"system=nodewise", "options.cover=all", "ranks-per-node=2"},
         {"system=harmoeny", "options.least=1"},
         {"system=ultraep"},
         {"system=hetumoe", "ranks-per-node=2"},

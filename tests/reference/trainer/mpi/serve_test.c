@@ -171,6 +171,7 @@ static const struct {
     {"laer", {"options.slots=5", "options.prefetch=2", "options.rematerialise=no"}, COPIES},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, COPIES},
     {"moonep", {NULL}, COPIES},
+    {"nodewise", {"options.cover=all"}, ACTS_NOT},
     {"smartmoe", {"options.interval=2"}, ACTS_NOT},
     {"swiftmoe", {"options.capacity-factor=0"}, MOVES},
     {"tutel", {"options.capacity-factor=0"}, ACTS_NOT},
