@@ -10,30 +10,30 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     const int nodes = mp_topology_nodes(&setting->topology);
     const int of_node = setting->topology.ranks_per_node;
     const double between = setting->bandwidth;
-    const double inside =
-        nodes > 1 && of_node > 1 ? setting->bandwidth_in_node : setting->bandwidth;
-    const double routes = (double)setting->tokens_per_rank * setting->top_k;
+    const double inside = nodes > 1 ? setting->bandwidth_in_node : setting->bandwidth;
+    const double dense = 2 * (double)setting->attention_bytes;
+    const double backward = 2 * setting->non_moe_seconds;
     *costs = (struct mp_nodewise_costs){
         .route = passes * setting->seconds_per_route,
         .product = passes * setting->seconds_per_expert,
         .hidden_forward = setting->non_moe_seconds,
-        .hidden_backward = 2 * (setting->non_moe_seconds + routes * setting->seconds_per_route),
     };
     if (between > 0) {
         costs->row_between = (trains ? 4 : 2) * (double)setting->route_bytes / between;
         costs->fetch_between = (double)setting->expert_bytes / between;
         costs->reduce_between = trains ? (double)setting->gradient_bytes / between : 0;
+        costs->hidden_backward =
+            mp_nodewise_exposed(backward, dense * (nodes - 1) / nodes / between);
     }
-    costs->ranks_per_gate = setting->ranks_per_gate > 0 ? setting->ranks_per_gate : 1;
-    costs->gates = (double)of_node / costs->ranks_per_gate;
     if (inside > 0) {
         costs->row_inside = (trains ? 4 : 2) * (double)setting->route_bytes / inside;
         costs->fetch_inside = (double)setting->expert_bytes / inside;
+        costs->reduce_inside = trains ? (double)setting->gradient_bytes / inside : 0;
+        costs->hidden_inside =
+            mp_nodewise_exposed(backward, dense * (of_node - 1) / of_node / inside);
     }
-}
-
-static double exposed(double busy, double hidden) {
-    return busy > hidden ? busy - hidden : 0;
+    costs->ranks_per_gate = setting->ranks_per_gate > 0 ? setting->ranks_per_gate : 1;
+    costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
 /* Of the experts that nodes have not in common: their routes at the gate and at the node with most
@@ -53,8 +53,8 @@ static double seconds_with(const struct mp_nodewise_costs *costs,
     double work = (double)(routes - rest.all) / nodes + (double)rest.at_node;
     return (in > out ? in : out) * costs->row_between +
            work / topology->ranks_per_node * costs->route +
-           exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
-           exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
+           mp_nodewise_exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
+           mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
            covered * away / topology->ranks_per_node * costs->product;
 }
 

@@ -1,5 +1,7 @@
 /* Who in a node computes what. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "baselines/nodewise/nodewise.h"
 
@@ -13,15 +15,20 @@ int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_n
     node->capacity = experts + most_ranks * copies;
     node->first = malloc(ranks * sizeof *node->first);
     node->copies = malloc(ranks * sizeof *node->copies);
+    node->given = malloc(ranks * sizeof *node->given);
     node->load = malloc(ranks * sizeof *node->load);
     node->lack = malloc(ranks * sizeof *node->lack);
     node->order = malloc(ranks * sizeof *node->order);
     node->share = malloc((size_t)node->capacity * sizeof *node->share);
+    node->kept_share = malloc((size_t)node->capacity * sizeof *node->share);
+    node->kept_first = malloc(ranks * sizeof *node->first);
+    node->kept_copies = malloc(ranks * sizeof *node->copies);
+    node->kept_load = malloc(ranks * sizeof *node->load);
     int code = mp_queue_create(most_ranks, &node->above, error);
     if (!code)
         code = mp_queue_create(most_ranks, &node->below, error);
-    if (!code &&
-        !(node->first && node->copies && node->load && node->lack && node->order && node->share))
+    if (!code && !(node->first && node->copies && node->given && node->load && node->lack &&
+                   node->order && node->share))
         code = mp_fail(error, MP_ENOMEM, "no memory for a node of %d ranks with %d experts",
                        most_ranks, experts);
     if (code)
@@ -34,10 +41,15 @@ void mp_nodewise_node_destroy(struct mp_nodewise_node *node) {
     mp_queue_destroy(&node->below);
     free(node->first);
     free(node->copies);
+    free(node->given);
     free(node->load);
     free(node->lack);
     free(node->order);
     free(node->share);
+    free(node->kept_share);
+    free(node->kept_first);
+    free(node->kept_copies);
+    free(node->kept_load);
     *node = (struct mp_nodewise_node){0};
 }
 
@@ -46,13 +58,14 @@ void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {
     node->shares = 0;
     for (int rank = 0; rank < ranks; rank++) {
         node->first[rank] = -1;
-        node->copies[rank] = 0;
+        node->copies[rank] = node->given[rank] = 0;
         node->load[rank] = 0;
     }
 }
 
 void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes) {
-    node->share[node->shares] = (struct mp_nodewise_share){routes, expert, node->first[rank]};
+    node->share[node->shares] =
+        (struct mp_nodewise_share){routes, expert, node->first[rank], false};
     node->first[rank] = node->shares++;
     node->load[rank] += routes;
 }
@@ -163,9 +176,67 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
             mp_queue_pop(&node->below);
         } else {
             node->load[from] -= routes;
+            if (!there && !share->given) { /* further copies are passed on */
+                share->given = true;
+                node->given[from]++;
+            }
             give(node, to, routes, share, there);
             lessen_first(&node->above, routes);
             lessen_first(&node->below, routes);
         }
     }
+}
+
+/* ---- whether it pays ---- */
+
+static void copy_state(const struct mp_nodewise_node *node, struct mp_nodewise_share *share[2],
+                       int32_t *first[2], int32_t *copies[2], int64_t *load[2]) {
+    size_t ranks = (size_t)node->ranks;
+    memcpy(share[0], share[1], (size_t)node->shares * sizeof **share);
+    memcpy(first[0], first[1], ranks * sizeof **first);
+    memcpy(copies[0], copies[1], ranks * sizeof **copies);
+    memcpy(load[0], load[1], ranks * sizeof **load);
+}
+
+static void keep(struct mp_nodewise_node *node) {
+    copy_state(node, (struct mp_nodewise_share *[]){node->kept_share, node->share},
+               (int32_t *[]){node->kept_first, node->first},
+               (int32_t *[]){node->kept_copies, node->copies},
+               (int64_t *[]){node->kept_load, node->load});
+}
+
+static void restore(struct mp_nodewise_node *node, int shares) {
+    node->shares = shares;
+    copy_state(node, (struct mp_nodewise_share *[]){node->share, node->kept_share},
+               (int32_t *[]){node->first, node->kept_first},
+               (int32_t *[]){node->copies, node->kept_copies},
+               (int64_t *[]){node->load, node->kept_load});
+}
+
+static int64_t routes_that_pay(double seconds, double each) {
+    double routes = each > 0 ? ceil(seconds / each) : 1;
+    return routes > 1 ? (int64_t)fmin(routes, 1e15) : 1;
+}
+
+void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
+                               bool late, int limit) {
+    const double each = costs->route + costs->row_inside;
+    const int64_t fullest = mp_nodewise_node_fullest(node);
+    const int shares = node->shares;
+    int most = 0;
+    keep(node);
+    mp_nodewise_node_even(
+        node, routes_that_pay(costs->product + (late ? costs->fetch_inside : 0), each), limit);
+    for (int rank = 0; rank < node->ranks; rank++) {
+        int got = node->copies[rank] - node->kept_copies[rank], given = node->given[rank];
+        most = got > most ? got : most;
+        most = given > most ? given : most;
+    }
+    double saved = (double)(fullest - mp_nodewise_node_fullest(node)) * each;
+    double paid =
+        costs->product +
+        mp_nodewise_exposed(most * costs->fetch_inside, late ? 0 : costs->hidden_forward) +
+        mp_nodewise_exposed(most * costs->reduce_inside, costs->hidden_inside);
+    if (most > 0 && saved <= paid)
+        restore(node, shares);
 }

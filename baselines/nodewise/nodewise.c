@@ -1,7 +1,6 @@
 /* Nodewise as a system: options, what happens when, and the descriptor. */
 #include "baselines/nodewise/nodewise.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +129,7 @@ static int nodewise_create(const struct mp_setting *setting, const void *options
         self->topology.ranks_per_node = topology->ranks;
     self->options = *(const struct mp_nodewise_options *)options;
     self->options.memory = copies_limit(self);
+    self->setting.topology = self->topology;
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
@@ -198,12 +198,6 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
     }
 }
 
-static int64_t routes_that_pay(const struct nodewise *self, double seconds) {
-    double each = self->costs.route + self->costs.row_inside;
-    double routes = each > 0 ? ceil(seconds / each) : 1;
-    return routes > 1 ? (int64_t)fmin(routes, 1e15) : 1;
-}
-
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
@@ -219,8 +213,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
         if (self->options.even)
-            mp_nodewise_node_even(&self->node, routes_that_pay(self, self->costs.product),
-                                  self->options.memory);
+            mp_nodewise_node_even_out(&self->node, &self->costs, false, self->options.memory);
         for (int rank = 0; rank < self->node.ranks; rank++)
             for (int32_t at = self->node.first[rank]; at >= 0 && !code;
                  at = self->node.share[at].next) {
@@ -343,9 +336,7 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     for (int node = 0; node < mp_topology_nodes(&self->topology) && !code; node++) {
         fill_node(self, plan, node);
         if (self->options.correct)
-            mp_nodewise_node_even(
-                &self->node, routes_that_pay(self, self->costs.fetch_inside + self->costs.product),
-                self->options.memory);
+            mp_nodewise_node_even_out(&self->node, &self->costs, true, self->options.memory);
         code = add_pieces(self, node, error);
     }
     if (!code)
@@ -378,7 +369,7 @@ static int nodewise_load(void *opaque, const void *buffer, size_t size, struct m
 const struct mp_system mp_system_nodewise = {
     .abi = MP_SYSTEM_ABI,
     .name = "nodewise",
-    .title = "Nodewise: hot experts once per node, under a budget of time, and even ranks",
+    .title = "Nodewise: hot experts once in every node, and even ranks",
     .source = "moeperf's own",
     .models =
         "Every node gets the hottest experts once, as many as save more rows between nodes than "

@@ -49,11 +49,13 @@ struct mp_nodewise_costs {
     double fetch_between;  /* an expert's parameters over a node's border */
     double reduce_between; /* its gradient, back */
     double fetch_inside;   /* an expert's parameters to one rank of the node */
+    double reduce_inside;  /* its gradient, back */
     double route;          /* computing one route */
     double product;        /* computing an expert at all, beside its routes */
     double hidden_forward; /* that the way of parameters may take before anybody waits for it */
-    double hidden_backward;
-    double gates; /* of a node to others, neighbours sharing one: */
+    double hidden_backward, hidden_inside; /* of gradients, between nodes and inside: beside the
+                                              sums of attention's */
+    double gates;                          /* of a node to others, neighbours sharing one: */
     int ranks_per_gate;
 };
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
@@ -71,6 +73,7 @@ struct mp_nodewise_share {
     int64_t routes;
     int32_t expert;
     int32_t next; /* of the same rank, or -1 */
+    bool given;   /* some of them went to another rank, with a copy */
 };
 
 /* The ranks of a node at work. */
@@ -79,11 +82,15 @@ struct mp_nodewise_node {
     int experts, most_ranks;
     int32_t *first;                  /* [ranks] shares of a rank, -1: none */
     int32_t *copies;                 /* [ranks] that it would have to get */
+    int32_t *given;                  /* [ranks] experts of which copies were made here */
     int64_t *load;                   /* [ranks] routes */
     int64_t *lack;                   /* [ranks] below the even share; above it: negative */
     int32_t *order;                  /* [ranks] working memory */
     struct mp_nodewise_share *share; /* [capacity] */
     int shares, capacity;
+    struct mp_nodewise_share *kept_share; /* [capacity] what was before, while others are tried */
+    int32_t *kept_first, *kept_copies;    /* [ranks] */
+    int64_t *kept_load;                   /* [ranks] */
     struct mp_queue above, below;
 };
 /* With room for owners of all experts and so many copies on each rank.  MP_EINVAL, MP_ENOMEM. */
@@ -99,9 +106,17 @@ void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const in
                              int holders, int64_t routes);
 /* The rank with least to do among those with fewer than `limit` copies, or -1. */
 int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit);
+/* What of so many seconds is not hidden by others. */
+static inline double mp_nodewise_exposed(double seconds, double hidden) {
+    return seconds > hidden ? seconds - hidden : 0;
+}
 /* Fullest ranks give emptiest ones at least `least` routes of an expert at a time, with a copy, of
  * which no rank has more than `limit`, until no pair has as many to give and to take. */
 void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit);
+/* The same with as many routes as pay for a copy, if what it takes off the fullest rank is worth
+ * the way of the copies: there from the first second on if they are late, else under attention. */
+void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
+                               bool late, int limit);
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node);
 
 #endif

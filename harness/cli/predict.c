@@ -83,8 +83,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
         "Predicts, without the machines, how long an iteration takes under each system on a\n"
         "cluster: the same planners as in training, carried out in model time.  Systems are\n"
-        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and frugal unless named.  The model is\n"
-        "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
+        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and nodewise unless named.  The model\n"
+        "is GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
         "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
         "refuses such a job, unless none that was named can do it.",
         table,

@@ -9,9 +9,9 @@
 #include "harness/workload/named.h"
 
 /* Those that people compare first: the reference, one that copies after the gate, one that moves,
- * one that does so on past loads and drops, FSSDP by the paper's rule and by ours. */
+ * one that does so on past loads and drops, FSSDP, and our own. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
-                                            "llep", "fssdp",     "frugal"};
+                                            "llep", "fssdp",     "nodewise"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
 
 static const char SUITE[] = "predict"; /* what the database calls it */

@@ -52,6 +52,7 @@ struct mp_setting {
     int64_t expert_bytes;        /* parameters of one expert, B */
     int64_t gradient_bytes;      /* their gradient, B; 0 in serving */
     int64_t route_bytes;         /* one token row, one direction, B */
+    int64_t attention_bytes;     /* gradient of a block's attention, which all ranks sum, B */
     uint64_t seed;
     double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
     double bandwidth_in_node;  /* of one to the ranks of a node; of one rank each: as above, B/s */

@@ -61,6 +61,8 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
         .expert_bytes = (int64_t)sizes->expert,
         .gradient_bytes = (int64_t)sizes->expert_gradient,
         .route_bytes = (int64_t)sizes->row,
+        .attention_bytes = (int64_t)(4.0 * job->width * job->width * sizes->expert_gradient /
+                                     sizes->expert_parameters),
         .exchange = job->exchange,
         .exchange_degree = job->exchange_degree,
         .seed = (uint64_t)job->seed,

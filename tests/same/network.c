@@ -310,6 +310,7 @@ static void same_setting(const struct mp_setting *own, const struct mp_setting *
     assert_int_equal(own->gradient_bytes, trainers->gradient_bytes);
     assert_int_equal(own->expert_bytes, trainers->expert_bytes);
     assert_int_equal(own->route_bytes, trainers->route_bytes);
+    assert_int_equal(own->attention_bytes, trainers->attention_bytes);
     assert_int_equal(own->seed, trainers->seed);
     assert_within(own->bandwidth, trainers->bandwidth, 0);
     assert_within(own->bandwidth_in_node, trainers->bandwidth_in_node, 0);

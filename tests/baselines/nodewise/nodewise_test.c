@@ -26,6 +26,7 @@ static void costs_are_of_both_passes(void **state) {
                                  .expert_bytes = 4000,
                                  .gradient_bytes = 8000,
                                  .route_bytes = 10,
+                                 .attention_bytes = 1000,
                                  .bandwidth = 100,
                                  .bandwidth_in_node = 1000,
                                  .seconds_per_route = 0.25,
@@ -39,13 +40,16 @@ static void costs_are_of_both_passes(void **state) {
                                                .fetch_between = 40,
                                                .reduce_between = 80,
                                                .fetch_inside = 4,
+                                               .reduce_inside = 8,
                                                .route = 0.75,
                                                .product = 6,
                                                .hidden_forward = 7,
-                                               .hidden_backward = 2 * (7 + 200 * 0.25),
+                                               .hidden_backward = 2 * 7 - 10,
+                                               .hidden_inside = 2 * 7 - 1.5,
                                                .gates = 2,
                                                .ranks_per_gate = 2};
-    assert_memory_equal(&costs, &training, sizeof costs);
+    assert_memory_equal(&costs, &training, offsetof(struct mp_nodewise_costs, ranks_per_gate));
+    assert_int_equal(costs.ranks_per_gate, 2);
     setting.forward_only = true;
     mp_nodewise_costs(&setting, &costs);
     assert_true(costs.row_between == 0.2 && costs.row_inside == 0.02 && costs.reduce_between == 0);
@@ -194,6 +198,49 @@ static void ranks_are_evened_out(void **unused) {
         mp_nodewise_node_destroy(&node);
     }
     assert_true(even > 0 && uneven > 0);
+}
+
+/* Three ranks, all routes on the first: of two experts, whose copies leave it one after the other,
+ * or of one, whose second copy is passed on.  A late copy's way is as long as 200 routes. */
+static void all_copies_together_have_to_pay(void **state) {
+    (void)state;
+    struct mp_nodewise_costs costs = {
+        .route = 0.75, .row_inside = 0.25, .fetch_inside = 200, .hidden_forward = 1e9};
+    for (int late = 0; late < 2; late++)
+        for (int experts = 1; experts < 3; experts++) {
+            struct mp_nodewise_node node;
+            struct mp_error error = {0};
+            assert_ok(mp_nodewise_node_create(3, 2, 2, &node, &error), &error);
+            mp_nodewise_node_begin(&node, 3);
+            for (int expert = 0; expert < experts; expert++)
+                mp_nodewise_node_add(&node, 0, expert, 600 / experts);
+            mp_nodewise_node_even_out(&node, &costs, late, 2);
+            bool pays = !late || experts == 1;
+            for (int rank = 0; rank < 3; rank++) {
+                assert_int_equal(node.load[rank], pays ? 200 : rank == 0 ? 600 : 0);
+                assert_int_equal(node.copies[rank], pays && rank > 0);
+                int64_t there = 0;
+                for (int expert = 0; expert < experts; expert++)
+                    there += routes_of(&node, rank, expert);
+                assert_int_equal(there, node.load[rank]);
+            }
+            mp_nodewise_node_destroy(&node);
+        }
+    /* So has the way back, as far as backward does not hide it. */
+    costs.fetch_inside = 0;
+    costs.reduce_inside = 250;
+    for (int hidden = 0; hidden < 2; hidden++) {
+        struct mp_nodewise_node node;
+        struct mp_error error = {0};
+        costs.hidden_inside = hidden ? 101 : 99;
+        assert_ok(mp_nodewise_node_create(3, 2, 2, &node, &error), &error);
+        mp_nodewise_node_begin(&node, 3);
+        mp_nodewise_node_add(&node, 0, 0, 300);
+        mp_nodewise_node_add(&node, 0, 1, 300);
+        mp_nodewise_node_even_out(&node, &costs, false, 2);
+        assert_int_equal(mp_nodewise_node_fullest(&node), hidden ? 200 : 600);
+        mp_nodewise_node_destroy(&node);
+    }
 }
 
 static void the_emptiest_has_room(void **state) {
@@ -456,6 +503,7 @@ int main(void) {
         cmocka_unit_test(the_busiest_gate_comes_first),
         cmocka_unit_test_prestate(routes_fill_from_below, &random),
         cmocka_unit_test_prestate(ranks_are_evened_out, &random),
+        cmocka_unit_test(all_copies_together_have_to_pay),
         cmocka_unit_test(the_emptiest_has_room),
         cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
         cmocka_unit_test_prestate(nodes_keep_to_themselves, &random),

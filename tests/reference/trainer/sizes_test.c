@@ -80,6 +80,7 @@ static void planners_are_told_the_job_and_its_ranks(void **state) {
     assert_int_equal(setting.tokens_per_rank, 20); /* 12 sequences, 3 ranks, 2 micro-batches */
     assert_int_equal(setting.expert_bytes, 512);
     assert_int_equal(setting.route_bytes, 16);
+    assert_int_equal(setting.attention_bytes, 4 * 8 * 8 * 4);
     assert_int_equal(setting.seed, 9);
     assert_true(setting.bandwidth == 0 && setting.seconds_per_route == 0 &&
                 setting.seconds_per_expert == 0 && setting.non_moe_seconds == 0);
