@@ -148,10 +148,10 @@ const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
         &trainer->model.state[operation->layer].routing.step[operation->step];
     if (passes_on(mp_planner_plan(&trainer->planner, operation->layer)))
         return &trainer->path[operation->layer * trainer->path_steps + operation->step];
-    direct->ranks = trainer->comm->ranks;
-    direct->rounds = 1;
-    direct->round[0] = (struct mp_exchange_round){.send_rows = step->send_rows,
-                                                  .receive_rows = step->receive_rows};
+    *direct = (struct mp_exchange_path){
+        .ranks = trainer->comm->ranks,
+        .rounds = 1,
+        .round = {{.send_rows = step->send_rows, .receive_rows = step->receive_rows}}};
     return direct;
 }
 

@@ -57,7 +57,7 @@ static const char *const acting[][6] = {
     {"system=follower", "gate=gshard", "layers=3", "routing=gate"},
     {"system=follower", "gate=softmax", "layers=3", "top-k=3", "routing=gate"},
     {"system=hiermoe", "gate=softmax", "top-k=4", "record-routes=yes"},
-    {"system=deepep", "gate=gshard", "record-routes=yes"},
+    {"system=deepep", "gate=gshard", "record-routes=yes", "exchange-degree=4"},
     {"system=tamoe", "gate=gshard", "nodes=2", "routing=skewed", "options.pull=0.8"},
 };
 
