@@ -28,7 +28,8 @@ int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_n
     if (!code)
         code = mp_queue_create(most_ranks, &node->below, error);
     if (!code && !(node->first && node->copies && node->given && node->load && node->lack &&
-                   node->order && node->share))
+                   node->order && node->share && node->kept_share && node->kept_first &&
+                   node->kept_copies && node->kept_load))
         code = mp_fail(error, MP_ENOMEM, "no memory for a node of %d ranks with %d experts",
                        most_ranks, experts);
     if (code)
