@@ -340,7 +340,7 @@ static void nodes_keep_to_themselves(void **unused) {
                       (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
         setting.seconds_per_expert = 0;
         setting.seconds_per_route = 1;
-        setting.expert_bytes = 1;
+        setting.bandwidth = setting.bandwidth_in_node = 1e12;
         assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
         random_load(random, &load);
         rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
