@@ -85,16 +85,6 @@ static int64_t list_groups(struct mp_moonep *state, const int32_t owner[]) {
     return routes;
 }
 
-/* A queue's first one has so many routes less, and leaves if that is all. */
-static void lessen_first(struct mp_queue *queue, int64_t routes) {
-    double left = queue->item[0].key - (double)routes;
-
-    if (left > 0)
-        mp_queue_change_first(queue, left);
-    else
-        mp_queue_pop(queue);
-}
-
 /* Which group gives how many routes to which rank, until none has more than `allowed` above its
  * share.  The shares are all routes, so that somebody lacks some as long as somebody has more. */
 static void pair_groups(struct mp_moonep *state, double allowed) {
@@ -110,7 +100,7 @@ static void pair_groups(struct mp_moonep *state, double allowed) {
         state->next_taker[taker] = state->first_taker[home];
         state->first_taker[home] = taker;
         state->lack[home] += state->quota[taker];
-        lessen_first(&state->above, state->quota[taker]);
+        mp_queue_lessen_first(&state->above, state->quota[taker]);
         if (state->lack[home] > 0)
             mp_queue_push(&state->below, (double)state->lack[home], home);
     }
@@ -132,8 +122,8 @@ static void cut_experts(struct mp_moonep *state, int home) {
             (struct mp_moonep_taking){routes, expert.id, state->first_taking[taker.id]};
         state->first_taking[taker.id] = state->takings++;
         state->total[expert.id] -= routes;
-        lessen_first(&state->takers, routes);
-        lessen_first(&state->left, routes);
+        mp_queue_lessen_first(&state->takers, routes);
+        mp_queue_lessen_first(&state->left, routes);
     }
 }
 

@@ -138,15 +138,6 @@ static void give(struct mp_nodewise_node *node, int to, int64_t routes,
     }
 }
 
-/* A queue's first one has so many routes less, and leaves if that is all. */
-static void lessen_first(struct mp_queue *queue, int64_t routes) {
-    double left = queue->item[0].key - (double)routes;
-    if (left > 0)
-        mp_queue_change_first(queue, left);
-    else
-        mp_queue_pop(queue);
-}
-
 static void queue_ranks(struct mp_nodewise_node *node) {
     int64_t routes = 0;
     for (int rank = 0; rank < node->ranks; rank++)
@@ -182,8 +173,8 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
                 node->given[from]++;
             }
             give(node, to, routes, share, there);
-            lessen_first(&node->above, routes);
-            lessen_first(&node->below, routes);
+            mp_queue_lessen_first(&node->above, routes);
+            mp_queue_lessen_first(&node->below, routes);
         }
     }
 }

@@ -13,7 +13,8 @@
  *            there and back nothing hides
  *   place    a node's copies go, heaviest first, to the rank with least to do
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
- *            expert, as long as that saves more than one product more
+ *            expert, as long as that saves more than one product more, and all together more than
+ *            what of their way nothing hides
  *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
  *            whose expert it lacks go to the holding node with least to do.  Inside a node
  *            an expert's routes are spread over its holders so that the fullest has least, and a

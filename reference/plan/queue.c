@@ -63,3 +63,12 @@ struct mp_queued mp_queue_pop(struct mp_queue *queue) {
 void mp_queue_change_first(struct mp_queue *queue, double key) {
     sift_down(queue, (struct mp_queued){key, queue->item[0].id});
 }
+
+void mp_queue_lessen_first(struct mp_queue *queue, int64_t routes) {
+    double left = queue->item[0].key - (double)routes;
+
+    if (left > 0)
+        mp_queue_change_first(queue, left);
+    else
+        mp_queue_pop(queue);
+}

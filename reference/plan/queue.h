@@ -27,5 +27,7 @@ void mp_queue_push(struct mp_queue *queue, double key, int32_t id);
 struct mp_queued mp_queue_pop(struct mp_queue *queue);
 /* Gives the first one another key. */
 void mp_queue_change_first(struct mp_queue *queue, double key);
+/* Takes so many routes off the first one's key, and the first one out if none are left. */
+void mp_queue_lessen_first(struct mp_queue *queue, int64_t routes);
 
 #endif
