@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/trace_file.h"
+#include "harness/predict/job.h"
 #include "harness/record/devices.h"
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *from;
+    const char *database, *ranks_from, *system, *workload, *keep, *from, *job, *experts;
+    struct mp_record_loads_source loads;
     struct cli_words rules;
 };
 
@@ -34,6 +37,17 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         {"--system", CLI_VALUE, &flags->system, "NAME",
          "what reports call it (the program's name)"},
         {"--workload", CLI_VALUE, &flags->workload, "NAME", "what it was given to do (recorded)"},
+        {"--loads", CLI_VALUE, &flags->loads.path, "PATH",
+         "tokens per expert of every rank, iteration and layer, counted\n"
+         "by something else: a file or folder that moeperf import reads,\n"
+         "or an .mptrace.  Without it, what moeperf_experts.py counted"},
+        {"--loads-as", CLI_VALUE, &flags->loads.kind, "KIND",
+         "what that is; else its name says so"},
+        {"--experts", CLI_VALUE, &flags->experts, "N",
+         "experts of a layer, for kinds that don't say"},
+        {"--job", CLI_VALUE, &flags->job, "FILE",
+         "a job file (moeperf show job) with the model's sizes, so that\n"
+         "moeperf predict --run can say what another system would do"},
         {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
          "keeps the spools in this folder, which must not exist"},
         {"--from", CLI_VALUE, &flags->from, "FOLDER",
@@ -120,7 +134,46 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
     return MP_OK;
 }
 
-/* ---- rules, folders ---- */
+/* ---- rules, sizes, folders ---- */
+
+/* The text of a job file that says what a planner has to know; *text is the caller's to free. */
+static int read_job(const char *path, const struct mp_systems *systems, char **text,
+                    struct mp_error *error) {
+    struct mp_predict_job job = {0};
+    struct mp_yaml *document = NULL;
+    size_t size = 0;
+    int code = mp_yaml_read_file(path, text, &size, error);
+    if (!code)
+        code = mp_yaml_parse(path, *text, size, &document, error);
+    if (!code)
+        code = mp_predict_job_create(&job, error);
+    if (!code)
+        code = mp_predict_job_apply(&job, document, path, systems, error);
+    if (!code && !job.file.system)
+        code = mp_fail(error, MP_EINVAL,
+                       "%s: names no system; \"system: ep\" is plain expert parallelism, moeperf "
+                       "list systems has the others",
+                       path);
+    mp_predict_job_destroy(&job);
+    mp_yaml_destroy(document);
+    return code;
+}
+
+/* What the flags say of loads and sizes. */
+static int describe_model(struct record_flags *flags, const struct mp_systems *systems, char **job,
+                          struct mp_error *error) {
+    int64_t experts = 0;
+    int code = MP_OK;
+    if (!flags->loads.path && (flags->loads.kind || flags->experts))
+        return mp_fail(error, MP_EINVAL, "%s goes with --loads PATH",
+                       flags->experts ? "--experts" : "--loads-as");
+    if (flags->experts)
+        code = cli_whole("--experts", flags->experts, 1, INT32_MAX, &experts, error);
+    flags->loads.experts = (int)experts;
+    if (!code && flags->job)
+        code = read_job(flags->job, systems, job, error);
+    return code;
+}
 
 static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
                       struct mp_error *error) {
@@ -197,7 +250,7 @@ static int record_command(const struct record_flags *flags, char *command[],
 
 /* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
-                       struct mp_error *error) {
+                       const char *job, struct mp_error *error) {
     struct mp_store *store = NULL;
     char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
     const struct mp_record_run run = {.command = name,
@@ -206,6 +259,8 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
                                       .is_earlier = true,
                                       .system = flags->system,
                                       .workload = flags->workload,
+                                      .loads = flags->loads,
+                                      .job_text = job,
                                       .rules = rules};
     int code = mp_path_create_parent(flags->database, error);
     if (!code)
@@ -220,10 +275,9 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
 
 static int record(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
-    (void)systems;
     struct record_flags flags = {.database = CLI_DATABASE};
     struct mp_rules rules = {0};
-    char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
+    char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE], *job = NULL;
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
@@ -235,10 +289,13 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!flags.from && own + 1 >= argc)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = load_rules(&flags, &rules, error);
+    code = describe_model(&flags, systems, &job, error);
+    if (!code)
+        code = load_rules(&flags, &rules, error);
     if (flags.from) {
-        code = code ? code : add_earlier(&flags, &rules, error);
+        code = code ? code : add_earlier(&flags, &rules, job, error);
         mp_rules_destroy(&rules);
+        free(job);
         return code;
     }
     if (!code)
@@ -253,10 +310,13 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                                     .ranks_from = flags.ranks_from,
                                     .system = flags.system,
                                     .workload = flags.workload,
+                                    .loads = flags.loads,
+                                    .job_text = job,
                                     .rules = &rules};
         code = record_command(&flags, &argv[own + 1], &run, &status, error);
     }
     mp_rules_destroy(&rules);
+    free(job);
     return code ? code : status;
 }
 

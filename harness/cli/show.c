@@ -6,6 +6,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/cluster.h"
 #include "harness/cli/show_trace.h"
+#include "harness/record/loads.h"
 #include "harness/record/rules.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
@@ -301,6 +302,8 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     if (!strcmp(name, "rules"))
         return json_pack("{s:s, s:s, s:s}", "kind", "grammar", "name", name, "text",
                          mp_rules_grammar);
+    if (!strcmp(name, MP_RECORD_HOOK))
+        return json_pack("{s:s, s:s, s:s}", "kind", "hook", "name", name, "text", mp_record_hook);
     return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
 }
 
@@ -322,6 +325,7 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
     known[count++] = "predict";
     known[count++] = "suite";
     known[count++] = "rules";
+    known[count++] = MP_RECORD_HOOK;
     for (int kind = 0; kind < KINDS; kind++)
         for (char **file = names[kind]; file && *file && count < KNOWN_LIMIT; file++)
             known[count++] = *file;
@@ -398,7 +402,8 @@ static void print_text(const json_t *object) {
     } kinds[] = {{"system", print_system},       {"gate", print_gate},
                  {"exchange", print_entry},      {"workload", print_entry},
                  {"generator", print_generator}, {"options", print_table},
-                 {"grammar", print_grammar}};
+                 {"grammar", print_grammar},
+                 {"hook", print_grammar}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is_a(kinds[i].kind, object))
             kinds[i].print(object);
@@ -434,7 +439,8 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
         "moeperf show NAME [options]",
         "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
         "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
-        "with where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
+        "with where they come from.  `job`, `suite` and `rules` show what files may say,\n"
+        "`" MP_RECORD_HOOK "` is a program that counts tokens per expert in PyTorch.  Of a\n"
         "trace, FILE.mptrace, it shows how uneven its loads are and how fast they change.",
         table,
         1,

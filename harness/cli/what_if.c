@@ -253,11 +253,12 @@ static void destroy_request(struct request *request) {
 }
 
 /* The run's own system as it was is there in any case: it says how far others can be trusted. */
-static int add_own(struct answer *answer, const struct mp_systems *systems,
-                   struct mp_error *error) {
-    const struct cli_system_words own = {
-        .system = mp_systems_find(systems, answer->recorded.system, error)};
-    int code = own.system ? add_system(answer, &own, error) : MP_ENOTFOUND;
+static int add_own(struct answer *answer, struct mp_error *error) {
+    const struct cli_system_words own = {.system = mp_other_system_own(answer->other)};
+    int code = add_system(answer, &own, error);
+    if (!code && answer->row[answer->rows - 1].reason[0]) /* others would say the same */
+        code = mp_fail(error, MP_EINVAL, "the run's own job: %s",
+                       answer->row[answer->rows - 1].reason);
     if (code)
         return code;
     struct what_if_row *row = &answer->row[answer->rows - 1];
@@ -272,10 +273,10 @@ static int add_systems(struct answer *answer, const struct mp_systems *systems,
     int code = mp_other_system_create(answer->what_if, &answer->recorded, store, database, systems,
                                       &answer->other, error);
     if (!code)
-        code = add_own(answer, systems, error);
+        code = add_own(answer, error);
     for (int i = 0; i < request->count && !code; i++) {
         const struct cli_system_words *words = &request->words[i];
-        if (words->options || strcmp(words->system->name, answer->recorded.system) != 0)
+        if (words->options || words->system != mp_other_system_own(answer->other))
             code = add_system(answer, words, error);
     }
     return code;

@@ -368,6 +368,10 @@ const struct mp_fitted *mp_other_system_fitted(const struct mp_other_system *oth
     return other->fitted;
 }
 
+const struct mp_system *mp_other_system_own(const struct mp_other_system *other) {
+    return other->job.file.system;
+}
+
 const struct mp_setting *mp_other_system_setting(const struct mp_other_system *other) {
     return &other->setting;
 }

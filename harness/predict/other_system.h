@@ -23,6 +23,8 @@ int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_rec
                            struct mp_error *error);
 void mp_other_system_destroy(struct mp_other_system *other); /* accepts NULL */
 const struct mp_fitted *mp_other_system_fitted(const struct mp_other_system *other);
+/* The run's own, as its job says: reports may call a run of somebody else's program otherwise. */
+const struct mp_system *mp_other_system_own(const struct mp_other_system *other);
 /* What planners are told. */
 const struct mp_setting *mp_other_system_setting(const struct mp_other_system *other);
 

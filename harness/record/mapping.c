@@ -407,6 +407,22 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     return MP_OK;
 }
 
+static void sum_up(struct mp_mapping *mapping) {
+    struct mp_mapping_totals *totals = &mapping->totals;
+    totals->last = -1;
+    for (size_t i = 0; i < mapping->matches; i++) {
+        const struct match *match = &mapping->match[i];
+        totals->enclosed += match->dropped;
+        totals->spans += !match->dropped;
+        if (match->dropped || match->phase != MP_PHASE_ITERATION)
+            continue;
+        if (totals->iterations++ == 0 || match->iteration < totals->first)
+            totals->first = match->iteration;
+        if (match->iteration > totals->last)
+            totals->last = match->iteration;
+    }
+}
+
 static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
     int code = MP_OK;
     bool has_iterations = false;
@@ -425,12 +441,7 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
         code = count_up(mapping, error);
     }
     free(busy);
-    for (size_t i = 0; i < mapping->matches; i++) {
-        const struct match *match = &mapping->match[i];
-        mapping->totals.enclosed += match->dropped;
-        mapping->totals.spans += !match->dropped;
-        mapping->totals.iterations += !match->dropped && match->phase == MP_PHASE_ITERATION;
-    }
+    sum_up(mapping);
     return code;
 }
 
@@ -530,6 +541,41 @@ static int write_spans(struct writing *writing, const struct mp_mapping *mapping
     return code;
 }
 
+static int write_load(struct writing *writing, int64_t iteration, int layer, int experts,
+                      const uint32_t routes[], struct mp_error *error) {
+    struct {
+        struct spool_head head;
+        struct spool_load_payload fixed;
+    } record = {.fixed = {.iteration = iteration, .layer = layer, .experts = (uint32_t)experts}};
+    static const uint8_t zeros[SPOOL_UNIT];
+    const size_t bytes = (size_t)experts * sizeof *routes, whole = sizeof record + bytes;
+    const size_t size = (whole + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
+    if (experts > SPOOL_EXPERTS)
+        return mp_fail(error, MP_ELIMIT, "loads of %d experts; a record has room for %d", experts,
+                       SPOOL_EXPERTS);
+    record.head = (struct spool_head){.type = MP_SPOOL_LOAD, .size = (uint16_t)(size / SPOOL_UNIT)};
+    int code = writing->filled + size > BATCH_BYTES ? flush(writing, error) : MP_OK;
+    if (!code)
+        code = write_record(writing, &record, sizeof record, error);
+    if (!code)
+        code = write_record(writing, routes, bytes, error);
+    return code ? code : write_record(writing, zeros, size - whole, error);
+}
+
+static int write_loads(struct writing *writing, const struct mp_mapping *mapping, int rank,
+                       const struct mp_record_loads *loads, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < loads->iterations && !code; i++) {
+        const int64_t number = loads->iteration[i];
+        if (number < mapping->totals.first || number > mapping->totals.last)
+            continue;
+        for (int layer = 0; layer < loads->layers && !code; layer++)
+            code = write_load(writing, number, layer, loads->experts,
+                              mp_record_loads_of(loads, i, layer, rank), error);
+    }
+    return code;
+}
+
 /* What of a spool comes into the mapped one: of a collector of GPU work only that its process was
  * there, the store takes its records from its own file. */
 static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type) {
@@ -542,7 +588,7 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
 
 /* Everything of the spool that was read; its end comes after the spans. */
 static int copy_spool(struct writing *writing, const struct mp_mapping *mapping, int rank,
-                      int ranks, struct mp_error *error) {
+                      int ranks, const struct mp_record_loads *loads, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     uint8_t end[4096];
@@ -572,19 +618,21 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
         code = got;
     if (!code)
         code = write_spans(writing, mapping, error);
+    if (!code)
+        code = write_loads(writing, mapping, rank, loads, error);
     if (!code && end_size > 0)
         code = write_record(writing, end, end_size, error);
     return code;
 }
 
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
-                     struct mp_error *error) {
+                     const struct mp_record_loads *loads, struct mp_error *error) {
     struct writing writing = {.batch = malloc(BATCH_BYTES)};
     if (!writing.batch)
         return no_memory(mapping, error);
     int code = spool_file_create(&writing.file, path, error);
     if (!code) {
-        code = copy_spool(&writing, mapping, rank, ranks, error);
+        code = copy_spool(&writing, mapping, rank, ranks, loads, error);
         if (!code)
             code = flush(&writing, error);
         int closed = spool_file_close(&writing.file, error);

@@ -5,6 +5,7 @@
 #ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
 #define MOEPERF_HARNESS_RECORD_MAPPING_H
 
+#include "harness/record/loads.h"
 #include "harness/record/rules.h"
 #include "profiler/record/spool.h"
 
@@ -15,7 +16,8 @@ struct mp_mapping_totals {
     int64_t spans;          /* that they became */
     int64_t enclosed;       /* matched a rule, and lie in another span */
     int64_t unfinished;     /* were open at the end, matched or not */
-    int64_t iterations;     /* spans of phase iteration */
+    int64_t iterations;     /* spans of phase iteration ... */
+    int64_t first, last;    /* ... and their numbers; 0 and -1 without any */
     int64_t unmatched_ends; /* pops without a push, as the collector counted */
     int64_t lost;           /* likewise; 0 also where the process was killed */
     double pair_ns;         /* cost of a range as the collector measured it; 0: it did not */
@@ -35,9 +37,10 @@ const struct mp_mapping_totals *mp_mapping_totals(const struct mp_mapping *mappi
 const char *mp_mapping_unmatched(const struct mp_mapping *mapping, int64_t *count);
 
 /* Writes a spool for mp_store_ingest: the one that was read, as that of `rank` of `ranks`, with the
- * spans; of a collector of GPU work (MP_DEVICE_ENDING) no more than that its process was there.
- * Errors: those of spool_file_create and _append. */
+ * spans and, of the iterations that it has, the rank's loads; of a collector of GPU
+ * work (MP_DEVICE_ENDING) no more than that its process was there.  Errors: those of
+ * spool_file_create and _append; MP_ELIMIT for more experts than a record has room for. */
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
-                     struct mp_error *error);
+                     const struct mp_record_loads *loads, struct mp_error *error);
 
 #endif

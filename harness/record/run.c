@@ -210,21 +210,89 @@ static void format_start(const struct process processes[], int count, char text[
     strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+/* ---- loads ---- */
+
+static int is_table(const struct dirent *entry) {
+    const char *ending = strrchr(entry->d_name, '.');
+    return ending && !strcmp(ending, ".csv");
+}
+
+/* The tables that a hook in the program left among the spools; returns how many. */
+static int each_table(const char *folder, bool removes) {
+    struct dirent **entry;
+    char path[PATH_SIZE];
+    int count = scandir(folder, &entry, is_table, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (removes && snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name) < PATH_SIZE)
+            unlink(path);
+        free(entry[i]);
+    }
+    if (count >= 0)
+        free(entry);
+    return count;
+}
+
+/* Those that were found are no reason to lose a recording; those that were named are. */
+static int read_loads(const struct mp_record_run *run, const struct process processes[], int count,
+                      int ranks, FILE *stream, struct mp_record_loads *loads,
+                      struct mp_error *error) {
+    const bool are_found = run->loads.path == run->spools;
+    int64_t first = INT64_MAX, last = -1;
+    int code = MP_OK;
+    if (!run->loads.path)
+        return MP_OK;
+    for (int i = 0; i < count; i++) {
+        const struct mp_mapping_totals *own = processes[i].totals;
+        first = own->iterations > 0 && own->first < first ? own->first : first;
+        last = own->last > last ? own->last : last;
+    }
+    if (last < 0)
+        code = mp_fail(error, MP_EINVAL,
+                       "%s: the recording has no iterations to put its loads into; rules say what "
+                       "ends one",
+                       run->loads.path);
+    else
+        code = mp_record_loads_read(&run->loads, ranks, first, last, stream, loads, error);
+    if (!code)
+        fprintf(stream, "loads: %d iteration%s, %d layer%s, %d experts\n", loads->iterations,
+                loads->iterations == 1 ? "" : "s", loads->layers, loads->layers == 1 ? "" : "s",
+                loads->experts);
+    if (!code || !are_found)
+        return code;
+    fprintf(stream, "loads: left out: %s\n", error->text);
+    *error = (struct mp_error){0};
+    return MP_OK;
+}
+
+/* The mapped spools of processes that have their ranks, with the loads of these. */
+static int write_mapped(const struct mp_record_run *run, struct process processes[], int count,
+                        int ranks, FILE *stream, struct mp_error *error) {
+    struct mp_record_loads loads = {0};
+    int code = read_loads(run, processes, count, ranks, stream, &loads, error);
+    for (int i = 0; i < count && !code; i++) {
+        unlink(processes[i].mapped); /* of an attempt that failed */
+        code = mp_mapping_write(processes[i].mapping, processes[i].mapped, processes[i].rank, ranks,
+                                &loads, error);
+    }
+    mp_record_loads_destroy(&loads);
+    return code;
+}
+
 static int ingest(struct mp_store *store, const struct mp_record_run *run, const char *job,
-                  struct process processes[], int count, int64_t *run_id, struct mp_error *error) {
+                  struct process processes[], int count, FILE *stream, int64_t *run_id,
+                  struct mp_error *error) {
     const char **paths = calloc((size_t)count, sizeof *paths);
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
     int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
     int ranks = assign_ranks(processes, count), nodes = count_hosts(processes, count);
-    for (int i = 0; i < count && !code; i++) {
+    for (int i = 0; i < count && paths; i++) {
         paths[i] = processes[i].mapped;
-        unlink(processes[i].mapped); /* of an attempt that failed */
-        code = mp_mapping_write(processes[i].mapping, processes[i].mapped, processes[i].rank, ranks,
-                                error);
         iterations = processes[i].totals->iterations > iterations ? processes[i].totals->iterations
                                                                   : iterations;
     }
+    if (!code)
+        code = write_mapped(run, processes, count, ranks, stream, error);
     join_command(run, command);
     format_start(processes, count, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
@@ -247,6 +315,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                                            .reason = run->is_earlier || run->status ? reason : NULL,
                                            .unless_completed = run->is_earlier,
                                            .started_at = started_at,
+                                           .job_text = run->job_text,
                                            .command = command,
                                            .ranks = ranks,
                                            .nodes = nodes,
@@ -358,6 +427,8 @@ static void remove_spools(const struct mp_record_run *run, const struct processe
             unlink(processes->item[i].path);
     }
     if (!run->keep_spools)
+        each_table(run->spools, true);
+    if (!run->keep_spools)
         rmdir(run->spools); /* stays where a file was left out */
 }
 
@@ -372,7 +443,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
         spanned++;
     int first = spanned > 0 ? spanned : processes->count, rest = processes->count - first;
-    int code = ingest(store, run, job, processes->item, first, &run_id, error);
+    int code = ingest(store, run, job, processes->item, first, stream, &run_id, error);
     if (code)
         return code;
     fprintf(stream, "moeperf record: run %lld of %s: %d process%s, ", (long long)run_id,
@@ -390,7 +461,10 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     if (code || rest == 0)
         return code;
     snprintf(others, sizeof others, "%.200s (others)", job);
-    code = ingest(store, run, others, processes->item + first, rest, &run_id, error);
+    struct mp_record_run without_loads = *run;
+    without_loads.loads = (struct mp_record_loads_source){0};
+    code = ingest(store, &without_loads, others, processes->item + first, rest, stream, &run_id,
+                  error);
     if (!code)
         fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
                 (long long)run_id, rest, rest == 1 ? "" : "es");
@@ -402,11 +476,14 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error) {
     struct processes processes = {0};
+    struct mp_record_run with_loads = *run;
+    if (!run->loads.path && each_table(run->spools, false) > 0)
+        with_loads.loads.path = run->spools;
     int code = find_processes(run, &processes, stream, error);
     if (!code && run->is_earlier)
         code = check_ended(&processes, error);
     if (!code)
-        code = keep_groups(store, run, &processes, stream, error);
+        code = keep_groups(store, &with_loads, &processes, stream, error);
     if (!code)
         remove_spools(run, &processes);
     else if (processes.count == 0 && !run->keep_spools)

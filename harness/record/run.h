@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "harness/record/loads.h"
 #include "harness/record/rules.h"
 #include "results/store/store.h"
 
@@ -16,6 +17,8 @@ struct mp_record_run {
     const char *ranks_from; /* NULL: the usual variables */
     const char *system;     /* NULL: the command's name */
     const char *workload;   /* NULL: "recorded" */
+    struct mp_record_loads_source loads;
+    const char *job_text; /* a job file with the model's sizes; NULL: not known */
     const struct mp_rules *rules;
     bool is_earlier; /* the spools were found: nobody saw how the command ended */
     int status;      /* else: that it ended with */

@@ -1,4 +1,5 @@
 /* CSV, long and wide: rows of an iteration are collected into its loads, whatever their order. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,25 +7,30 @@
 #include "harness/workload/format_readers.h"
 #include "harness/workload/input.h"
 
-enum { KEYS = 4, EXPERT_LIMIT = 65536 };
+enum { KEYS = 4, EXPERT_LIMIT = 65536, FILES_LIMIT = 1024 };
 /* What a column holds: one of the keys, the iteration, a count, or (from FIRST_EXPERT on) the count
  * of an expert. */
 enum role { MICRO_BATCH, LAYER, RANK, EXPERT, ITERATION, COUNT, ROLES, FIRST_EXPERT = ROLES };
 static const char *const role_name[ROLES] = {"micro_batch", "layer",     "rank",
                                              "expert",      "iteration", "count"};
 
-struct csv {
+/* A file and its row that was read last. */
+struct source {
     struct mp_input *input;
     int columns;
     int *role; /* [columns] */
-    bool wide;
-    int experts; /* wide: columns e0, e1, ... */
-
-    /* the row read last */
     int64_t iteration;
     int key[KEYS];
-    uint32_t *row; /* [experts] or [1] */
+    uint32_t *row; /* [columns] the experts' counts, or the one */
     bool ended;
+};
+
+struct csv {
+    struct source *source;
+    int sources;
+    struct source *now; /* whose row comes next; one that has ended: all have */
+    bool wide;
+    int experts; /* wide: columns e0, e1, ... */
 
     struct mp_trace_shape shape;
     int64_t previous; /* iteration, -1 before the first */
@@ -39,17 +45,20 @@ static void csv_destroy(void *self) {
     struct csv *csv = self;
     if (!csv)
         return;
-    mp_input_destroy(csv->input);
-    free(csv->role);
-    free(csv->row);
+    for (int i = 0; i < csv->sources; i++) {
+        mp_input_destroy(csv->source[i].input);
+        free(csv->source[i].role);
+        free(csv->source[i].row);
+    }
+    free(csv->source);
     free(csv->count);
     free(csv->seen);
     free(csv);
 }
 
 static int csv_fail(const struct csv *csv, const char *what, struct mp_error *error) {
-    return mp_fail(error, MP_EFORMAT, "%s:%lld: %s", mp_input_path(csv->input),
-                   (long long)mp_input_line_number(csv->input), what);
+    return mp_fail(error, MP_EFORMAT, "%s:%lld: %s", mp_input_path(csv->now->input),
+                   (long long)mp_input_line_number(csv->now->input), what);
 }
 
 /* Cuts at commas; the next cell's beginning or NULL behind the last. */
@@ -81,10 +90,10 @@ static int name_columns(struct csv *csv, char *line, struct mp_error *error) {
     char text[256];
     unsigned char *taken = calloc(FIRST_EXPERT + EXPERT_LIMIT, 1);
     if (!taken)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", mp_input_path(csv->input));
-    int code = MP_OK;
-    csv->experts = 0;
-    for (int i = 0; i < csv->columns && !code; i++) {
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its header",
+                       mp_input_path(csv->now->input));
+    int code = MP_OK, experts = 0;
+    for (int i = 0; i < csv->now->columns && !code; i++) {
         char *rest = cut(line);
         int role = role_of(line);
         if (role < 0 || taken[role]) {
@@ -94,12 +103,15 @@ static int name_columns(struct csv *csv, char *line, struct mp_error *error) {
                      i + 1, line, role < 0 ? "unknown" : "there twice");
             code = csv_fail(csv, text, error);
         } else {
-            taken[csv->role[i] = role] = 1;
-            csv->experts += role >= FIRST_EXPERT;
+            taken[csv->now->role[i] = role] = 1;
+            experts += role >= FIRST_EXPERT;
         }
         line = rest;
     }
-    csv->wide = csv->experts > 0;
+    if (!code && csv->now > csv->source && experts != csv->experts)
+        code = csv_fail(csv, "a header with other columns of experts than the first file's", error);
+    csv->experts = experts;
+    csv->wide = experts > 0;
     for (int role = 0; role < FIRST_EXPERT + csv->experts && !code; role++) {
         bool wanted = role >= FIRST_EXPERT || !csv->wide || (role != EXPERT && role != COUNT);
         if (wanted == (taken[role] != 0) || role == MICRO_BATCH)
@@ -118,19 +130,20 @@ static int name_columns(struct csv *csv, char *line, struct mp_error *error) {
 
 static int read_header(struct csv *csv, enum mp_csv_layout layout, struct mp_error *error) {
     char *line;
-    int code = mp_input_line(csv->input, &line, error);
+    int code = mp_input_line(csv->now->input, &line, error);
     if (code)
         return code;
     if (!line)
         return mp_fail(error, MP_EFORMAT, "%s: an empty file; a header line has to come first",
-                       mp_input_path(csv->input));
-    csv->columns = 1;
+                       mp_input_path(csv->now->input));
+    csv->now->columns = 1;
     for (const char *at = line; (at = strchr(at, ',')); at++)
-        csv->columns++;
-    csv->role = malloc((size_t)csv->columns * sizeof *csv->role);
-    csv->row = calloc((size_t)csv->columns, sizeof *csv->row);
-    if (!csv->role || !csv->row)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", mp_input_path(csv->input));
+        csv->now->columns++;
+    csv->now->role = malloc((size_t)csv->now->columns * sizeof *csv->now->role);
+    csv->now->row = calloc((size_t)csv->now->columns, sizeof *csv->now->row);
+    if (!csv->now->role || !csv->now->row)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its header",
+                       mp_input_path(csv->now->input));
     if ((code = name_columns(csv, line, error)))
         return code;
     if ((layout == MP_CSV_LONG && csv->wide) || (layout == MP_CSV_WIDE && !csv->wide))
@@ -142,7 +155,7 @@ static int read_header(struct csv *csv, enum mp_csv_layout layout, struct mp_err
 }
 
 static int store_cell(struct csv *csv, int column, const char *cell, struct mp_error *error) {
-    int role = csv->role[column];
+    int role = csv->now->role[column];
     bool count = role == COUNT || role >= FIRST_EXPERT;
     int64_t most = count ? UINT32_MAX : role == ITERATION ? INT64_MAX : EXPERT_LIMIT - 1;
     int64_t value = 0;
@@ -157,51 +170,84 @@ static int store_cell(struct csv *csv, int column, const char *cell, struct mp_e
         return csv_fail(csv, text, error);
     }
     if (role == ITERATION)
-        csv->iteration = value;
+        csv->now->iteration = value;
     else if (count)
-        csv->row[role == COUNT ? 0 : role - FIRST_EXPERT] = (uint32_t)value;
+        csv->now->row[role == COUNT ? 0 : role - FIRST_EXPERT] = (uint32_t)value;
     else
-        csv->key[role] = (int)value;
+        csv->now->key[role] = (int)value;
     return MP_OK;
 }
 
-/* The next row that is not empty, into the row's fields; `ended` at the end. */
-static int read_row(struct csv *csv, struct mp_error *error) {
+/* The next row of this file that is not empty, into the row's fields; `ended` at the end. */
+static int read_row_of_now(struct csv *csv, struct mp_error *error) {
     char *line;
     do {
-        int code = mp_input_line(csv->input, &line, error);
+        int code = mp_input_line(csv->now->input, &line, error);
         if (code)
             return code;
     } while (line && !*line);
-    csv->ended = !line;
+    csv->now->ended = !line;
     int column = 0;
     for (char *cell = line; cell; column++) {
         char *rest = cut(cell);
-        int code = column < csv->columns ? store_cell(csv, column, cell, error) : MP_OK;
+        int code = column < csv->now->columns ? store_cell(csv, column, cell, error) : MP_OK;
         if (code)
             return code;
         cell = rest;
     }
-    if (line && column != csv->columns) {
+    if (line && column != csv->now->columns) {
         char text[96];
-        snprintf(text, sizeof text, "%d columns, but the header has %d%s", column, csv->columns,
-                 column < csv->columns ? "; is the file cut off?" : "");
+        snprintf(text, sizeof text, "%d columns, but the header has %d%s", column,
+                 csv->now->columns, column < csv->now->columns ? "; is the file cut off?" : "");
         return csv_fail(csv, text, error);
     }
     return MP_OK;
 }
 
+/* The earliest iteration comes first, and of it the first file's rows. */
+static void choose_source(struct csv *csv) {
+    csv->now = csv->source;
+    for (int i = 1; i < csv->sources; i++) {
+        const struct source *other = &csv->source[i];
+        if (!other->ended && (csv->now->ended || other->iteration < csv->now->iteration))
+            csv->now = &csv->source[i];
+    }
+}
+
+static int read_row(struct csv *csv, struct mp_error *error) {
+    int code = read_row_of_now(csv, error);
+    choose_source(csv);
+    return code;
+}
+
+/* The first row of every file. */
+static int begin(struct csv *csv, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < csv->sources && !code; i++) {
+        char *header;
+        csv->now = &csv->source[i];
+        code = mp_input_rewind(csv->now->input, error);
+        if (!code)
+            code = mp_input_line(csv->now->input, &header, error);
+        if (!code)
+            code = read_row_of_now(csv, error);
+        if (!code && csv->now->ended)
+            code = csv_fail(csv, "the header is all there is; rows have to follow", error);
+    }
+    if (!code)
+        choose_source(csv);
+    return code;
+}
+
 /* Reads the first iteration for the shape, then goes back to its first row. */
 static int find_shape(struct csv *csv, struct mp_error *error) {
-    int code = read_row(csv, error);
-    if (!code && csv->ended)
-        code = csv_fail(csv, "the header is all there is; rows have to follow", error);
-    int64_t iteration = csv->iteration;
+    int code = begin(csv, error);
+    int64_t iteration = csv->now->iteration;
     int64_t rows = 0;
     int most[KEYS] = {0};
-    while (!code && !csv->ended && csv->iteration == iteration) {
+    while (!code && !csv->now->ended && csv->now->iteration == iteration) {
         for (int i = 0; i < KEYS; i++)
-            most[i] = most[i] > csv->key[i] ? most[i] : csv->key[i];
+            most[i] = most[i] > csv->now->key[i] ? most[i] : csv->now->key[i];
         rows++;
         code = read_row(csv, error);
     }
@@ -211,7 +257,7 @@ static int find_shape(struct csv *csv, struct mp_error *error) {
                                          .micro_batches = most[MICRO_BATCH] + 1};
     const struct mp_trace_shape *shape = &csv->shape;
     if (!code)
-        code = mp_format_check_shape(mp_input_path(csv->input), shape, error);
+        code = mp_format_check_shape(mp_input_path(csv->now->input), shape, error);
     if (code)
         return code;
     csv->blocks = shape->micro_batches * shape->layers;
@@ -222,19 +268,15 @@ static int find_shape(struct csv *csv, struct mp_error *error) {
         return mp_fail(error, MP_EFORMAT,
                        "%s: iteration %lld has %lld rows; its largest micro-batch, layer, rank and "
                        "expert ask for %lld",
-                       mp_input_path(csv->input), (long long)iteration, (long long)rows,
+                       mp_input_path(csv->now->input), (long long)iteration, (long long)rows,
                        (long long)csv->cells);
     csv->seen = malloc((size_t)csv->cells);
     csv->count =
         calloc((size_t)csv->cells * (csv->wide ? (size_t)shape->experts : 1), sizeof *csv->count);
     if (!csv->seen || !csv->count)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for the loads of an iteration",
-                       mp_input_path(csv->input));
-    char *header;
-    if ((code = mp_input_rewind(csv->input, error)) ||
-        (code = mp_input_line(csv->input, &header, error)))
-        return code;
-    return read_row(csv, error);
+                       mp_input_path(csv->now->input));
+    return begin(csv, error);
 }
 
 /* Puts the row into the current iteration. */
@@ -244,18 +286,18 @@ static int place_row(struct csv *csv, struct mp_error *error) {
     char text[128];
     int64_t cell = 0;
     for (int i = 0; i < KEYS; i++) {
-        if (csv->key[i] >= length[i]) {
+        if (csv->now->key[i] >= length[i]) {
             snprintf(text, sizeof text, "%s %d, but the first iteration has 0 to %d", role_name[i],
-                     csv->key[i], length[i] - 1);
+                     csv->now->key[i], length[i] - 1);
             return csv_fail(csv, text, error);
         }
-        cell = cell * length[i] + csv->key[i];
+        cell = cell * length[i] + csv->now->key[i];
     }
     if (csv->seen[cell])
         return csv_fail(csv, "a second row for the same place in the same iteration", error);
     csv->seen[cell] = 1;
     int64_t width = csv->wide ? csv->shape.experts : 1;
-    memcpy(csv->count + cell * width, csv->row, (size_t)width * sizeof *csv->row);
+    memcpy(csv->count + cell * width, csv->now->row, (size_t)width * sizeof *csv->now->row);
     return MP_OK;
 }
 
@@ -274,13 +316,13 @@ static int check_whole(const struct csv *csv, struct mp_error *error) {
         error, MP_EFORMAT,
         "%s: no row for iteration %lld, micro-batch %d, layer %d, rank %d%s (read to line "
         "%lld)",
-        mp_input_path(csv->input), (long long)csv->current, (int)(block / csv->shape.layers),
+        mp_input_path(csv->now->input), (long long)csv->current, (int)(block / csv->shape.layers),
         (int)(block % csv->shape.layers), (int)(cell % csv->shape.ranks), expert,
-        (long long)mp_input_line_number(csv->input));
+        (long long)mp_input_line_number(csv->now->input));
 }
 
 static int read_iteration(struct csv *csv, struct mp_error *error) {
-    csv->current = csv->iteration;
+    csv->current = csv->now->iteration;
     if (csv->current <= csv->previous) {
         char text[160];
         snprintf(text, sizeof text,
@@ -291,7 +333,7 @@ static int read_iteration(struct csv *csv, struct mp_error *error) {
     }
     csv->previous = csv->current;
     memset(csv->seen, 0, (size_t)csv->cells);
-    while (!csv->ended && csv->iteration == csv->current) {
+    while (!csv->now->ended && csv->now->iteration == csv->current) {
         int code = place_row(csv, error);
         if (code || (code = read_row(csv, error)))
             return code;
@@ -302,7 +344,7 @@ static int read_iteration(struct csv *csv, struct mp_error *error) {
 
 static int csv_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct csv *csv = self;
-    *end = csv->next == csv->blocks && csv->ended;
+    *end = csv->next == csv->blocks && csv->now->ended;
     if (*end)
         return MP_OK;
     if (csv->next == csv->blocks) {
@@ -319,6 +361,50 @@ static int csv_next(void *self, struct mp_trace_block *block, bool *end, struct 
     return MP_OK;
 }
 
+static int add_file(struct csv *csv, const char *path, enum mp_csv_layout layout,
+                    struct mp_error *error) {
+    struct source *more = realloc(csv->source, ((size_t)csv->sources + 1) * sizeof *more);
+    if (!more)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+    csv->source = more;
+    csv->now = &more[csv->sources];
+    *csv->now = (struct source){0};
+    int code = mp_input_open(path, &csv->now->input, error);
+    if (code)
+        return code;
+    csv->sources++;
+    return read_header(csv, layout, error);
+}
+
+static int is_csv(const struct dirent *entry) {
+    size_t length = strlen(entry->d_name);
+    return entry->d_name[0] != '.' && length > 4 && !strcmp(entry->d_name + length - 4, ".csv");
+}
+
+/* `path` itself, or all files of a folder: one for every rank. */
+static int add_files(struct csv *csv, const char *path, enum mp_csv_layout layout,
+                     struct mp_error *error) {
+    struct dirent **entry;
+    int count = scandir(path, &entry, is_csv, alphasort), code = MP_OK;
+    if (count < 0)
+        return add_file(csv, path, layout, error);
+    if (count == 0 || count > FILES_LIMIT)
+        code = mp_fail(error, count ? MP_ELIMIT : MP_ENOTFOUND,
+                       "%s: %d files *.csv in this folder; 1 to %d are right", path, count,
+                       FILES_LIMIT);
+    for (int i = 0; i < count; i++) {
+        char file[4096];
+        if (!code &&
+            snprintf(file, sizeof file, "%s/%s", path, entry[i]->d_name) >= (int)sizeof file)
+            code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
+        if (!code)
+            code = add_file(csv, file, layout, error);
+        free(entry[i]);
+    }
+    free(entry);
+    return code;
+}
+
 int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_trace_stream **stream,
                        struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {csv_next, csv_destroy};
@@ -327,8 +413,8 @@ int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_tr
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
     csv->previous = -1;
     struct mp_trace_info info = {0};
-    int code = mp_input_open(path, &csv->input, error);
-    if (!code && !(code = read_header(csv, layout, error)) && !(code = find_shape(csv, error)))
+    int code = add_files(csv, path, layout, error);
+    if (!code && !(code = find_shape(csv, error)))
         code = mp_format_describe(path, csv->wide ? "csv-wide" : "csv-long", "", &info, error);
     if (code) {
         csv_destroy(csv);

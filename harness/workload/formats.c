@@ -3,13 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "harness/workload/format_readers.h"
 
 enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28, NAME_LIMIT = 32 };
 
 const struct mp_format mp_formats[] = {
-    {"csv", "CSV, long or wide: the header tells"},
+    {"csv", "CSV, long or wide, as the header tells; a file or the folder of all ranks'"},
     {"csv-long", "CSV: iteration[,micro_batch],layer,rank,expert,count"},
     {"csv-wide", "CSV: iteration[,micro_batch],layer,rank,e0,e1,..."},
     {"csv-tokens", "CSV of tokens: [iteration,][rank,]layer,token,k0,k1,...: their experts"},
@@ -88,6 +90,12 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
     return refuse(kind, error);
 }
 
+static bool has_file(const char *folder, const char *name) {
+    char path[4096];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+           !access(path, F_OK);
+}
+
 const char *mp_format_guess(const char *path) {
     static const char *const known[][2] = {{".csv", "csv"},
                                            {".json", "sglang"},
@@ -95,6 +103,9 @@ const char *mp_format_guess(const char *path) {
                                            {".npy", "npy"},
                                            {".ptini", "ptini"}};
     size_t length = strlen(path);
+    struct stat status;
+    if (!stat(path, &status) && S_ISDIR(status.st_mode))
+        return has_file(path, "router_trace_rank0.jsonl") ? "megatron" : "csv";
     if (length > 4 && !strcmp(path + length - 4, ".zst"))
         length -= 4;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

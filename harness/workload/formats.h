@@ -33,7 +33,8 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
                         struct mp_trace_stream **stream, struct mp_error *error);
 
 /* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, .ptini, each also with
- * .zst), a name of the table; NULL if none.  Of the JSON formats it suggests sglang. */
+ * .zst), or what lies in a folder, a name of the table; NULL if none.  Of the JSON formats it
+ * suggests sglang. */
 const char *mp_format_guess(const char *path);
 
 #endif

@@ -82,6 +82,15 @@ static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
     return MP_OK;
 }
 
+const struct mp_straggler_balance *
+mp_straggler_hot_expert(const struct mp_straggler *straggler,
+                        const struct mp_straggler_finding *finding) {
+    const bool in_layer = finding->layer >= 0 && finding->layer < straggler->layers;
+    const struct mp_straggler_balance *balance =
+        in_layer ? &straggler->layer[finding->layer] : &straggler->balance;
+    return finding->cause == MP_CAUSE_ROUTING && balance->hottest_expert >= 0 ? balance : NULL;
+}
+
 int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_straggler *straggler,
                          struct mp_error *error) {
     struct analysis analysis = {.input = input, .times = input->times, .out = straggler};

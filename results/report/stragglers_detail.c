@@ -261,24 +261,26 @@ static json_t *findings_json(const struct straggler *straggler) {
     json_t *all = json_array();
     for (int f = 0; f < found->findings; f++) {
         const struct mp_straggler_finding *finding = &found->finding[f];
+        const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
         waiting_advise(finding, &straggler->context, &advice);
         json_array_append_new(
             all,
-            json_pack("{ss so sb so so so so so so so so ss si so so sI so ss ss so so}", "cause",
-                      mp_cause_name(finding->cause), "rank", rank_or_null(finding->rank), "chronic",
-                      finding->chronic, "waiting_ms", ms(finding->waiting), "caused_ms",
-                      ms(finding->caused), "longer_ms", ms(finding->longer), "would_save_ms",
-                      ms(finding->saved), "share_of_iterations", json_number(finding->seen),
-                      "most_waited_for", json_number(finding->last), "tokens_over_mean",
-                      json_number(finding->tokens), "on_core", json_number(finding->on_core),
-                      "phase", phase_name(finding->phase), "layer", finding->layer, "share_here",
-                      json_number(finding->here), "victim", rank_or_null(finding->victim),
-                      "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
-                      ms(finding->worst), "title",
-                      waiting_title(found, finding, title, sizeof title), "text",
-                      waiting_text(found, finding, text, sizeof text), "advice",
-                      json_text(advice.words), "command",
-                      json_text(*advice.command ? advice.command : NULL)));
+            json_pack(
+                "{so so ss so sb so so so so so so so so ss si so so sI so ss ss so so}", "expert",
+                rank_or_null(hot ? hot->hottest_expert : -1), "expert_share",
+                json_number(hot ? hot->hottest_share : NAN), "cause", mp_cause_name(finding->cause),
+                "rank", rank_or_null(finding->rank), "chronic", finding->chronic, "waiting_ms",
+                ms(finding->waiting), "caused_ms", ms(finding->caused), "longer_ms",
+                ms(finding->longer), "would_save_ms", ms(finding->saved), "share_of_iterations",
+                json_number(finding->seen), "most_waited_for", json_number(finding->last),
+                "tokens_over_mean", json_number(finding->tokens), "on_core",
+                json_number(finding->on_core), "phase", phase_name(finding->phase), "layer",
+                finding->layer, "share_here", json_number(finding->here), "victim",
+                rank_or_null(finding->victim), "worst_iteration",
+                (json_int_t)finding->worst_iteration, "worst_ms", ms(finding->worst), "title",
+                waiting_title(found, finding, title, sizeof title), "text",
+                waiting_text(found, finding, text, sizeof text), "advice", json_text(advice.words),
+                "command", json_text(*advice.command ? advice.command : NULL)));
     }
     return all;
 }

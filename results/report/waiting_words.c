@@ -75,7 +75,9 @@ static void say_who(struct words *words, const struct mp_straggler *found,
         say(words, ", rank %d most (%.2f ms)", finding->victim, 1e3 * finding->victim_waiting);
 }
 
-static void say_why(struct words *words, const struct mp_straggler_finding *finding) {
+static void say_why(struct words *words, const struct mp_straggler *found,
+                    const struct mp_straggler_finding *finding) {
+    const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
     double longer = 1e3 * finding->longer;
     switch (finding->cause) {
     case MP_CAUSE_ROUTING:
@@ -86,6 +88,9 @@ static void say_why(struct words *words, const struct mp_straggler_finding *find
                 finding->tokens, finding->layer >= 0 ? " there" : "", longer);
         else
             say(words, "experts get uneven tokens (routing)");
+        if (hot)
+            say(words, ". Expert %d of layer %d gets most there, %.0f %% of the layer's routes",
+                hot->hottest_expert, hot->hottest_layer, 100 * hot->hottest_share);
         break;
     case MP_CAUSE_SLOW:
         say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)", longer);
@@ -121,7 +126,7 @@ const char *waiting_text(const struct mp_straggler *found,
         say(&words, ", %.0f %% of it from %s", 100 * finding->here,
             waiting_place(finding->phase, finding->layer, place, sizeof place));
     say(&words, ": ");
-    say_why(&words, finding);
+    say_why(&words, found, finding);
     say(&words, ". It matters in %.0f %% of the iterations%s", 100 * finding->seen,
         finding->chronic ? " and is chronic" : "");
     if (finding->saved >= LEAST_SAVED * found->slowdowns.base)
@@ -143,7 +148,8 @@ static void advise_routing(const struct waiting_context *context, struct waiting
                      (long long)context->run_id);
         return;
     }
-    say(&words, "; which can't be predicted for this run, whose job and loads were not recorded.");
+    say(&words, "; which can't be predicted for this run, whose job and loads were not "
+                "recorded (moeperf record --job, --loads).");
     if (!context->can_replay)
         return;
     say(&words, " What even tokens would be worth, says:");

@@ -15,6 +15,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
+static const struct mp_record_loads no_loads;
+
 enum { THREADS = 4, DEPTH = 16, NAMES = 16, RANK = 1, RANKS = 3 };
 enum { PUSH, POP, MARK, CLOCK, NAME, RANGE, SCHEMA, NUMBER, END, OPERATIONS };
 
@@ -294,7 +296,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     expect(mp_mapping_create(write_memory_file(), &rules, &mapping, &error) == MP_OK, error.text);
     check_totals(mapping, &program);
     unlink(written);
-    expect(mp_mapping_write(mapping, written, RANK, RANKS, &error) == MP_OK, error.text);
+    expect(mp_mapping_write(mapping, written, RANK, RANKS, &no_loads, &error) == MP_OK, error.text);
     check_written(mp_mapping_totals(mapping));
     mp_mapping_destroy(mapping);
     mp_rules_destroy(&rules);

@@ -135,6 +135,12 @@ LISTED = {
             needs_ranges=True, first="rm run.db*"),
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
+        "moeperf record -o run.db --loads router_traces --experts 64 -- torchrun pretrain_gpt.py": Listed(
+            "needs a router's counts, as harness/record/loads has"),
+        "moeperf record -o run.db --rules my.yaml --job job.yaml -- torchrun --nproc-per-node 2 train.py":
+            Listed("needs PyTorch; harness/cli/hook has a double of it"),
+        "moeperf predict --db run.db --run 1 --system all": Listed(
+            "needs PyTorch; harness/cli/hook has a double of it"),
         """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
     torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py""": Listed(
             needs_ranges=True,

@@ -13,6 +13,8 @@ static const char rules_text[] = "rules:\n"
 
 enum { STEP = 1, WORK };
 
+static const struct mp_record_loads no_loads;
+
 struct fixture {
     char folder[32], spool[64], mapped[64];
     struct mp_rules rules;
@@ -60,7 +62,8 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
                      MP_OK);
     assert_int_equal(mp_mapping_create(fixture->spool, &fixture->rules, &fixture->mapping, &error),
                      MP_OK);
-    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, 2, 3, &error), MP_OK);
+    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, 2, 3, &no_loads, &error),
+                     MP_OK);
     return mp_mapping_totals(fixture->mapping);
 }
 

@@ -116,6 +116,29 @@ static void wide_csv_plain_and_packed(void **state) {
 }
 
 /* Random shapes and counts written and read again; several layers and micro-batches. */
+/* A rank's rows in each of two files, in the order of none. */
+static void csv_of_a_folder(void **state) {
+    (void)state;
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    mkdir("ranks", 0700);
+    write_file("ranks/b.csv",
+               "iteration,micro_batch,layer,rank,e0,e1,e2,e3\n0,0,0,0,5,2,1,0\n1,0,0,0,2,2,2,2\n");
+    write_file("ranks/a.csv", "rank,layer,iteration,e3,e2,e1,e0\n1,0,0,2,0,3,3\n1,0,1,0,4,3,1\n");
+    write_file("ranks/notes.txt", "not a table");
+    assert_string_equal(mp_format_guess("ranks"), "csv");
+    expect_blocks("csv", "ranks", 2, 4, 2, 0, small);
+    write_file("ranks/a.csv", "iteration,layer,rank,e0,e1\n0,0,1,1,2\n");
+    assert_int_equal(mp_format_open("csv", "ranks", &stream, &error), MP_EFORMAT);
+    assert_non_null(strstr(error.text, "ranks/b.csv:1: a header with other columns of experts"));
+    assert_int_equal(unlink("ranks/a.csv") + unlink("ranks/b.csv"), 0);
+    error = (struct mp_error){0};
+    assert_int_equal(mp_format_open("csv", "ranks", &stream, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "0 files *.csv in this folder"));
+    write_file("ranks/router_trace_rank0.jsonl", "");
+    assert_string_equal(mp_format_guess("ranks"), "megatron");
+}
+
 static void wide_csv_gives_back_what_was_written(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -521,6 +544,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_csv_in_any_order_and_column_order),
         cmocka_unit_test(wide_csv_plain_and_packed),
+        cmocka_unit_test(csv_of_a_folder),
         cmocka_unit_test(wide_csv_gives_back_what_was_written),
         cmocka_unit_test(sglang_without_its_dense_layers),
         cmocka_unit_test(vllm_slots_become_experts),

@@ -168,11 +168,12 @@ static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
              "ep          1.00     0   2.00  routing  layer 0 expert    1.50     0.67\n"
              "ep: rank 1 waits 2.00 ms of each 6.50 ms iteration (31 %%) for rank 0, 100 %% of\n"
              "it from layer 0 expert: it computes 1.50 x the mean tokens there (routing), and\n"
-             "what is beyond the mean takes it 1.33 ms. It matters in 100 %% of the iterations\n"
-             "and is chronic; with even tokens an iteration would take 0.67 ms less (10 %%). A\n"
-             "system that spreads tokens over ranks takes this away; which can't be predicted\n"
-             "for this run, whose job and loads were not recorded. What even tokens would be\n"
-             "worth, says:\n"
+             "what is beyond the mean takes it 1.33 ms. Expert 0 of layer 0 gets most there,\n"
+             "75 %% of the layer's routes. It matters in 100 %% of the iterations and is\n"
+             "chronic; with even tokens an iteration would take 0.67 ms less (10 %%). A system\n"
+             "that spreads tokens over ranks takes this away; which can't be predicted for\n"
+             "this run, whose job and loads were not recorded (moeperf record --job, --loads).\n"
+             "What even tokens would be worth, says:\n"
              "    moeperf predict --run 1 --without imbalance --db %s\n",
              folder->database);
     assert_text(mp_report_stragglers, folder->store, NULL, expected);

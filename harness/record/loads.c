@@ -1,0 +1,131 @@
+#include "harness/record/loads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/workload/formats.h"
+
+enum { BYTES_LIMIT_GIB = 4 };
+
+void mp_record_loads_destroy(struct mp_record_loads *loads) {
+    free(loads->iteration);
+    free(loads->routes);
+    *loads = (struct mp_record_loads){0};
+}
+
+static size_t place_of(const struct mp_record_loads *loads, int iteration, int layer, int rank) {
+    return (((size_t)iteration * (size_t)loads->layers + (size_t)layer) * (size_t)loads->ranks +
+            (size_t)rank) *
+           (size_t)loads->experts;
+}
+
+const uint32_t *mp_record_loads_of(const struct mp_record_loads *loads, int iteration, int layer,
+                                   int rank) {
+    return loads->routes + place_of(loads, iteration, layer, rank);
+}
+
+static int open_source(const struct mp_record_loads_source *source, struct mp_trace_stream **stream,
+                       struct mp_error *error) {
+    const char *kind = source->kind ? source->kind : mp_format_guess(source->path);
+    const struct mp_format_options options = {source->experts};
+    const char *ending = strrchr(source->path, '.');
+    int code;
+    if (!source->kind && ending && !strcmp(ending, ".mptrace"))
+        code = mp_trace_open(source->path, stream, error);
+    else if (kind)
+        code = mp_format_open_with(kind, source->path, &options, stream, error);
+    else
+        return mp_fail(error, MP_EINVAL,
+                       "the name of %s does not say what kind of loads it has; --loads-as KIND "
+                       "does, moeperf import --help lists the kinds",
+                       source->path);
+    if (!code)
+        mp_trace_allow_ragged(*stream); /* whatever was counted */
+    return code;
+}
+
+/* The index of an iteration, at the end of those that there are. */
+static int add_iteration(struct mp_record_loads *loads, int64_t iteration, int *index,
+                         struct mp_error *error) {
+    const size_t each = place_of(loads, 1, 0, 0);
+    const size_t count = (size_t)loads->iterations + 1;
+    *index = loads->iterations;
+    if (count > ((size_t)BYTES_LIMIT_GIB << 30) / sizeof *loads->routes / each)
+        return mp_fail(error, MP_ELIMIT,
+                       "loads of %zu iterations, %d layers, %d ranks and %d experts are more than "
+                       "%d GiB",
+                       count, loads->layers, loads->ranks, loads->experts, BYTES_LIMIT_GIB);
+    if ((count & (count - 1)) == 0) { /* room for as many again */
+        int64_t *numbers = realloc(loads->iteration, 2 * count * sizeof *numbers);
+        loads->iteration = numbers ? numbers : loads->iteration;
+        uint32_t *routes = realloc(loads->routes, 2 * count * each * sizeof *routes);
+        loads->routes = routes ? routes : loads->routes;
+        if (!numbers || !routes)
+            return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu iterations", count);
+    }
+    memset(loads->routes + place_of(loads, *index, 0, 0), 0, each * sizeof *loads->routes);
+    loads->iteration[loads->iterations++] = iteration;
+    return MP_OK;
+}
+
+static int add_block(struct mp_record_loads *loads, const struct mp_trace_block *block,
+                     struct mp_error *error) {
+    int index = loads->iterations - 1;
+    if (index < 0 || loads->iteration[index] != block->iteration) {
+        int code = add_iteration(loads, block->iteration, &index, error);
+        if (code)
+            return code;
+    }
+    uint32_t *to = loads->routes + place_of(loads, index, block->layer, 0);
+    const size_t count = (size_t)loads->ranks * (size_t)loads->experts;
+    for (size_t i = 0; i < count; i++)
+        to[i] += block->load.count[i];
+    return MP_OK;
+}
+
+static int check_ranks(const struct mp_record_loads_source *source,
+                       const struct mp_trace_shape *shape, int ranks, struct mp_error *error) {
+    if (shape->ranks == ranks)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "%s: has the loads of %d rank%s%s, and %d recorded: one row is needed for each "
+                   "rank",
+                   source->path, shape->ranks, shape->ranks == 1 ? "" : "s",
+                   shape->ranks == 1 ? " or of all together" : "", ranks);
+}
+
+int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks, int64_t first,
+                         int64_t last, FILE *stream, struct mp_record_loads *loads,
+                         struct mp_error *error) {
+    struct mp_trace_stream *trace = NULL;
+    const struct mp_trace_block *block = NULL;
+    struct mp_error damaged = {0};
+    *loads = (struct mp_record_loads){0};
+    int code = open_source(source, &trace, error);
+    if (code)
+        return code;
+    const struct mp_trace_shape *shape = &mp_trace_stream_info(trace)->shape;
+    loads->ranks = shape->ranks;
+    loads->experts = shape->experts;
+    loads->layers = shape->layers;
+    code = check_ranks(source, shape, ranks, error);
+    int got = MP_OK, held = 0, blocks = shape->layers * shape->micro_batches;
+    while (!code && !(got = mp_trace_next(trace, &block, &damaged)) && block) {
+        if (block->iteration < first || block->iteration > last)
+            continue;
+        code = add_block(loads, block, error);
+        held = (held + 1) % blocks;
+    }
+    if (!code && held > 0) /* cut inside an iteration */
+        loads->iterations--;
+    if (!code && got)
+        fprintf(stream, "loads: %s; what is before it is taken\n", damaged.text);
+    if (!code && loads->iterations == 0)
+        code =
+            mp_fail(error, MP_EINVAL, "%s: has no loads of the recorded iterations, %lld to %lld",
+                    source->path, (long long)first, (long long)last);
+    mp_trace_stream_destroy(trace);
+    if (code)
+        mp_record_loads_destroy(loads);
+    return code;
+}

@@ -1,0 +1,118 @@
+/* moeperf_experts.py in a program that is recorded: what its gates choose is in the database, and
+ * other systems can be asked about.  PyTorch itself is a double (torch_double), since it is larger
+ * than everything else together; python3 and PyPI's nvtx are the real ones. */
+#include "tests/harness/cli/annotated.h"
+
+enum { RANKS = 2, ITERATIONS = 6, LAYERS = 4, EXPERTS = 4, TOKENS = 16 };
+
+/* Layer by layer: scores of which the best two count, experts' numbers with some not taken, a map,
+ * and counts.  Two micro-batches; backward computes the first once more. */
+static const char program[] =
+    "import sys, time, nvtx, torch, moeperf_experts\n"
+    "from torch.optim import optimizer\n"
+    "rank, E = int(sys.argv[1]), 4\n"
+    "gates = [torch.Gate() for _ in range(4)]\n"
+    "moeperf_experts.watch(gates[:3], experts=E, top_k=2)\n"
+    "gates[3].register_forward_hook(\n"
+    "    lambda m, i, output: moeperf_experts.count(3, output[1], E))\n"
+    "def first(t, i): return (t * t + i + rank) % E\n"
+    "def forward(i, m):\n"
+    "    chosen = [first(t, i + m) for t in range(16)]\n"
+    "    scores = [[0.5 if e == c else 0.4 if e == (c + 1) % E else 0.0 for e in range(E)]\n"
+    "              for c in chosen]\n"
+    "    gates[0]((torch.Tensor(scores, 'float32'), 'of no interest'))\n"
+    "    gates[1](torch.Tensor([c if c else -1 for c in chosen]))\n"
+    "    gates[2](torch.Tensor([[e >= c for e in range(E)] for c in chosen], torch.bool))\n"
+    "    gates[3]((None, torch.Tensor([chosen.count(e) for e in range(E)])))\n"
+    "for i in range(6):\n"
+    "    for layer in range(4):\n"
+    "        with nvtx.annotate('all_to_all'): time.sleep(1e-4)\n"
+    "        with nvtx.annotate('experts'): time.sleep(1e-3)\n"
+    "    for m in range(2): forward(i, m)\n"
+    "    torch.backward = 7\n"
+    "    forward(i, 0)\n"
+    "    torch.backward = -1\n"
+    "    with nvtx.annotate('optimizer'): optimizer.step()\n";
+
+static const char rules[] =
+    "rules:\n"
+    "  - {name: all_to_all, phase: dispatch, layer: count, direction: forward, waits: all}\n"
+    "  - {name: experts, phase: expert, layer: count, direction: forward}\n"
+    "  - {name: optimizer, phase: optimizer}\n"
+    "iteration-ends:\n"
+    "  - {name: optimizer}\n";
+
+static const char job[] = "system: ep\nlayers: 4\nexperts: 4\nwidth: 16\nexpert-width: 16\n"
+                          "heads: 2\nsequence: 16\nbatch: 4\ngate: gshard\n";
+
+#define RECORD                                                                                     \
+    "moeperf record -o run.db --rules own.yaml --job job.yaml -- sh -c "                           \
+    "'for RANK in 0 1; do export RANK; PYTHONPATH=" PYTHON_PACKAGES ":" TORCH_DOUBLE               \
+    " python3 -B train.py $RANK & done; wait'"
+
+static void expect_layer(int iteration, int rank, int layer, const char *database) {
+    int counts[EXPERTS] = {0};
+    char sql[160], expected[80];
+    for (int m = 0; m < 2; m++)
+        for (int t = 0; t < TOKENS; t++) {
+            int first = (t * t + iteration + m + rank) % EXPERTS;
+            counts[first] += layer == 0 || layer == 3 || (layer == 1 && first > 0);
+            counts[(first + 1) % EXPERTS] += layer == 0;
+            for (int e = first; e < EXPERTS; e++)
+                counts[e] += layer == 2;
+        }
+    snprintf(sql, sizeof sql,
+             "SELECT routes FROM load WHERE iteration = %d AND rank = %d AND layer = %d", iteration,
+             rank, layer);
+    snprintf(expected, sizeof expected, "[%d,%d,%d,%d]", counts[0], counts[1], counts[2],
+             counts[3]);
+    assert_answer(database, sql, expected);
+}
+
+static void what_gates_choose_is_recorded(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    need_python_nvtx();
+    write_file("train.py", program);
+    write_file("own.yaml", rules);
+    write_file("job.yaml", job);
+    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_says(RECORD, 0, "loads: 6 iterations, 4 layers, 4 experts\n");
+    for (int i = 0; i < ITERATIONS; i++)
+        for (int rank = 0; rank < RANKS; rank++)
+            for (int layer = 0; layer < LAYERS; layer++)
+                expect_layer(i, rank, layer, "run.db");
+    free(shell("test -z \"$(ls -d run.db.spools-* 2>/dev/null)\"", 0));
+    json_t *answer = json_of("moeperf predict --db run.db --run 1 --system llep --json", 0);
+    json_decref(answer);
+    assert_says("moeperf predict --db run.db --run 1 --system llep", 0, "with llep");
+}
+
+/* A gate whose output is no choice says so where it is watched wrongly. */
+static void scores_without_a_number_of_choices_are_refused(void **state) {
+    (void)state;
+    need_python_nvtx();
+    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_says("PYTHONPATH=" TORCH_DOUBLE " python3 -B -c \"import torch, moeperf_experts\n"
+                "moeperf_experts.count(0, torch.Tensor([[0.5, 0.5]], 'float32'), 2)\"",
+                1, "top_k isn't given");
+}
+
+static void what_goes_together(void **state) {
+    (void)state;
+    write_file("empty.yaml", "layers: 2\n");
+    assert_says("moeperf record --experts 4 -- true", 2, "--experts goes with --loads PATH");
+    assert_says("moeperf record --loads-as csv -- true", 2, "--loads-as goes with --loads PATH");
+    assert_says("moeperf record --job empty.yaml -- true", 2, "empty.yaml: names no system");
+    assert_says("moeperf record --job missing.yaml -- true", 2, "missing.yaml");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_gates_choose_is_recorded),
+        cmocka_unit_test(scores_without_a_number_of_choices_are_refused),
+        cmocka_unit_test(what_goes_together),
+    };
+    return cmocka_run_group_tests_name("hook", tests, enter_shell, leave_folder);
+}

@@ -1,0 +1,233 @@
+/* Loads beside a recording: what tables say is in the database by rank, iteration and layer. */
+#include "harness/record/loads.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "harness/record/run.h"
+#include "profiler/record/format.h"
+#include "tests/results/runs.h"
+
+enum { RANKS = 2, ITERATIONS = 5, LAYERS = 3, EXPERTS = 4, STEP = 1, MS = 1000000 };
+
+static const char rules_text[] = "rules:\n  - {name: step, phase: iteration}\n";
+
+/* More iterations than are recorded: a hook counts warm-up that no profiler sees. */
+enum { COUNTED = ITERATIONS + 2 };
+struct counts {
+    uint32_t of[COUNTED][2][LAYERS][RANKS][EXPERTS]; /* [2]: micro-batches */
+};
+
+static void draw(struct counts *counts) {
+    uint64_t random = test_seed();
+    uint32_t *count = &counts->of[0][0][0][0][0];
+    for (size_t i = 0; i < sizeof counts->of / sizeof *count; i++)
+        count[i] = (uint32_t)test_random_int(&random, 0, 999);
+}
+
+static void record(const char *spools, int rank) {
+    struct mp_recorder *recorder = NULL;
+    struct mp_record_thread *thread = NULL;
+    struct mp_error error = {0};
+    char path[120];
+    snprintf(path, sizeof path, "%s/%d.spool", spools, rank);
+    const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = RANKS};
+    runs_ok(mp_recorder_create(&config, &recorder, &error), &error);
+    runs_ok(mp_recorder_thread(recorder, "nvtx", &thread, &error), &error);
+    mp_record_fixed(thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
+    const int64_t start_ns = mp_clock_ns();
+    for (int i = 0; i < ITERATIONS; i++) {
+        const struct mp_range is = {.start_ns = start_ns + (int64_t)i * MS,
+                                    .end_ns = start_ns + (int64_t)i * MS + MS / 2,
+                                    .name = STEP,
+                                    .thread = 1};
+        mp_record_fixed(thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    }
+    runs_ok(mp_recorder_finish(&recorder, MP_OK, "", &error), &error);
+}
+
+static void record_all(const struct runs_folder *folder, char spools[80]) {
+    snprintf(spools, 80, "%s/spools", folder->path);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    for (int rank = 0; rank < RANKS; rank++)
+        record(spools, rank);
+}
+
+/* A rank's table; with `micro_batches` both, else the first. */
+static void write_table(const char *path, const struct counts *counts, int rank,
+                        bool micro_batches) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "iteration,%slayer,rank,e0,e1,e2,e3\n", micro_batches ? "micro_batch," : "");
+    for (int i = 0; i < COUNTED; i++)
+        for (int m = 0; m < 1 + micro_batches; m++)
+            for (int layer = 0; layer < LAYERS; layer++) {
+                const uint32_t *of = counts->of[i][m][layer][rank];
+                fprintf(file, "%d,", i);
+                if (micro_batches)
+                    fprintf(file, "%d,", m);
+                fprintf(file, "%d,%d,%u,%u,%u,%u\n", layer, rank, of[0], of[1], of[2], of[3]);
+            }
+    assert_int_equal(fclose(file), 0);
+}
+
+static int keep(struct runs_folder *folder, const char *spools,
+                const struct mp_record_loads_source *loads, char said[2048],
+                struct mp_error *error) {
+    static char name[] = "program";
+    static char *const command[] = {name, NULL};
+    struct mp_rules rules = {0};
+    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, error), error);
+    const struct mp_record_run run = {.command = command,
+                                      .spools = spools,
+                                      .keep_spools = true,
+                                      .is_earlier = true,
+                                      .loads = *loads,
+                                      .job_text = "system: ep\n",
+                                      .rules = &rules};
+    FILE *stream = fmemopen(said, 2048, "w");
+    int code = mp_record_keep(folder->store, &run, stream, error);
+    fclose(stream);
+    mp_rules_destroy(&rules);
+    return code;
+}
+
+static void expect_loads(struct runs_folder *folder, const struct counts *counts, int iterations,
+                         bool micro_batches) {
+    char sql[160], expected[80];
+    snprintf(sql, sizeof sql, "SELECT count(*), max(iteration) FROM load");
+    snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS, iterations - 1);
+    assert_string_equal(runs_query(folder->store, sql), expected);
+    for (int i = 0; i < iterations; i++)
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int rank = 0; rank < RANKS; rank++) {
+                uint32_t sum[EXPERTS];
+                for (int e = 0; e < EXPERTS; e++)
+                    sum[e] = counts->of[i][0][layer][rank][e] +
+                             (micro_batches ? counts->of[i][1][layer][rank][e] : 0);
+                snprintf(sql, sizeof sql,
+                         "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = "
+                         "%d",
+                         i, layer, rank);
+                snprintf(expected, sizeof expected, "[%u,%u,%u,%u]", sum[0], sum[1], sum[2],
+                         sum[3]);
+                assert_string_equal(runs_query(folder->store, sql), expected);
+            }
+}
+
+static void tables_among_the_spools_are_the_runs(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    static struct counts counts;
+    char spools[80], path[120], said[2048];
+    draw(&counts);
+    record_all(folder, spools);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
+        write_table(path, &counts, rank, false);
+    }
+    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
+    expect_loads(folder, &counts, ITERATIONS, false);
+    assert_string_equal(runs_query(folder->store, "SELECT count(*), job_text FROM run"),
+                        "1|system: ep\n");
+}
+
+static void micro_batches_of_a_named_folder_are_added_up(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    static struct counts counts;
+    char spools[80], tables[80], path[120], said[2048];
+    draw(&counts);
+    record_all(folder, spools);
+    snprintf(tables, sizeof tables, "%s/tables", folder->path);
+    assert_int_equal(mkdir(tables, 0700), 0);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, sizeof path, "%s/%d.csv", tables, rank);
+        write_table(path, &counts, rank, true);
+    }
+    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error),
+            &error);
+    expect_loads(folder, &counts, ITERATIONS, true);
+}
+
+/* A table that ends inside iteration 3 gives 0 to 2. */
+static void a_cut_table_gives_what_is_whole(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    static struct counts counts;
+    char spools[80], path[120], said[2048], line[256];
+    draw(&counts);
+    record_all(folder, spools);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
+        write_table(path, &counts, rank, false);
+    }
+    FILE *file = fopen(path, "r");
+    for (int lines = 0; lines < 1 + 3 * LAYERS + 1; lines++)
+        assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(truncate(path, ftell(file)), 0);
+    fclose(file);
+    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_non_null(strstr(said, "iteration 3"));
+    assert_non_null(strstr(said, "what is before it is taken\n"));
+    expect_loads(folder, &counts, 3, false);
+}
+
+/* What was named is an error and adds nothing; what was found is left out. */
+static void tables_of_other_ranks(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    static struct counts counts;
+    char spools[80], path[120], said[2048];
+    draw(&counts);
+    record_all(folder, spools);
+    snprintf(path, sizeof path, "%s/only.csv", spools);
+    write_table(path, &counts, 0, false);
+    assert_int_equal(
+        keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
+        MP_EINVAL);
+    assert_non_null(strstr(error.text, "only.csv: has the loads of 1 rank or of all together, and "
+                                       "2 recorded"));
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+    error = (struct mp_error){0};
+    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_non_null(strstr(said, "loads: left out: "));
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "1");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
+}
+
+static void iterations_that_nobody_recorded(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_record_loads loads;
+    static struct counts counts;
+    char path[120];
+    draw(&counts);
+    snprintf(path, sizeof path, "%s/loads.csv", folder->path);
+    write_table(path, &counts, 0, false);
+    const struct mp_record_loads_source source = {.path = path};
+    FILE *nowhere = fopen("/dev/null", "w");
+    runs_ok(mp_record_loads_read(&source, 1, 2, 3, nowhere, &loads, &error), &error);
+    assert_int_equal(loads.iterations, 2);
+    assert_int_equal(loads.iteration[0], 2);
+    assert_memory_equal(mp_record_loads_of(&loads, 1, 2, 0), counts.of[3][0][2][0],
+                        sizeof counts.of[3][0][2][0]);
+    mp_record_loads_destroy(&loads);
+    assert_int_equal(mp_record_loads_read(&source, 1, 90, 99, nowhere, &loads, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "no loads of the recorded iterations, 90 to 99"));
+    fclose(nowhere);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(tables_among_the_spools_are_the_runs),
+        TEST(micro_batches_of_a_named_folder_are_added_up),
+        TEST(a_cut_table_gives_what_is_whole),
+        TEST(tables_of_other_ranks),
+        TEST(iterations_that_nobody_recorded),
+    };
+    return cmocka_run_group_tests_name("loads", tests, NULL, NULL);
+}
