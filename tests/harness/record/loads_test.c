@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "harness/record/run.h"
+#include "harness/workload/trace.h"
 #include "profiler/record/format.h"
 #include "tests/results/runs.h"
 
@@ -25,7 +26,7 @@ static void draw(struct counts *counts) {
         count[i] = (uint32_t)test_random_int(&random, 0, 999);
 }
 
-static void record(const char *spools, int rank) {
+static void record(const char *spools, int rank, int iterations) {
     struct mp_recorder *recorder = NULL;
     struct mp_record_thread *thread = NULL;
     struct mp_error error = {0};
@@ -36,7 +37,7 @@ static void record(const char *spools, int rank) {
     runs_ok(mp_recorder_thread(recorder, "nvtx", &thread, &error), &error);
     mp_record_fixed(thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
     const int64_t start_ns = mp_clock_ns();
-    for (int i = 0; i < ITERATIONS; i++) {
+    for (int i = 0; i < iterations; i++) {
         const struct mp_range is = {.start_ns = start_ns + (int64_t)i * MS,
                                     .end_ns = start_ns + (int64_t)i * MS + MS / 2,
                                     .name = STEP,
@@ -46,20 +47,21 @@ static void record(const char *spools, int rank) {
     runs_ok(mp_recorder_finish(&recorder, MP_OK, "", &error), &error);
 }
 
-static void record_all(const struct runs_folder *folder, char spools[80]) {
+/* The last rank ends `fewer` iterations before the others. */
+static void record_all(const struct runs_folder *folder, int fewer, char spools[80]) {
     snprintf(spools, 80, "%s/spools", folder->path);
     assert_int_equal(mkdir(spools, 0700), 0);
     for (int rank = 0; rank < RANKS; rank++)
-        record(spools, rank);
+        record(spools, rank, ITERATIONS - (rank == RANKS - 1 ? fewer : 0));
 }
 
 /* A rank's table; with `micro_batches` both, else the first. */
-static void write_table(const char *path, const struct counts *counts, int rank,
+static void write_table(const char *path, const struct counts *counts, int rank, int first,
                         bool micro_batches) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "iteration,%slayer,rank,e0,e1,e2,e3\n", micro_batches ? "micro_batch," : "");
-    for (int i = 0; i < COUNTED; i++)
+    for (int i = first; i < COUNTED; i++)
         for (int m = 0; m < 1 + micro_batches; m++)
             for (int layer = 0; layer < LAYERS; layer++) {
                 const uint32_t *of = counts->of[i][m][layer][rank];
@@ -92,13 +94,15 @@ static int keep(struct runs_folder *folder, const char *spools,
     return code;
 }
 
-static void expect_loads(struct runs_folder *folder, const struct counts *counts, int iterations,
-                         bool micro_batches) {
+/* Those of iterations first .. first + iterations - 1, and no others. */
+static void expect_loads(struct runs_folder *folder, const struct counts *counts, int first,
+                         int iterations, bool micro_batches) {
     char sql[160], expected[80];
     snprintf(sql, sizeof sql, "SELECT count(*), max(iteration) FROM load");
-    snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS, iterations - 1);
+    snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS,
+             first + iterations - 1);
     assert_string_equal(runs_query(folder->store, sql), expected);
-    for (int i = 0; i < iterations; i++)
+    for (int i = first; i < first + iterations; i++)
         for (int layer = 0; layer < LAYERS; layer++)
             for (int rank = 0; rank < RANKS; rank++) {
                 uint32_t sum[EXPERTS];
@@ -121,14 +125,14 @@ static void tables_among_the_spools_are_the_runs(void **state) {
     static struct counts counts;
     char spools[80], path[120], said[2048];
     draw(&counts);
-    record_all(folder, spools);
+    record_all(folder, 0, spools);
     for (int rank = 0; rank < RANKS; rank++) {
         snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
-        write_table(path, &counts, rank, false);
+        write_table(path, &counts, rank, 0, false);
     }
     runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
     assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
-    expect_loads(folder, &counts, ITERATIONS, false);
+    expect_loads(folder, &counts, 0, ITERATIONS, false);
     assert_string_equal(runs_query(folder->store, "SELECT count(*), job_text FROM run"),
                         "1|system: ep\n");
 }
@@ -139,16 +143,16 @@ static void micro_batches_of_a_named_folder_are_added_up(void **state) {
     static struct counts counts;
     char spools[80], tables[80], path[120], said[2048];
     draw(&counts);
-    record_all(folder, spools);
+    record_all(folder, 0, spools);
     snprintf(tables, sizeof tables, "%s/tables", folder->path);
     assert_int_equal(mkdir(tables, 0700), 0);
     for (int rank = 0; rank < RANKS; rank++) {
         snprintf(path, sizeof path, "%s/%d.csv", tables, rank);
-        write_table(path, &counts, rank, true);
+        write_table(path, &counts, rank, 1, true);
     }
     runs_ok(keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error),
             &error);
-    expect_loads(folder, &counts, ITERATIONS, true);
+    expect_loads(folder, &counts, 1, ITERATIONS - 1, true);
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
@@ -158,10 +162,10 @@ static void a_cut_table_gives_what_is_whole(void **state) {
     static struct counts counts;
     char spools[80], path[120], said[2048], line[256];
     draw(&counts);
-    record_all(folder, spools);
+    record_all(folder, 0, spools);
     for (int rank = 0; rank < RANKS; rank++) {
         snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
-        write_table(path, &counts, rank, false);
+        write_table(path, &counts, rank, 0, false);
     }
     FILE *file = fopen(path, "r");
     for (int lines = 0; lines < 1 + 3 * LAYERS + 1; lines++)
@@ -171,7 +175,7 @@ static void a_cut_table_gives_what_is_whole(void **state) {
     runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
     assert_non_null(strstr(said, "iteration 3"));
     assert_non_null(strstr(said, "what is before it is taken\n"));
-    expect_loads(folder, &counts, 3, false);
+    expect_loads(folder, &counts, 0, 3, false);
 }
 
 /* What was named is an error and adds nothing; what was found is left out. */
@@ -181,9 +185,9 @@ static void tables_of_other_ranks(void **state) {
     static struct counts counts;
     char spools[80], path[120], said[2048];
     draw(&counts);
-    record_all(folder, spools);
+    record_all(folder, 0, spools);
     snprintf(path, sizeof path, "%s/only.csv", spools);
-    write_table(path, &counts, 0, false);
+    write_table(path, &counts, 0, 0, false);
     assert_int_equal(
         keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
         MP_EINVAL);
@@ -205,7 +209,7 @@ static void iterations_that_nobody_recorded(void **state) {
     char path[120];
     draw(&counts);
     snprintf(path, sizeof path, "%s/loads.csv", folder->path);
-    write_table(path, &counts, 0, false);
+    write_table(path, &counts, 0, 0, false);
     const struct mp_record_loads_source source = {.path = path};
     FILE *nowhere = fopen("/dev/null", "w");
     runs_ok(mp_record_loads_read(&source, 1, 2, 3, nowhere, &loads, &error), &error);
@@ -219,6 +223,60 @@ static void iterations_that_nobody_recorded(void **state) {
     fclose(nowhere);
 }
 
+/* A trace is cut at frames, which end inside iterations. */
+static void a_cut_trace_gives_whole_iterations(void **state) {
+    enum { WIDE = 65536, DEEP = 10 };
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_trace_writer *writer = NULL;
+    struct mp_trace_block block = {0};
+    struct mp_record_loads loads;
+    struct stat status;
+    char path[120], said[512];
+    snprintf(path, sizeof path, "%s/loads.mptrace", folder->path);
+    char source_text[] = "a test", notes[] = "";
+    const struct mp_trace_info info = {
+        .shape = {2, WIDE, DEEP, 1, 0}, .source = source_text, .notes = notes, .ragged = true};
+    runs_ok(mp_trace_writer_create(path, &info, &writer, &error), &error);
+    runs_ok(mp_load_create(2, WIDE, &block.load, &error), &error);
+    for (int i = 0; i < 4 * DEEP; i++) {
+        block.iteration = i / DEEP;
+        block.layer = i % DEEP;
+        block.load.count[WIDE + 7] = (uint32_t)i;
+        runs_ok(mp_trace_write(writer, &block, &error), &error);
+    }
+    mp_load_destroy(&block.load);
+    runs_ok(mp_trace_writer_finish(writer, true, &error), &error);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, status.st_size - 100), 0);
+    FILE *stream = fmemopen(said, sizeof said, "w");
+    const struct mp_record_loads_source source = {.path = path};
+    runs_ok(mp_record_loads_read(&source, 2, 0, 9, stream, &loads, &error), &error);
+    fclose(stream);
+    assert_non_null(strstr(said, "what is before it is taken"));
+    assert_int_equal(loads.iterations, 3);
+    assert_int_equal(mp_record_loads_of(&loads, 2, 4, 1)[7], 24);
+    mp_record_loads_destroy(&loads);
+}
+
+/* A rank has no loads of iterations that it has not recorded. */
+static void a_rank_that_ended_earlier(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    static struct counts counts;
+    char spools[80], path[120], said[2048];
+    draw(&counts);
+    record_all(folder, 2, spools);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
+        write_table(path, &counts, rank, 0, false);
+    }
+    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_string_equal(
+        runs_query(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank"),
+        "0|4\n1|2");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
 
 int main(void) {
@@ -228,6 +286,8 @@ int main(void) {
         TEST(a_cut_table_gives_what_is_whole),
         TEST(tables_of_other_ranks),
         TEST(iterations_that_nobody_recorded),
+        TEST(a_cut_trace_gives_whole_iterations),
+        TEST(a_rank_that_ended_earlier),
     };
     return cmocka_run_group_tests_name("loads", tests, NULL, NULL);
 }

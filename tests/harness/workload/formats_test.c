@@ -116,6 +116,8 @@ static void wide_csv_plain_and_packed(void **state) {
 }
 
 /* Random shapes and counts written and read again; several layers and micro-batches. */
+#define HEAD "iteration,layer,rank,e0,e1,e2,e3\n"
+
 /* A rank's rows in each of two files, in the order of none. */
 static void csv_of_a_folder(void **state) {
     (void)state;
@@ -128,6 +130,19 @@ static void csv_of_a_folder(void **state) {
     write_file("ranks/notes.txt", "not a table");
     assert_string_equal(mp_format_guess("ranks"), "csv");
     expect_blocks("csv", "ranks", 2, 4, 2, 0, small);
+    for (int longer = 0; longer < 2; longer++) { /* one has ended, the other goes on */
+        const struct mp_trace_block *block;
+        error = (struct mp_error){0};
+        write_file(longer ? "ranks/b.csv" : "ranks/a.csv", HEAD "0,0,0,5,2,1,0\n1,0,0,2,2,2,2\n");
+        write_file(longer ? "ranks/a.csv" : "ranks/b.csv", HEAD "0,0,1,3,3,0,2\n");
+        stream = open_good("csv", "ranks");
+        next_good(stream);
+        assert_int_equal(mp_trace_next(stream, &block, &error), MP_EFORMAT);
+        assert_non_null(
+            strstr(error.text, "no row for iteration 1, micro-batch 0, layer 0, rank 1"));
+        mp_trace_stream_destroy(stream);
+    }
+    error = (struct mp_error){0};
     write_file("ranks/a.csv", "iteration,layer,rank,e0,e1\n0,0,1,1,2\n");
     assert_int_equal(mp_format_open("csv", "ranks", &stream, &error), MP_EFORMAT);
     assert_non_null(strstr(error.text, "ranks/b.csv:1: a header with other columns of experts"));

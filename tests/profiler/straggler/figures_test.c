@@ -467,6 +467,24 @@ static void no_routes_have_no_balance(void **state) {
     mp_straggler_destroy(&found);
 }
 
+static void the_hot_expert_is_that_of_the_finding(void **state) {
+    struct mp_straggler_balance layer[3] = {{.hottest_layer = 0, .hottest_expert = 5},
+                                            {.hottest_layer = 1, .hottest_expert = 2},
+                                            {.hottest_layer = -1, .hottest_expert = -1}};
+    const struct mp_straggler found = {.balance = layer[0], .layer = layer, .layers = 3};
+    struct mp_straggler_finding finding = {.cause = MP_CAUSE_ROUTING, .layer = 1};
+    (void)state;
+    assert_ptr_equal(mp_straggler_hot_expert(&found, &finding), &layer[1]);
+    finding.layer = 2;
+    assert_null(mp_straggler_hot_expert(&found, &finding));
+    finding.layer = 3; /* of a model whose routes nobody counted */
+    assert_ptr_equal(mp_straggler_hot_expert(&found, &finding), &found.balance);
+    finding.layer = -1;
+    assert_ptr_equal(mp_straggler_hot_expert(&found, &finding), &found.balance);
+    finding.cause = MP_CAUSE_SLOW;
+    assert_null(mp_straggler_hot_expert(&found, &finding));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_take_turns),
@@ -476,6 +494,7 @@ int main(void) {
         cmocka_unit_test(places_and_ranks_are_counted),
         cmocka_unit_test(loads_are_counted),
         cmocka_unit_test(no_routes_have_no_balance),
+        cmocka_unit_test(the_hot_expert_is_that_of_the_finding),
     };
     return cmocka_run_group_tests_name("straggler figures", tests, NULL, NULL);
 }

@@ -61,6 +61,8 @@ class Tensor:
 
 
 def bincount(chosen, minlength):
+    if min(chosen.values) < 0:
+        raise RuntimeError("bincount takes no negative numbers")
     return Tensor([chosen.values.count(i) for i in range(max([minlength - 1, *chosen.values]) + 1)])
 
 
