@@ -11,7 +11,7 @@
 #include "harness/workload/run_trace.h"
 
 struct export_flags {
-    const char *kind, *database, *trace, *iteration, *layer, *row_bytes, *view, *iterations;
+    const char *kind, *database, *trace, *iteration, *layer, *view, *iterations;
     struct cli_words runs;
 };
 
@@ -22,7 +22,7 @@ static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_
          "what to write: of a run perfetto (a timeline for ui.perfetto.dev or\n"
          "chrome://tracing), csv (a view), json (all about it); of a run's\n"
          "loads or a trace's trace (the default), csv (a row for every rank\n"
-         "and expert), ptini (UCC's pattern file: what rank sends to rank)"},
+         "and expert)"},
         {"--run", CLI_REPEATED, &flags->runs, "ID",
          "the run; not needed if the database has one only; a view of all\n"
          "runs if it is not given"},
@@ -35,17 +35,13 @@ static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_
          "perfetto, json, views: of these iterations only"},
         {"--iteration", CLI_VALUE, &flags->iteration, "N", "loads: of this iteration only"},
         {"--layer", CLI_VALUE, &flags->layer, "N", "loads: of this layer only"},
-        {"--row-bytes", CLI_VALUE, &flags->row_bytes, "N",
-         "ptini: what a route sends, a token's activations"},
         {0},
     };
     const struct cli_usage usage = {
         "moeperf export --as KIND (--run ID [--db FILE] | --trace FILE) OUT",
         "Writes what a database has of a recorded run: its timeline, a view, all about it, or\n"
         "its loads: how many routes every rank sent to every expert, in every layer of every\n"
-        "iteration that all ranks finished, before any were dropped; or those of a trace.  A\n"
-        "pattern file has a matrix for every micro-batch and layer, with the experts on the\n"
-        "ranks in order, equally many on each.",
+        "iteration that all ranks finished, before any were dropped; or those of a trace.",
         table,
         1,
         1,
@@ -53,8 +49,7 @@ static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_
         "  moeperf export --as csv --view speedup --db out/quickstart/results.db speedup.csv\n"
         "  moeperf export --as trace --run 1 --db out/quickstart/results.db ep.mptrace\n"
         "  moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 3\n"
-        "  moeperf export --as csv --trace zipf.mptrace --layer 0 zipf.csv\n"
-        "  moeperf export --as ptini --trace zipf.mptrace --row-bytes 4096 zipf.ptini\n"};
+        "  moeperf export --as csv --trace zipf.mptrace --layer 0 zipf.csv\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
 
@@ -87,30 +82,20 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
     return code;
 }
 
-/* Writes a format of others. */
-static int write_foreign(const struct export_flags *flags, struct mp_trace_stream *stream,
-                         const char *path, struct mp_error *error) {
+static int write_table(const struct export_flags *flags, struct mp_trace_stream *stream,
+                       const char *path, struct mp_error *error) {
     struct mp_export chosen = {.iteration = -1, .layer = -1};
-    const bool matrices = !strcmp(flags->kind, "ptini");
     int64_t layer = -1;
     int code = MP_OK;
     if (flags->iteration)
         code = cli_whole("--iteration", flags->iteration, 0, INT64_MAX, &chosen.iteration, error);
     if (!code && flags->layer)
         code = cli_whole("--layer", flags->layer, 0, INT32_MAX, &layer, error);
-    if (!code && flags->row_bytes)
-        code = cli_whole("--row-bytes", flags->row_bytes, 1, INT32_MAX, &chosen.row_bytes, error);
-    if (!code && matrices != (flags->row_bytes != NULL))
-        code = mp_fail(error, MP_EINVAL,
-                       matrices ? "--row-bytes N is missing: how many bytes a route sends"
-                                : "--row-bytes is for ptini: counts of csv are routes");
     chosen.layer = (int)layer;
     if (!code)
-        code = matrices ? mp_export_ptini(stream, &chosen, path, error)
-                        : mp_export_csv(stream, &chosen, path, error);
+        code = mp_export_csv(stream, &chosen, path, error);
     if (!code)
-        fprintf(cli_beside(path), "%s: %" PRId64 " %s\n", path, chosen.blocks_done,
-                matrices ? "matrices" : "blocks");
+        fprintf(cli_beside(path), "%s: %" PRId64 " blocks\n", path, chosen.blocks_done);
     mp_trace_stream_destroy(stream);
     return code;
 }
@@ -123,15 +108,15 @@ static bool writes_results(const struct export_flags *flags) {
 }
 
 static int check_kind(const struct export_flags *flags, struct mp_error *error) {
-    static const char *const kinds[] = {"trace", "csv", "ptini", "perfetto", "json"};
+    static const char *const kinds[] = {"trace", "csv", "perfetto", "json"};
     const bool results = writes_results(flags), native = !strcmp(flags->kind, "trace");
+    enum { KINDS = sizeof kinds / sizeof *kinds };
     size_t known = 0;
-    while (known < 5 && strcmp(kinds[known], flags->kind) != 0)
+    while (known < KINDS && strcmp(kinds[known], flags->kind) != 0)
         known++;
-    if (known == 5)
+    if (known == KINDS)
         return mp_fail(error, MP_EINVAL,
-                       "--as %.100s: trace, csv, ptini, perfetto and json can be written",
-                       flags->kind);
+                       "--as %.100s: trace, csv, perfetto and json can be written", flags->kind);
     if (flags->view && (strcmp(flags->kind, "csv") != 0 || flags->trace))
         return mp_fail(error, MP_EINVAL, "--view is for csv of a database: %s has no views",
                        flags->trace ? "a trace" : flags->kind);
@@ -141,9 +126,8 @@ static int check_kind(const struct export_flags *flags, struct mp_error *error) 
     if (!results && flags->iterations)
         return mp_fail(error, MP_EINVAL,
                        "--iterations is for perfetto, json and views; --iteration N chooses loads");
-    if ((results || native) && (flags->iteration || flags->layer || flags->row_bytes))
-        return mp_fail(error, MP_EINVAL,
-                       "--iteration, --layer and --row-bytes are for loads as csv and ptini: %s",
+    if ((results || native) && (flags->iteration || flags->layer))
+        return mp_fail(error, MP_EINVAL, "--iteration and --layer are for loads as csv: %s",
                        native ? "a trace has all of the loads"
                               : "--iterations A..B chooses here, --view loads writes loads");
     return MP_OK;
@@ -167,7 +151,7 @@ static int export_loads(const struct export_flags *flags, const char *path,
     int code = open_loads(flags, &store, &stream, error);
     if (!code)
         code = !strcmp(flags->kind, "trace") ? cli_write_trace(stream, path, error)
-                                             : write_foreign(flags, stream, path, error);
+                                             : write_table(flags, stream, path, error);
     mp_store_close(store);
     return code;
 }

@@ -34,10 +34,6 @@ int mp_format_open_vllm(const char *path, struct mp_trace_stream **stream, struc
  * [iteration][layer][rank][expert]; those not there have length 1. */
 int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
 
-/* UCC pattern files: each ALLTOALLV collective is an iteration, a row a source, a column the
- * destination rank in an expert's place, a count the elements sent. */
-int mp_format_open_ptini(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
-
 /* Megatron-LM's router traces: lines {"step", "stage", "block", "layer", "rank", "num_tokens",
  * "topk", "top_indices"}, read as iteration, rank, top_k and routes.  `path` is a file of such
  * lines or a folder of files router_trace_rank*.jsonl, one for every rank as Megatron-LM writes

@@ -18,7 +18,6 @@ const struct mp_format mp_formats[] = {
     {"sglang", "JSON {\"logical_count\": [layer][expert]}, SGLang's recorder and EPLB"},
     {"vllm-eplb", "JSON dump of vLLM's EPLB, latest load of every snapshot"},
     {"npy", "NumPy array, uint32, int32 or int64: last axes of [iteration][layer][rank][expert]"},
-    {"ptini", "UCC pattern file: an ALLTOALLV matrix per iteration, destination ranks as experts"},
     {"megatron", "JSON lines of Megatron-LM's router tracer, a file or the folder of all ranks'"},
     {"megatron-tokens", "the same, and the experts of every token are kept"},
     {NULL, NULL}};
@@ -85,8 +84,6 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
         return mp_format_open_vllm(path, stream, error);
     if (!strcmp(kind, "npy"))
         return mp_format_open_npy(path, stream, error);
-    if (!strcmp(kind, "ptini"))
-        return mp_format_open_ptini(path, stream, error);
     return refuse(kind, error);
 }
 
@@ -97,11 +94,8 @@ static bool has_file(const char *folder, const char *name) {
 }
 
 const char *mp_format_guess(const char *path) {
-    static const char *const known[][2] = {{".csv", "csv"},
-                                           {".json", "sglang"},
-                                           {".jsonl", "megatron"},
-                                           {".npy", "npy"},
-                                           {".ptini", "ptini"}};
+    static const char *const known[][2] = {
+        {".csv", "csv"}, {".json", "sglang"}, {".jsonl", "megatron"}, {".npy", "npy"}};
     size_t length = strlen(path);
     struct stat status;
     if (!stat(path, &status) && S_ISDIR(status.st_mode))

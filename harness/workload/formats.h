@@ -32,7 +32,7 @@ struct mp_format_options {
 int mp_format_open_with(const char *kind, const char *path, const struct mp_format_options *options,
                         struct mp_trace_stream **stream, struct mp_error *error);
 
-/* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, .ptini, each also with
+/* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, each also with
  * .zst), or what lies in a folder, a name of the table; NULL if none.  Of the JSON formats it
  * suggests sglang. */
 const char *mp_format_guess(const char *path);

@@ -162,9 +162,6 @@ static void others_get_the_same_loads(void **state) {
     assert_says("moeperf import run.csv -o run.mptrace", 0, "\niterations   7, numbered 0 .. 6\n");
     free(
         shell("moeperf export --as csv --trace run.mptrace again.csv && cmp run.csv again.csv", 0));
-    assert_says("moeperf export --as ptini --trace 1.mptrace --iteration 5 --row-bytes 32 p.ptini",
-                0, "p.ptini: 3 matrices\n");
-    assert_says("moeperf import p.ptini -o p.mptrace", 0, "counts are elements of INT32\n");
 }
 
 /* A timeline, a view and all about a run; what they hold is tested with results/export. */
@@ -388,13 +385,9 @@ static const struct refused refusals[] = {
     {"iterations of an absent run", "moeperf export --as json --run 3 --iterations 9 --db l.db x",
      "there is no run 3"},
     {"other export", "moeperf export --as cvs --run 1 --db l.db x.mptrace",
-     "--as cvs: trace, csv, ptini, perfetto and json can be written"},
-    {"bytes not said", "moeperf export --as ptini --trace 1.mptrace x.mptrace",
-     "--row-bytes N is missing: how many bytes a route sends"},
-    {"bytes of csv", "moeperf export --as csv --row-bytes 4 --trace 1.mptrace x.mptrace",
-     "--row-bytes is for ptini"},
+     "--as cvs: trace, csv, perfetto and json can be written"},
     {"layer of a trace", "moeperf export --run 1 --layer 1 --db l.db x.mptrace",
-     "--iteration, --layer and --row-bytes are for loads as csv and ptini"},
+     "--iteration and --layer are for loads as csv"},
     {"times of a trace", "moeperf export --as perfetto --trace 1.mptrace x.mptrace",
      "a trace has loads only, no times"},
     {"view of a trace", "moeperf export --as csv --view run --trace 1.mptrace x.mptrace",

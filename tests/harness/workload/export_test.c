@@ -57,14 +57,10 @@ static void make_loads(uint64_t *random, struct loads *loads) {
             loads->count[block][cell] = (uint32_t)test_random_int(random, 0, 100000);
 }
 
-typedef int export_function(struct mp_trace_stream *, struct mp_export *, const char *,
-                            struct mp_error *);
-
-static int64_t export_good(export_function *export, struct loads *loads, struct mp_export chosen,
-                           const char *path) {
+static int64_t export_good(struct loads *loads, struct mp_export chosen, const char *path) {
     struct mp_trace_stream *stream = open_loads(loads);
     struct mp_error error = {0};
-    if (export(stream, &chosen, path, &error))
+    if (mp_export_csv(stream, &chosen, path, &error))
         fail_msg("%s", error.text);
     mp_trace_stream_destroy(stream);
     return chosen.blocks_done;
@@ -94,9 +90,9 @@ static void csv_comes_back_as_it_was(void **state) {
     for (int round = 0; round < 30; round++) {
         make_loads(&random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
-        assert_int_equal(export_good(mp_export_csv, &loads,
-                                     (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
-                         block_count(shape));
+        assert_int_equal(
+            export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
+            block_count(shape));
         struct mp_trace_stream *stream = open_file("csv", "t.csv");
         assert_memory_equal(&mp_trace_stream_info(stream)->shape, shape, sizeof *shape);
         for (int i = 0; i < block_count(shape); i++) {
@@ -120,9 +116,9 @@ static void one_iteration_and_layer_can_be_chosen(void **state) {
         make_loads(&random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
         int layer = test_random_int(&random, 0, shape->layers - 1);
-        assert_int_equal(export_good(mp_export_csv, &loads,
-                                     (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
-                         shape->micro_batches);
+        assert_int_equal(
+            export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
+            shape->micro_batches);
         struct mp_trace_stream *stream = open_file("csv", "t.csv");
         for (int batch = 0; batch < shape->micro_batches; batch++) {
             const struct mp_trace_block *block = next(stream);
@@ -136,56 +132,8 @@ static void one_iteration_and_layer_can_be_chosen(void **state) {
     }
 }
 
-static void matrices_say_what_rank_sends_to_rank(void **state) {
-    (void)state;
-    static struct loads loads;
-    uint64_t random = test_seed();
-    for (int round = 0; round < 60; round++) {
-        make_loads(&random, &loads);
-        const struct mp_trace_shape *shape = &loads.shape;
-        const int owned = shape->experts / shape->ranks, bytes = test_random_int(&random, 1, 40);
-        const uint32_t factor = (uint32_t)(bytes % 4 ? bytes : bytes / 4);
-        struct mp_export chosen = {.iteration = -1, .layer = -1, .row_bytes = bytes};
-        assert_int_equal(export_good(mp_export_ptini, &loads, chosen, "t.ptini"),
-                         block_count(shape));
-        struct mp_trace_stream *stream = open_file("ptini", "t.ptini");
-        const struct mp_trace_info *info = mp_trace_stream_info(stream);
-        assert_int_equal(info->shape.ranks, shape->ranks);
-        assert_non_null(strstr(info->notes, bytes % 4 ? "elements of INT8" : "elements of INT32"));
-        for (int i = 0; i < block_count(shape); i++) {
-            const struct mp_trace_block *block = next(stream);
-            assert_int_equal(block->iteration, i);
-            for (int source = 0; source < shape->ranks; source++)
-                for (int rank = 0; rank < shape->ranks; rank++) {
-                    uint32_t routes = 0;
-                    for (int e = rank * owned; e < (rank + 1) * owned; e++)
-                        routes += loads.count[i][source * shape->experts + e];
-                    assert_int_equal(mp_load_at(&block->load, source, rank), routes * factor);
-                }
-        }
-        assert_null(next(stream));
-        mp_trace_stream_destroy(stream);
-    }
-}
-
-/* With one expert on a rank and four bytes to a row, what was read is what is written. */
-static void a_pattern_file_is_written_again_byte_by_byte(void **state) {
-    (void)state;
-    static struct loads loads;
-    uint64_t random = test_seed();
-    make_loads(&random, &loads);
-    struct mp_export chosen = {.iteration = -1, .layer = -1, .row_bytes = 4};
-    struct mp_error error = {0};
-    export_good(mp_export_ptini, &loads, chosen, "one.ptini");
-    struct mp_trace_stream *stream = open_file("ptini", "one.ptini");
-    assert_int_equal(mp_export_ptini(stream, &chosen, "two.ptini", &error), MP_OK);
-    mp_trace_stream_destroy(stream);
-    assert_int_equal(system("cmp one.ptini two.ptini"), 0);
-}
-
 struct refusal {
     const char *name;
-    export_function *export;
     struct mp_trace_shape shape;
     struct mp_export chosen;
     const char *path;
@@ -194,61 +142,25 @@ struct refusal {
 };
 static const struct refusal refusals[] = {
     {"layer",
-     mp_export_csv,
      {2, 4, 3, 1, 0},
-     {-1, 3, 0, 0},
+     {-1, 3, 0},
      "x",
      MP_EINVAL,
      "there is no layer 3: the trace has 0 to 2"},
-    {"iteration",
-     mp_export_csv,
-     {2, 4, 3, 1, 0},
-     {5, -1, 0, 0},
-     "x",
-     MP_ENOTFOUND,
-     "no block of iteration 5"},
-    {"folder",
-     mp_export_csv,
-     {2, 4, 3, 1, 0},
-     {-1, -1, 0, 0},
-     "/",
-     MP_EINVAL,
-     "/ is there and no file"},
+    {"iteration", {2, 4, 3, 1, 0}, {5, -1, 0}, "x", MP_ENOTFOUND, "no block of iteration 5"},
+    {"folder", {2, 4, 3, 1, 0}, {-1, -1, 0}, "/", MP_EINVAL, "/ is there and no file"},
     {"no such folder",
-     mp_export_csv,
      {2, 4, 3, 1, 0},
-     {-1, -1, 0, 0},
+     {-1, -1, 0},
      "gone/x",
      MP_EIO,
      "can't write gone/x: No such file"},
     {"full disk",
-     mp_export_csv,
      {6, 24, 3, 1, 0},
-     {-1, -1, 0, 0},
+     {-1, -1, 0},
      "/dev/full",
      MP_ENOSPACE,
      "can't write /dev/full: No space left"},
-    {"experts that do not divide",
-     mp_export_ptini,
-     {3, 4, 1, 1, 0},
-     {-1, -1, 4, 0},
-     "x",
-     MP_EINVAL,
-     "4 experts can't lie evenly on 3 ranks"},
-    {"no bytes",
-     mp_export_ptini,
-     {2, 4, 1, 1, 0},
-     {-1, -1, 0, 0},
-     "x",
-     MP_EINVAL,
-     "a route of 0 bytes"},
-    {"counts too large",
-     mp_export_ptini,
-     {2, 4, 1, 1, 0},
-     {-1, -1, 1 << 30, 0},
-     "x",
-     MP_ELIMIT,
-     "more than a count of 32 bits holds"},
 };
 
 static void wish_is_refused(void **state) {
@@ -260,7 +172,7 @@ static void wish_is_refused(void **state) {
     struct mp_trace_stream *stream = open_loads(&loads);
     struct mp_export chosen = refusal->chosen;
     struct mp_error error = {0};
-    assert_int_equal(refusal->export(stream, &chosen, refusal->path, &error), refusal->code);
+    assert_int_equal(mp_export_csv(stream, &chosen, refusal->path, &error), refusal->code);
     if (!strstr(error.text, refusal->words))
         fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
     mp_trace_stream_destroy(stream);
@@ -272,8 +184,6 @@ int main(void) {
     static const struct CMUnitTest plain[] = {
         cmocka_unit_test(csv_comes_back_as_it_was),
         cmocka_unit_test(one_iteration_and_layer_can_be_chosen),
-        cmocka_unit_test(matrices_say_what_rank_sends_to_rank),
-        cmocka_unit_test(a_pattern_file_is_written_again_byte_by_byte),
     };
     enum { PLAIN = sizeof plain / sizeof *plain, BAD = sizeof refusals / sizeof *refusals };
     struct CMUnitTest tests[PLAIN + BAD];

@@ -269,19 +269,6 @@ static void npy_of_each_type_and_number_of_axes(void **state) {
     mp_trace_stream_destroy(stream);
 }
 
-#define PTINI_HEAD "[format]\nversion = 1.0\n"
-#define PTINI_FIRST                                                                                \
-    "[collective]\ntype = ALLTOALLV\nteam_size = 2\ndatatype = INT32\nflags = COUNT_32BIT\n"       \
-    "counts = {\n    28,4\n    24,8\n}\n"
-
-static void ptini_matrices_in_order(void **state) {
-    (void)state;
-    static const uint32_t expected[2][8] = {{28, 4, 24, 8}, {16, 16, 16, 16}};
-    write_file("p.ptini", PTINI_HEAD PTINI_FIRST
-               "# then\n[collective]\nteam_size=2\ncounts = { 16 16, 16,16 }");
-    expect_blocks("ptini", "p.ptini", 2, 2, 2, 0, expected);
-}
-
 #define LONG_HEAD "iteration,layer,rank,expert,count\n"
 #define LONG_ROWS "0,0,0,0,1\n0,0,0,1,2\n0,0,1,0,3\n0,0,1,1,0\n"
 #define NEST "[[[[[[[[[[[[[[[["
@@ -373,29 +360,6 @@ static const struct {
      MP_EFORMAT,
      {"physical_to_logical_map has 1", "2 are right"}},
     {"npy", "NUMPY", MP_EFORMAT, {"not an npy file", "NUMPY"}},
-    {"ptini", "", MP_EFORMAT, {"no [collective]", "bad"}},
-    {"ptini", "[collective]\n", MP_EFORMAT, {"collective 0", "no counts"}},
-    {"ptini", "[colective]\n", MP_EFORMAT, {"bad:1", "[collective] is right"}},
-    {"ptini", "[collective]\ncounts = { 1 }\n", MP_EFORMAT, {"bad:2", "team_size"}},
-    {"ptini", "[collective]\nteam_size = 0\n", MP_EFORMAT, {"bad:2", "1 to 8192"}},
-    {"ptini", "[collective]\ntype = BCAST\n", MP_EFORMAT, {"bad:2", "ALLTOALLV"}},
-    {"ptini",
-     PTINI_HEAD PTINI_FIRST "[collective]\nteam_size = 3\n",
-     MP_EFORMAT,
-     {"bad:13", "team_size"}},
-    {"ptini",
-     "[collective]\nteam_size = 2\ncounts = {\n 1 2\n 3\n}",
-     MP_EFORMAT,
-     {"bad:6", "3 counts"}},
-    {"ptini",
-     "[collective]\nteam_size = 2\ncounts = {\n 1 2\n 3",
-     MP_EFORMAT,
-     {"cut off", "3 of 4"}},
-    {"ptini",
-     "[collective]\nteam_size = 1\ncounts = {\n 1 2\n}",
-     MP_EFORMAT,
-     {"bad:4", "more than the 1"}},
-    {"ptini", "[collective]\nteam_size = 1\ncounts = {\n -1\n}", MP_EFORMAT, {"bad:4", "negative"}},
 };
 
 /* Opens and reads to the first error. */
@@ -472,7 +436,6 @@ static void the_ending_suggests_a_format(void **state) {
     assert_string_equal(mp_format_guess("b.csv.zst"), "csv");
     assert_string_equal(mp_format_guess("b.json"), "sglang");
     assert_string_equal(mp_format_guess("b.npy"), "npy");
-    assert_string_equal(mp_format_guess("b.ptini"), "ptini");
     assert_null(mp_format_guess("csv"));
     assert_null(mp_format_guess("b.csv.pt"));
     assert_null(mp_format_guess(""));
@@ -564,7 +527,6 @@ int main(void) {
         cmocka_unit_test(sglang_without_its_dense_layers),
         cmocka_unit_test(vllm_slots_become_experts),
         cmocka_unit_test(npy_of_each_type_and_number_of_axes),
-        cmocka_unit_test(ptini_matrices_in_order),
         cmocka_unit_test(malformed_files_are_named_with_their_place),
         cmocka_unit_test(malformed_arrays),
         cmocka_unit_test(the_ending_suggests_a_format),
