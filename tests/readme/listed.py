@@ -29,6 +29,7 @@ LISTED = {
     "README.md": {
         "ci/quickstart": Listed(more=f"{TINY} --set iterations=12"),
         "ci/test": Listed(OWN),
+        "ci/package": Listed("takes minutes; harness/cli/completion tests what is not of Debian's"),
         "moeperf run all-systems": Listed(more=f"{ONE} --set experts=8 --set iterations=13"),
         "moeperf run skewed": Listed(more=f"--set repeat=1 --set experts=16 {FEW}"),
         "moeperf run convergence": Listed(

@@ -1,0 +1,53 @@
+/* What a shell completes, and the pages for man: both come from what the programs say. */
+#include "tests/harness/cli/shell.h"
+
+/* What bash offers for the last of these words, in one line. */
+static void expect_offers(const char *words, const char *offered) {
+    char line[1024];
+    snprintf(line, sizeof line,
+             "bash -c 'source %s/completion/moeperf; COMP_WORDS=(%s); "
+             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moeperf; echo \"[${COMPREPLY[*]}]\"'",
+             MOEPERF_CLI_SOURCE, words);
+    assert_says(line, 0, offered);
+}
+
+static void words_are_completed(void **state) {
+    (void)state;
+    write_file("recorded.db", "");
+    expect_offers("moeperf pre", "[predict]\n");
+    expect_offers("moeperf --", "[--help --version]\n");
+    expect_offers("moeperf run quick", "[quickstart]\n");
+    expect_offers("moeperf run --keep", "[--keep-spools]\n");
+    expect_offers("moeperf predict --system moo", "[moonep]\n");
+    expect_offers("moeperf predict --cluster hecate", "[hecate-a hecate-b]\n");
+    expect_offers("moeperf record --rules deep", "[deepspeed]\n");
+    expect_offers("moeperf generate zi", "[zipf]\n");
+    expect_offers("moeperf list gat", "[gates]\n");
+    expect_offers("moeperf show moeperf_", "[moeperf_experts.py]\n");
+    expect_offers("moeperf show dedu", "[deduplicated]\n");
+    expect_offers("moeperf report --db reco", "[recorded.db]\n");
+    expect_offers("moeperf predict --system nothing", "[]\n");
+}
+
+/* A page for every command, with its summary and its options. */
+static void every_command_has_a_page(void **state) {
+    (void)state;
+    free(shell("sh " MOEPERF_CLI_SOURCE "/manual.sh help2man $(command -v moeperf) "
+               "$(command -v moeperf-train) pages",
+               0));
+    assert_says("moeperf --help | sed -n '/^commands:/,/^$/s/^  \\([a-z]*\\) .*/\\1/p' | "
+                "while read -r name; do grep -q \"^moeperf-$name\" pages/moeperf-$name.1 && "
+                "grep -q '^.TH MOEPERF-' pages/moeperf-$name.1 || echo none of $name; done; "
+                "ls pages | wc -l; moeperf --help | sed -n '/^commands:/,/^$/p' | grep -c '^  '",
+                0, "17\n15\n");
+    assert_says("cat pages/moeperf-predict.1", 0, "\\fB\\-\\-cluster\\fR NAME\n");
+    assert_says("cat pages/moeperf-train.1", 0, "moeperf-train \\- trains one job, as a rank\n");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_completed),
+        cmocka_unit_test(every_command_has_a_page),
+    };
+    return cmocka_run_group_tests_name("completion", tests, enter_shell, leave_folder);
+}
