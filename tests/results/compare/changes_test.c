@@ -1,0 +1,151 @@
+/* Change points: series with known steps and flat ones, against a plain search over all splits. */
+#include "results/compare/changes.h"
+
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Four standard deviations of how many of the series would be found were it 19 of 20. */
+enum { POINTS = 20, SERIES = 400, SAMPLING = 17 };
+
+static double normal(uint64_t *random) {
+    double u = 1 - test_random_double(random);
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979 * test_random_double(random));
+}
+
+static int find(const double value[], int count, struct mp_change **change) {
+    struct mp_error error = {0};
+    int changes = 0;
+    if (mp_changes_find(value, count, change, &changes, &error))
+        fail_msg("%s", error.text);
+    return changes;
+}
+
+/* Noise of 2 %; from `step` on 5 % more.  How many of the series have a change, and how many have
+ * exactly one within a point of the right one. */
+static void count_found(uint64_t *random, bool has_step, int *any, int *right) {
+    *any = *right = 0;
+    for (int s = 0; s < SERIES; s++) {
+        double value[POINTS];
+        int step = test_random_int(random, 6, POINTS - 6);
+        for (int i = 0; i < POINTS; i++)
+            value[i] = (has_step && i >= step ? 1.05 : 1) * (1 + .02 * normal(random));
+        struct mp_change *change;
+        int changes = find(value, POINTS, &change);
+        *any += changes > 0;
+        for (int i = 0; i < changes; i++)
+            if (abs(change[i].index - step) <= 2 &&
+                fabs(change[i].after / change[i].before - 1.05) < .03) {
+                ++*right;
+                break;
+            }
+        free(change);
+    }
+}
+
+static void steps_are_found_and_flat_series_are_flat(void **state) {
+    int any, right;
+    uint64_t random = test_seed();
+    (void)state;
+    count_found(&random, true, &any, &right);
+    print_message("5 %% steps: %d of %d found, %d where they are\n", any, SERIES, right);
+    assert_true(any >= SERIES * 19 / 20 - SAMPLING);
+    assert_true(right >= SERIES * 8 / 10);
+    count_found(&random, false, &any, &right);
+    print_message("flat: %d of %d\n", any, SERIES);
+    assert_true(any <= SERIES / 20 + SAMPLING);
+}
+
+/* Worked out by hand: of 0 0 0 0 4 4 4 4 the sides of the middle are 4 apart, and nothing inside:
+ * 4 * 4 / 8 * 2 * 4 = 16; every other split is less. */
+static void a_step_without_noise(void **state) {
+    const double value[] = {0, 0, 0, 0, 4, 4, 4, 4};
+    struct mp_change *change;
+    (void)state;
+    assert_int_equal(find(value, 8, &change),
+                     0); /* 2 of C(8, 4) = 70 orders are as far: p = .029 */
+    free(change);
+    const double longer[] = {7, 7, 7, 7, 7, 7, 3, 3, 3, 3, 3, 3};
+    assert_int_equal(find(longer, 12, &change), 1);
+    assert_int_equal(change[0].index, 6);
+    assert_true(fabs(change[0].before - 7) <= 0);
+    assert_true(fabs(change[0].after - 3) <= 0);
+    assert_true(change[0].p <= .01); /* 2 of 924 */
+    free(change);
+}
+
+static void up_and_down_again(void **state) {
+    uint64_t random = test_seed();
+    double value[60];
+    struct mp_change *change;
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        value[i] = (i >= 20 && i < 40 ? 110 : 100) + normal(&random) / 2;
+    int changes = find(value, 60, &change);
+    assert_true(changes >= 2);
+    int up = -1, down = -1;
+    for (int i = 0; i < changes; i++) {
+        up = change[i].index == 20 ? i : up;
+        down = change[i].index == 40 ? i : down;
+        assert_true(i == 0 || change[i].index > change[i - 1].index);
+    }
+    assert_true(up >= 0 && down > up);
+    assert_true(change[up].after > change[up].before + 8);
+    assert_true(change[down].before > change[down].after + 8);
+    free(change);
+}
+
+/* Twice the values, or another level, is the same question; so is the series backwards. */
+static void scale_and_level_do_not_matter(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int s = 0; s < 50; s++) {
+        double value[POINTS], other[POINTS];
+        struct mp_change *one, *two;
+        for (int i = 0; i < POINTS; i++) {
+            value[i] = test_random_int(&random, 0, 1000) + (i >= 8 ? 700 : 0);
+            other[i] = 4 * value[i] - 512;
+        }
+        int changes = find(value, POINTS, &one);
+        assert_int_equal(find(other, POINTS, &two), changes);
+        for (int i = 0; i < changes; i++) {
+            assert_int_equal(one[i].index, two[i].index);
+            assert_true(fabs(one[i].p - (two[i].p)) <= 0);
+            assert_true(fabs(4 * one[i].after - 512 - (two[i].after)) <= 1e-9);
+        }
+        free(one);
+        free(two);
+    }
+}
+
+static void what_is_too_short_or_no_number(void **state) {
+    double value[] = {1, 2, 1, NAN};
+    struct mp_change *change;
+    struct mp_error error = {0};
+    int changes;
+    (void)state;
+    for (int count = 0; count < 4; count++) {
+        assert_int_equal(find(value, count, &change), 0);
+        free(change);
+    }
+    assert_int_equal(mp_changes_find(value, 4, &change, &changes, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "value 3 of a series is no number"));
+    assert_int_equal(mp_changes_find(value, MP_CHANGES_VALUES + 1, &change, &changes, &error),
+                     MP_ELIMIT);
+    const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
+    assert_int_equal(find(same, 10, &change), 0);
+    free(change);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_found_and_flat_series_are_flat),
+        cmocka_unit_test(a_step_without_noise),
+        cmocka_unit_test(up_and_down_again),
+        cmocka_unit_test(scale_and_level_do_not_matter),
+        cmocka_unit_test(what_is_too_short_or_no_number),
+    };
+    return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
+}
