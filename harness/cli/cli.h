@@ -27,7 +27,7 @@ struct cli_command {
 
 extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_import, cli_export,
     cli_calibrate, cli_doctor;
-extern const struct cli_command cli_compare, cli_reproduce;
+extern const struct cli_command cli_compare, cli_history, cli_reproduce;
 extern const struct cli_command cli_record;
 extern const struct cli_command cli_generate, cli_reshape, cli_predict, cli_place;
 

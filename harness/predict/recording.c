@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reference/trainer/numbers.h"
+#include "reference/trainer/version.h"
 
 static const int64_t SPANS_LIMIT = 20000000;
 enum { BUFFER_SPANS = 2048, STREAMS = MP_STREAM_COMM + 1, TEXT_SIZE = 8192 };
@@ -135,6 +136,7 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     struct assumptions assumptions = {.thread = thread};
     if (mp_job_serves(&job->file.job))
         mp_record_text(thread, "mode", mp_job_mode(&job->file.job));
+    mp_record_text(thread, "environment.revision", mp_revision());
     mp_record_text(thread, "cluster", job->cluster);
     mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));

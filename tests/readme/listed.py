@@ -45,6 +45,8 @@ LISTED = {
             first="mkdir -p before; cp -r build/release/bin before", more=PAIRS),
         "moeperf compare before.db after.db": Listed(
             first="cp out/quickstart/results.db before.db; cp before.db after.db"),
+        "moeperf history nightly.db --append history.jsonl": Listed(
+            first="cp out/quickstart/results.db nightly.db"),
         "ci/perf-gate": Listed(OWN),
         "ci/mutate reference/plan 100": Listed(OWN),
         "ci/attack 30": Listed(OWN),
@@ -118,6 +120,7 @@ LISTED = {
     "results/compare/README.md": {
         "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(
             first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),
+        "moeperf run ci --db nightly.db": Listed(more="--quiet"),
         "ci/perf-gate --accept 'predicted/fssdp/*'": Listed(OWN),
     },
     "CONTRIBUTING.md": {

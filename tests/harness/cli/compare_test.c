@@ -104,6 +104,26 @@ static void pairs(void **state) {
     assert_says("moeperf compare against.db base.db", 0, "not measured in turns");
 }
 
+/* Lines are added once, and say the same as the database. */
+static void a_history_outlives_its_databases(void **state) {
+    (void)state;
+    assert_says("moeperf history base.db head.db --append h.jsonl", 0,
+                "moeperf history: 2 runs added to h.jsonl\n");
+    assert_says("moeperf history head.db --append h.jsonl", 0, "0 runs added");
+    free(shell("moeperf history base.db head.db > of-databases; moeperf history h.jsonl > of-lines; "
+               "cmp of-databases of-lines",
+               0));
+    assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
+    json_t *object = json_of("moeperf history base.db --json", 0);
+    assert_true(json_array_size(json_object_get(object, "series")) > 10);
+    json_decref(object);
+    assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
+    assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
+    assert_says("moeperf history gone.db", 2, "gone.db: no such database");
+    free(shell("echo '{' >> h.jsonl", 0));
+    assert_says("moeperf history h.jsonl", 2, "h.jsonl:3: ");
+}
+
 static void refusals(void **state) {
     (void)state;
     write_file("text.db", "this is no database, but long enough to be taken for one by its size\n");
@@ -142,6 +162,7 @@ int main(void) {
         cmocka_unit_test(counts_of_two_databases),
         cmocka_unit_test(files_are_written),
         cmocka_unit_test(pairs),
+        cmocka_unit_test(a_history_outlives_its_databases),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("compare", tests, measure, leave_folder);

@@ -4,6 +4,7 @@
 #include "tests/support.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,63 @@ static void a_step_without_noise(void **state) {
     free(change);
 }
 
+/* Energy distance of the sides, from all pairs. */
+static double energy_of(const double value[], int count, int split) {
+    double sum[2][2] = {{0}}; /* by sides of two values */
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
+            sum[i >= split][j >= split] += fabs(value[i] - value[j]);
+    const double m = split, n = count - split;
+    return m * n / (m + n) *
+           (2 * sum[0][1] / (m * n) - sum[0][0] / (m * (m - 1)) - sum[1][1] / (n * (n - 1)));
+}
+
+static void a_single_change_is_the_farthest_split(void **state) {
+    uint64_t random = test_seed();
+    int singles = 0;
+    (void)state;
+    for (int s = 0; s < SERIES; s++) {
+        double value[POINTS];
+        struct mp_change *change;
+        int best = MP_CHANGES_LEAST, step = test_random_int(&random, 2, POINTS - 2);
+        for (int i = 0; i < POINTS; i++)
+            value[i] = (i >= step ? 2.5 : 0) + (i >= step ? 2 : .5) * normal(&random);
+        for (int i = MP_CHANGES_LEAST + 1; i <= POINTS - MP_CHANGES_LEAST; i++)
+            best = energy_of(value, POINTS, i) > energy_of(value, POINTS, best) ? i : best;
+        if (find(value, POINTS, &change) == 1) {
+            singles++;
+            assert_int_equal(change[0].index, best);
+        }
+        free(change);
+    }
+    assert_true(singles > SERIES / 8);
+}
+
+static bool has_change(const struct mp_change change[], int changes, int index) {
+    for (int i = 0; i < changes; i++)
+        if (change[i].index == index)
+            return true;
+    return false;
+}
+
+/* Three levels up, and the same backwards: changes on either side of the first that is found. */
+static void stairs(void **state) {
+    uint64_t random = test_seed();
+    double value[60], mirrored[60];
+    struct mp_change *up, *down;
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        mirrored[59 - i] = value[i] = (i < 15   ? 0
+                                       : i < 40 ? 10
+                                                : 12) +
+                                      test_random_double(&random) / 2;
+    int ups = find(value, 60, &up), downs = find(mirrored, 60, &down);
+    assert_true(has_change(up, ups, 15) && has_change(up, ups, 40));
+    assert_true(has_change(down, downs, 20) && has_change(down, downs, 45));
+    free(up);
+    free(down);
+}
+
 static void up_and_down_again(void **state) {
     uint64_t random = test_seed();
     double value[60];
@@ -143,6 +201,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_found_and_flat_series_are_flat),
         cmocka_unit_test(a_step_without_noise),
+        cmocka_unit_test(a_single_change_is_the_farthest_split),
+        cmocka_unit_test(stairs),
         cmocka_unit_test(up_and_down_again),
         cmocka_unit_test(scale_and_level_do_not_matter),
         cmocka_unit_test(what_is_too_short_or_no_number),

@@ -1,0 +1,337 @@
+/* History: see history.h. */
+#include "results/compare/history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/base/median.h"
+#include "results/compare/counts.h"
+#include "results/compare/side.h"
+#include "results/report/query.h"
+
+#define TIMED "ms per iteration"
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for a history");
+}
+
+static const char *text_of(const json_t *row, const char *name) {
+    const char *text = json_string_value(json_object_get(row, name));
+    return text ? text : "";
+}
+
+/* ---- rows ---- */
+
+static int add_row(struct mp_history *history, json_t *row, struct mp_error *error) {
+    size_t i;
+    json_t *other;
+    if (!history->rows)
+        history->rows = json_array();
+    json_array_foreach(history->rows, i, other) {
+        if (row && !strcmp(text_of(other, "id"), text_of(row, "id"))) {
+            json_decref(row);
+            return MP_OK;
+        }
+    }
+    return !row || json_array_append_new(history->rows, row) ? no_memory(error) : MP_OK;
+}
+
+/* {"dispatch-bytes": [total, "hash"], ...} */
+static int pack_counts(struct mp_store *store, const struct side_run *run, json_t **packed,
+                       struct mp_error *error) {
+    struct counts counts = {0};
+    char hash[20];
+    int code = counts_load(store, run->run_id, run->predicted, &counts, error);
+    *packed = json_object();
+    for (int i = 0; i < counts.count && !code; i++) {
+        const struct count *count = &counts.item[i];
+        snprintf(hash, sizeof hash, "%016" PRIx64, count->hash);
+        if (!count->is_loss &&
+            json_object_set_new(*packed, count->name,
+                                json_pack("[o, s]", json_number(count->total), hash)))
+            code = no_memory(error);
+    }
+    counts_free(&counts);
+    if (code)
+        json_decref(*packed);
+    return code;
+}
+
+static int add_run(struct mp_history *history, struct mp_store *store, int64_t run_id,
+                   const char *suite, const char *started_at, const char *identity,
+                   struct mp_error *error) {
+    const struct mp_gate_side from = {.store = store, .run = &run_id, .runs = 1};
+    struct side side = {0};
+    char digest[20], id[400];
+    json_t *counts = NULL;
+    int code = side_load(&from, "history", &side, error);
+    const struct side_run *run = side.run;
+    if (!code && run->complete)
+        code = side_digest(run, digest, error);
+    if (!code && run->complete)
+        code = pack_counts(store, run, &counts, error);
+    if (!code && run->complete) {
+        snprintf(id, sizeof id, "%s/%s/%d/%s", run->suite_run, run->job, run->round, identity);
+        const char *machine = json_string_value(json_object_get(run->machine, "environment.cpu"));
+        code =
+            add_row(history,
+                    json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "id", id,
+                              "key", digest, "suite", json_text(suite), "job", json_text(run->job),
+                              "system", json_text(run->system), "ranks", run->ranks, "machine",
+                              json_text(run->predicted ? "predicted"
+                                        : machine      ? machine
+                                                       : "unknown"),
+                              "revision", json_text(side_about(run, "environment.revision")),
+                              "started_at", json_text(started_at), "ms",
+                              json_number(run->shares_cores ? NAN : run->ms), "counts", counts),
+                    error);
+    }
+    side_free(&side);
+    return code;
+}
+
+int mp_history_add_store(struct mp_history *history, struct mp_store *store,
+                         struct mp_error *error) {
+    sqlite3_stmt *rows = NULL;
+    int got = 0;
+    int code =
+        query_open(store,
+                   "SELECT run_id, suite, started_at, coalesce((SELECT value FROM fact WHERE "
+                   "fact.run_id = run.run_id AND name = 'run.identity'), '') FROM run "
+                   "ORDER BY started_at, run_id",
+                   0, &rows, error);
+    while (!code && (got = query_next(store, rows, error)) == 1)
+        code = add_run(history, store, sqlite3_column_int64(rows, 0), query_text(rows, 1),
+                       query_text(rows, 2), query_text(rows, 3), error);
+    sqlite3_finalize(rows);
+    return code ? code : got;
+}
+
+static const char *lacks(const json_t *row) {
+    static const char *const names[] = {"id",     "key",     "suite",    "job",
+                                        "system", "machine", "revision", "started_at"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!json_is_string(json_object_get(row, names[i])))
+            return names[i];
+    return json_is_object(json_object_get(row, "counts")) ? NULL : "counts";
+}
+
+int mp_history_add_lines(struct mp_history *history, const char *path, struct mp_error *error) {
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t capacity = 0;
+    int code = MP_OK;
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+                       strerror(errno));
+    for (int number = 1; !code && getline(&line, &capacity, file) > 0; number++) {
+        json_error_t at;
+        json_t *row = json_loads(line, 0, &at);
+        const char *missing = row ? lacks(row) : NULL;
+        if (!row)
+            code = mp_fail(error, MP_EFORMAT, "%s:%d: %s", path, number, at.text);
+        else if (missing)
+            code =
+                mp_fail(error, MP_EFORMAT, "%s:%d: no \"%s\": is it of moeperf history --append?",
+                        path, number, missing);
+        if (code)
+            json_decref(row);
+        else
+            code = add_row(history, row, error);
+    }
+    if (!code && ferror(file))
+        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    free(line);
+    fclose(file);
+    return code;
+}
+
+int mp_history_write_lines(const struct mp_history *history, size_t first, FILE *out,
+                           struct mp_error *error) {
+    for (size_t i = first; i < json_array_size(history->rows); i++)
+        if (json_dumpf(json_array_get(history->rows, i), out, JSON_COMPACT) || fputc('\n', out) < 0)
+            return mp_fail(error, MP_EIO, "can't write a line of a history: %s", strerror(errno));
+    return MP_OK;
+}
+
+/* ---- series ---- */
+
+/* A run's value of a measure. */
+struct sample {
+    const json_t *row;
+    const char *measure;
+    bool exact;
+    double value;
+    uint64_t hash;
+    const char *first; /* when its revision was first run in its series */
+};
+
+static int compare_series(const struct sample *a, const struct sample *b) {
+    static const char *const fields[] = {"suite", "job", "machine", "key"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        int order = strcmp(text_of(a->row, fields[i]), text_of(b->row, fields[i]));
+        if (order)
+            return order;
+    }
+    return a->exact != b->exact ? a->exact - b->exact : strcmp(a->measure, b->measure);
+}
+
+static int compare_revisions(const void *left, const void *right) {
+    const struct sample *a = left, *b = right;
+    int order = compare_series(a, b);
+    if (!order)
+        order = strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
+    return order ? order : strcmp(text_of(a->row, "started_at"), text_of(b->row, "started_at"));
+}
+
+static int compare_times(const void *left, const void *right) {
+    const struct sample *a = left, *b = right;
+    int order = compare_series(a, b);
+    if (!order)
+        order = strcmp(a->first, b->first);
+    return order ? order : compare_revisions(left, right);
+}
+
+static bool same_point(const struct sample *a, const struct sample *b) {
+    return !compare_series(a, b) &&
+           !strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
+}
+
+static void sort_samples(struct sample *sample, size_t count) {
+    qsort(sample, count, sizeof *sample, compare_revisions);
+    for (size_t i = 0; i < count; i++)
+        sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
+                              ? sample[i - 1].first
+                              : text_of(sample[i].row, "started_at");
+    qsort(sample, count, sizeof *sample, compare_times);
+}
+
+static int list_samples(const struct mp_history *history, const char *suite, const char *job,
+                        struct sample **sample, size_t *count, struct mp_error *error) {
+    size_t i, capacity = 0;
+    json_t *row, *value;
+    const char *name;
+    *count = 0;
+    json_array_foreach(history->rows, i, row) {
+        capacity += 1 + json_object_size(json_object_get(row, "counts"));
+    }
+    *sample = calloc(capacity + 1, sizeof **sample);
+    if (!*sample)
+        return no_memory(error);
+    json_array_foreach(history->rows, i, row) {
+        if ((suite && strcmp(suite, text_of(row, "suite")) != 0) ||
+            (job && strcmp(job, text_of(row, "job")) != 0))
+            continue;
+        if (json_is_number(json_object_get(row, "ms")))
+            (*sample)[(*count)++] = (struct sample){
+                row, TIMED, false, json_number_value(json_object_get(row, "ms")), 0, ""};
+        json_object_foreach(json_object_get(row, "counts"), name, value) {
+            const char *hash = json_string_value(json_array_get(value, 1));
+            (*sample)[(*count)++] = (struct sample){row,
+                                                    name,
+                                                    true,
+                                                    json_number_value(json_array_get(value, 0)),
+                                                    hash ? strtoull(hash, NULL, 16) : 0,
+                                                    ""};
+        }
+    }
+    return *count > 0
+               ? MP_OK
+               : mp_fail(error, MP_ENOTFOUND, "no complete run%s%s%s%s", suite ? " of suite " : "",
+                         suite ? suite : "", job ? " of job " : "", job ? job : "");
+}
+
+/* One revision's runs. */
+static int add_point(struct mp_history_series *series, const struct sample sample[], size_t count,
+                     struct mp_error *error) {
+    double *value = malloc(count * sizeof *value);
+    if (!value)
+        return no_memory(error);
+    struct mp_history_point *point = &series->point[series->points++];
+    *point = (struct mp_history_point){.revision = text_of(sample->row, "revision"),
+                                       .started_at = sample->first,
+                                       .hash = sample->hash,
+                                       .runs = (int)count};
+    for (size_t i = 0; i < count; i++) {
+        value[i] = sample[i].value;
+        point->differs |= sample[i].hash != sample->hash;
+    }
+    point->value = mp_median_of(value, (int64_t)count);
+    point->low = value[0];
+    point->high = value[count - 1];
+    free(value);
+    return MP_OK;
+}
+
+static int find_changes(struct mp_history_series *series, struct mp_error *error) {
+    double *value = calloc((size_t)series->points, sizeof *value);
+    int code = value ? MP_OK : no_memory(error);
+    for (int i = 0; i < series->points && value; i++)
+        value[i] = series->point[i].value;
+    if (!code && !series->exact) {
+        code = mp_changes_find(value, series->points, &series->change, &series->changes, error);
+    } else if (!code) {
+        series->change = calloc((size_t)series->points, sizeof *series->change);
+        code = series->change ? MP_OK : no_memory(error);
+        for (int i = 1; i < series->points && !code; i++)
+            if (series->point[i].hash != series->point[i - 1].hash)
+                series->change[series->changes++] =
+                    (struct mp_change){.index = i, .before = value[i - 1], .after = value[i]};
+    }
+    free(value);
+    return code;
+}
+
+static int add_series(struct mp_history *history, const struct sample sample[], size_t count,
+                      struct mp_error *error) {
+    const json_t *row = sample->row;
+    struct mp_history_series *series = &history->series[history->count++];
+    *series =
+        (struct mp_history_series){.key = text_of(row, "key"),
+                                   .suite = text_of(row, "suite"),
+                                   .job = text_of(row, "job"),
+                                   .system = text_of(row, "system"),
+                                   .machine = text_of(row, "machine"),
+                                   .measure = sample->measure,
+                                   .exact = sample->exact,
+                                   .ranks = (int)json_integer_value(json_object_get(row, "ranks")),
+                                   .point = calloc(count, sizeof *series->point)};
+    int code = series->point ? MP_OK : no_memory(error);
+    for (size_t first = 0, end; first < count && !code; first = end) {
+        for (end = first + 1; end < count && same_point(&sample[first], &sample[end]);)
+            end++;
+        code = add_point(series, sample + first, end - first, error);
+    }
+    return code ? code : find_changes(series, error);
+}
+
+int mp_history_find(struct mp_history *history, const char *suite, const char *job,
+                    struct mp_error *error) {
+    struct sample *sample = NULL;
+    size_t count = 0;
+    int code = list_samples(history, suite, job, &sample, &count, error);
+    if (!code)
+        sort_samples(sample, count);
+    if (!code && !(history->series = calloc(count, sizeof *history->series)))
+        code = no_memory(error);
+    for (size_t first = 0, end; first < count && !code; first = end) {
+        for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
+            end++;
+        code = add_series(history, sample + first, end - first, error);
+    }
+    free(sample);
+    return code;
+}
+
+void mp_history_destroy(struct mp_history *history) {
+    for (int i = 0; i < history->count; i++) {
+        free(history->series[i].point);
+        free(history->series[i].change);
+    }
+    free(history->series);
+    json_decref(history->rows);
+    *history = (struct mp_history){0};
+}

@@ -1,0 +1,68 @@
+/* History: what runs of many revisions say, series by series, and where a series changed.
+ *
+ * A row is a complete run: a JSON object with its key (what has to be equal for runs to be compared
+ * and the machine, gate.h), its revision, its time and its exact measures.  Rows come from
+ * databases, or from files with one on each line, which a machine that forgets its databases
+ * appends to.
+ *
+ * A series is one measure of one key: points in the order in which revisions were first run, each
+ * the median of that revision's runs.  Times change by changes.h; exact measures wherever two
+ * neighbouring points differ. */
+#ifndef MOEPERF_RESULTS_COMPARE_HISTORY_H
+#define MOEPERF_RESULTS_COMPARE_HISTORY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "results/compare/changes.h"
+#include "results/store/store.h"
+
+/* Texts are borrowed from the rows. */
+struct mp_history_point {
+    const char *revision, *started_at; /* revision "": not recorded */
+    double value, low, high;           /* median, least and most of its runs */
+    uint64_t hash;                     /* exact: of all of the measure's rows */
+    int runs;
+    bool differs; /* exact: its runs don't agree */
+};
+
+struct mp_history_series {
+    const char *key, *suite, *job, *system, *machine;
+    const char *measure; /* "ms per iteration": timed */
+    bool exact;
+    int ranks;
+    struct mp_history_point *point; /* [points] */
+    int points;
+    struct mp_change *change; /* [changes]; exact: p 0 */
+    int changes;
+};
+
+struct mp_history {
+    json_t *rows;                     /* array; every run once */
+    struct mp_history_series *series; /* [count]: by suite, job and machine, the timed one first */
+    int count;
+};
+
+/* Zeroed, then rows are added: those of a database, or of a file with a JSON object per line.  Runs
+ * that are there already are not added again.  Errors: MP_EIO, MP_EFORMAT (path:line and why),
+ * MP_ENOTFOUND, MP_ENOMEM. */
+int mp_history_add_store(struct mp_history *history, struct mp_store *store,
+                         struct mp_error *error);
+int mp_history_add_lines(struct mp_history *history, const char *path, struct mp_error *error);
+
+/* Writes rows from number `first` on, one on each line. */
+int mp_history_write_lines(const struct mp_history *history, size_t first, FILE *out,
+                           struct mp_error *error);
+
+/* Makes the series of the rows: of jobs of a suite (NULL: any) and a name (NULL: any). MP_ENOTFOUND
+ * (no run of these), MP_ENOMEM. */
+int mp_history_find(struct mp_history *history, const char *suite, const char *job,
+                    struct mp_error *error);
+void mp_history_destroy(struct mp_history *history); /* accepts a zeroed one */
+
+/* What changed and where, a paragraph with a sparkline for every timed series; or all of it. */
+int mp_history_print(const struct mp_history *history, FILE *out, struct mp_error *error);
+int mp_history_print_json(const struct mp_history *history, FILE *out, struct mp_error *error);
+
+#endif

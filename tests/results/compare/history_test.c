@@ -1,0 +1,222 @@
+/* Histories: rows of databases and of lines, series by series, and what changed with which
+ * revision. */
+#include "results/compare/history.h"
+
+#include "tests/results/compare/gate_runs.h"
+
+/* A line of a history; times of a day each. */
+static void add_line(FILE *file, const char *key, const char *job, int revision, int day, double ms,
+                     int bytes) {
+    fprintf(file,
+            "{\"id\":\"%s/%s/%d/%d/%d\",\"key\":\"%s\",\"suite\":\"s\",\"job\":\"%s\",\"system\":"
+            "\"ep\",\"ranks\":2,\"machine\":\"cpu %s\",\"revision\":\"r%02d\",\"started_at\":"
+            "\"2026-01-%02dT00:00:00Z\",\"ms\":%.9f,\"counts\":{\"bytes\":[%d,\"%x\"],"
+            "\"rows\":[7,\"7\"],\"parts\":[8,\"%x\"]}}\n",
+            key, job, revision, day, (int)(1e6 * ms), key, job, key, revision, day, ms, bytes,
+            bytes, bytes / 11);
+}
+
+static FILE *open_lines(const struct runs_folder *folder, char path[120], const char *mode) {
+    snprintf(path, 120, "%s/h.jsonl", folder->path);
+    FILE *file = fopen(path, mode);
+    assert_non_null(file);
+    return file;
+}
+
+static void read_lines(struct mp_history *history, const char *path, const char *job) {
+    struct mp_error error = {0};
+    runs_ok(mp_history_add_lines(history, path, &error), &error);
+    runs_ok(mp_history_find(history, NULL, job, &error), &error);
+}
+
+static const struct mp_history_series *series_of(const struct mp_history *history, const char *key,
+                                                 const char *measure) {
+    for (int i = 0; i < history->count; i++)
+        if (!strcmp(history->series[i].key, key) && !strcmp(history->series[i].measure, measure))
+            return &history->series[i];
+    fail_msg("no series %s of %s", measure, key);
+    return NULL;
+}
+
+/* 24 revisions of two runs each, told in no order; the second machine is 3 ms faster.  From r12 on
+ * one of them takes 8 % longer, and from r05 on 10 bytes more are sent. */
+static void the_first_revision_of_a_change_is_named(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    uint64_t random = test_seed();
+    char path[120];
+    FILE *file = open_lines(folder, path, "w");
+    for (int i = 0; i < 48; i++) {
+        int revision = i * 31 % 48 / 2;
+        double noise = .002 * (test_random_double(&random) - .5);
+        add_line(file, "a", "ep", revision, revision + 1,
+                 10 * (1 + noise) * (revision >= 12 ? 1.08 : 1) + i % 2 * 1e-6,
+                 revision >= 5 ? 110 : 100);
+        add_line(file, "b", "ep", revision, revision + 1, 7 * (1 + noise) + i % 2 * 1e-6, 100);
+    }
+    fclose(file);
+    read_lines(&history, path, NULL);
+    assert_int_equal(history.count, 8);
+    const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
+    assert_int_equal(slower->points, 24);
+    assert_int_equal(slower->point[3].runs, 2);
+    assert_string_equal(slower->point[3].revision, "r03");
+    assert_int_equal(slower->changes, 1);
+    assert_string_equal(slower->point[slower->change[0].index].revision, "r12");
+    assert_true(fabs(slower->change[0].after / slower->change[0].before - 1.08) < .005);
+    assert_int_equal(series_of(&history, "b", "ms per iteration")->changes, 0);
+    const struct mp_history_series *bytes = series_of(&history, "a", "bytes");
+    assert_int_equal(bytes->changes, 1);
+    assert_string_equal(bytes->point[bytes->change[0].index].revision, "r05");
+    assert_true(bytes->change[0].before == 100 &&
+                bytes->change[0].after == 110); /* whole numbers */
+    assert_int_equal(series_of(&history, "a", "rows")->changes, 0);
+    assert_int_equal(series_of(&history, "a", "parts")->changes, 1); /* 100 / 11 and 110 / 11 */
+    mp_history_destroy(&history);
+}
+
+/* A revision that is run again later stands where it was first. */
+static void revisions_stand_where_they_were_first_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    char path[120];
+    FILE *file = open_lines(folder, path, "w");
+    add_line(file, "a", "ep", 9, 1, 5, 1);
+    add_line(file, "a", "ep", 2, 2, 6, 1);
+    add_line(file, "a", "ep", 9, 3, 8, 2);
+    add_line(file, "a", "ep", 9, 4, 9, 1);
+    add_line(file, "a", "other", 1, 1, 9, 1);
+    fclose(file);
+    read_lines(&history, path, "ep");
+    const struct mp_history_series *times = series_of(&history, "a", "ms per iteration");
+    assert_int_equal(history.count, 4);
+    assert_int_equal(times->points, 2);
+    assert_string_equal(times->point[0].revision, "r09");
+    assert_string_equal(times->point[1].revision, "r02");
+    assert_true(times->point[0].value == 8 && times->point[0].low == 5 &&
+                times->point[0].high == 9); /* of 5, 8 and 9 */
+    assert_true(series_of(&history, "a", "bytes")->point[0].differs);
+    assert_false(series_of(&history, "a", "rows")->point[0].differs);
+    mp_history_destroy(&history);
+}
+
+static void the_same_run_counts_once(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    struct mp_error error = {0};
+    char path[120];
+    gate_add_run(folder, &(struct gate_run){.suite_run = "a", .revision = "1111"});
+    gate_add_run(folder, &(struct gate_run){.suite_run = "b", .revision = "2222", .ms = 12});
+    gate_add_run(folder, &(struct gate_run){.suite_run = "c",
+                                            .revision = "2222",
+                                            .status = "failed",
+                                            .reason = "it broke",
+                                            .ms = 99});
+    gate_add_run(folder,
+                 &(struct gate_run){
+                     .suite_run = "d", .revision = "3333", .copies_more = 2, .shares_cores = true});
+    runs_ok(mp_history_add_store(&history, folder->store, &error), &error);
+    assert_int_equal(json_array_size(history.rows), 3);
+    FILE *file = open_lines(folder, path, "w");
+    runs_ok(mp_history_write_lines(&history, 1, file, &error), &error);
+    fclose(file);
+    runs_ok(mp_history_add_lines(&history, path, &error), &error);
+    runs_ok(mp_history_add_store(&history, folder->store, &error), &error);
+    assert_int_equal(json_array_size(history.rows), 3);
+    struct mp_history again = {0};
+    runs_ok(mp_history_add_lines(&again, path, &error), &error);
+    assert_int_equal(json_array_size(again.rows), 2);
+    assert_true(json_equal(json_array_get(again.rows, 0), json_array_get(history.rows, 1)));
+    runs_ok(mp_history_find(&history, "tiny", NULL, &error), &error);
+    int timed = 0;
+    for (int i = 0; i < history.count; i++) {
+        const struct mp_history_series *series = &history.series[i];
+        timed += series->exact ? 0 : series->points;
+        if (!strcmp(series->measure, "copies") && series->points == 2)
+            assert_int_equal(series->changes, 0);
+    }
+    assert_int_equal(timed, 2); /* ranks that share cores have counts, and no time */
+    error = (struct mp_error){0};
+    struct mp_history none = {.rows = json_incref(history.rows)};
+    assert_int_equal(mp_history_find(&none, "tiny", "gone", &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "no complete run of suite tiny of job gone"));
+    mp_history_destroy(&none);
+    mp_history_destroy(&again);
+    mp_history_destroy(&history);
+}
+
+static void lines_that_are_none(void **state) {
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {{"{\"id\": \"x\"\n", "h.jsonl:1: "},
+                 {"{\"id\": \"x\"}\n", "h.jsonl:1: no \"key\""},
+                 {"[]\n", "h.jsonl:1: no \"id\""}};
+    struct runs_folder *folder = *state;
+    char path[120];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct mp_history history = {0};
+        struct mp_error error = {0};
+        FILE *file = open_lines(folder, path, "w");
+        fputs(wrong[i].text, file);
+        fclose(file);
+        assert_int_equal(mp_history_add_lines(&history, path, &error), MP_EFORMAT);
+        assert_non_null(strstr(error.text, wrong[i].says));
+        mp_history_destroy(&history);
+    }
+    struct mp_history history = {0};
+    struct mp_error error = {0};
+    assert_int_equal(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND);
+}
+
+static void it_is_told_in_words(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    struct mp_error error = {0};
+    char path[120], *text = NULL;
+    size_t size;
+    FILE *file = open_lines(folder, path, "w");
+    for (int revision = 0; revision < 12; revision++)
+        add_line(file, "a", "ep", revision, revision + 1, revision < 6 ? 10 : 11,
+                 109 + revision / 6);
+    add_line(file, "b", "ep", 1, 1, 3, 5);
+    fclose(file);
+    read_lines(&history, path, NULL);
+    file = open_memstream(&text, &size);
+    runs_ok(mp_history_print(&history, file, &error), &error);
+    fclose(file);
+    assert_string_equal(text,
+                        "s, ep, 2 ranks, cpu a: 12 revisions, 2026-01-01 to 2026-01-12\n"
+                        "  ▁▁▁▁▁▁██████  10 .. 11 ms\n"
+                        "  +10.0 % (10 to 11) from r06, 2026-01-07 on (p 0.003)\n"
+                        "  bytes 109 to 110 from r06, 2026-01-07 on\n"
+                        "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
+                        "  2 of 3 exact measures changed\n"
+                        "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01 to 2026-01-01\n"
+                        "  ▁  3 .. 3 ms, no change\n");
+    free(text);
+    file = open_memstream(&text, &size);
+    runs_ok(mp_history_print_json(&history, file, &error), &error);
+    fclose(file);
+    json_t *object = json_loads(text, 0, NULL);
+    const json_t *first = json_array_get(json_object_get(object, "series"), 0);
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(first, "changes"), 0), "revision")),
+                        "r06");
+    assert_int_equal(json_array_size(json_object_get(first, "points")), 12);
+    json_decref(object);
+    free(text);
+    mp_history_destroy(&history);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_revision_of_a_change_is_named),
+        TEST(revisions_stand_where_they_were_first_run),
+        TEST(the_same_run_counts_once),
+        TEST(lines_that_are_none),
+        TEST(it_is_told_in_words),
+    };
+    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
+}
