@@ -266,21 +266,28 @@ static int add_point(struct mp_history_series *series, const struct sample sampl
     return MP_OK;
 }
 
-static int find_changes(struct mp_history_series *series, struct mp_error *error) {
-    double *value = calloc((size_t)series->points, sizeof *value);
-    int code = value ? MP_OK : no_memory(error);
-    for (int i = 0; i < series->points && value; i++)
-        value[i] = series->point[i].value;
-    if (!code && !series->exact) {
-        code = mp_changes_find(value, series->points, &series->change, &series->changes, error);
-    } else if (!code) {
-        series->change = calloc((size_t)series->points, sizeof *series->change);
-        code = series->change ? MP_OK : no_memory(error);
-        for (int i = 1; i < series->points && !code; i++)
-            if (series->point[i].hash != series->point[i - 1].hash)
-                series->change[series->changes++] =
-                    (struct mp_change){.index = i, .before = value[i - 1], .after = value[i]};
+static int find_steps(struct mp_history_series *series, struct mp_error *error) {
+    series->change = calloc((size_t)series->points + 1, sizeof *series->change);
+    if (!series->change)
+        return no_memory(error);
+    for (int i = 1; i < series->points; i++) {
+        const struct mp_history_point *now = &series->point[i], *before = now - 1;
+        if (now->hash != before->hash)
+            series->change[series->changes++] =
+                (struct mp_change){.index = i, .before = before->value, .after = now->value};
     }
+    return MP_OK;
+}
+
+static int find_changes(struct mp_history_series *series, struct mp_error *error) {
+    if (series->exact)
+        return find_steps(series, error);
+    double *value = calloc((size_t)series->points + 1, sizeof *value);
+    if (!value)
+        return no_memory(error);
+    for (int i = 0; i < series->points; i++)
+        value[i] = series->point[i].value;
+    int code = mp_changes_find(value, series->points, &series->change, &series->changes, error);
     free(value);
     return code;
 }
@@ -299,7 +306,9 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
                                    .exact = sample->exact,
                                    .ranks = (int)json_integer_value(json_object_get(row, "ranks")),
                                    .point = calloc(count, sizeof *series->point)};
-    int code = series->point ? MP_OK : no_memory(error);
+    int code = MP_OK;
+    if (!series->point)
+        return no_memory(error);
     for (size_t first = 0, end; first < count && !code; first = end) {
         for (end = first + 1; end < count && same_point(&sample[first], &sample[end]);)
             end++;
@@ -308,20 +317,28 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
     return code ? code : find_changes(series, error);
 }
 
+static int make_series(struct mp_history *history, struct sample sample[], size_t count,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    history->series = calloc(count + 1, sizeof *history->series);
+    if (!history->series)
+        return no_memory(error);
+    sort_samples(sample, count);
+    for (size_t first = 0, end; first < count && !code; first = end) {
+        for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
+            end++;
+        code = add_series(history, sample + first, end - first, error);
+    }
+    return code;
+}
+
 int mp_history_find(struct mp_history *history, const char *suite, const char *job,
                     struct mp_error *error) {
     struct sample *sample = NULL;
     size_t count = 0;
     int code = list_samples(history, suite, job, &sample, &count, error);
     if (!code)
-        sort_samples(sample, count);
-    if (!code && !(history->series = calloc(count, sizeof *history->series)))
-        code = no_memory(error);
-    for (size_t first = 0, end; first < count && !code; first = end) {
-        for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
-            end++;
-        code = add_series(history, sample + first, end - first, error);
-    }
+        code = make_series(history, sample, count, error);
     free(sample);
     return code;
 }
