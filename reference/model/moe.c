@@ -179,10 +179,11 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     const int32_t *order = order_of_routes(model, layer, route_seed);
     upload_receive_index(model, state);
     for (int s = 0; s < mp_model_shards(&model->shape); s++)
-        QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
-              state->choice, order, routing->part_begin + (size_t)s * (size_t)model->shape.experts,
-              routing->part_count, routing->part_row, s == 0 ? routing->send_total : 0,
-              positions(model, state, s), model->row_token);
+        QUEUE(model, route_positions, model->tokens * model->shape.top_k, model->shape.top_k,
+              model->shape.experts, state->choice, order,
+              routing->part_begin + (size_t)s * (size_t)model->shape.experts, routing->part_count,
+              routing->part_row, s == 0 ? routing->send_total : 0, positions(model, state, s),
+              model->row_token);
     if (shares_survivors(model, routing))
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
               &model->shape.gate, state->probability, state->choice, state->position,
@@ -361,8 +362,8 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
         QUEUE(model, zero, model->send, rows_bytes(model, routing->send_total));
     for (int s = 0; s < mp_model_shards(&model->shape); s++) {
         QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
-              state->combine_in, positions(model, state, s), state->weight, model->dx, model->send,
-              weight_gradient(model, s));
+              state->combine_in, positions(model, state, s), state->weight, model->dx, false,
+              model->send, weight_gradient(model, s));
         add_weight_gradient(model, s);
     }
 }
