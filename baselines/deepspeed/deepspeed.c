@@ -246,7 +246,7 @@ static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct
     plan->source_capacity = self->options.drop_tokens ? self->capacity : largest_count(self, load);
     plan->padding = self->options.padded ? plan->source_capacity : 0;
     plan->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0;
-    return mp_expert_groups_dispatch(&self->groups, load, plan->source_capacity, plan, error);
+    return mp_expert_groups_dispatch(&self->groups, load, plan, error);
 }
 
 const struct mp_system mp_system_deepspeed = {

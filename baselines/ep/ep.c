@@ -33,7 +33,7 @@ static int ep_create(const struct mp_setting *setting, const void *parsed, void 
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                      struct mp_error *error) {
     const struct mp_expert_groups *groups = self;
-    return groups->groups > 1 ? mp_expert_groups_dispatch(groups, load, -1, plan, error)
+    return groups->groups > 1 ? mp_expert_groups_dispatch(groups, load, plan, error)
                               : mp_plan_dispatch_to_owner(plan, load, error);
 }
 

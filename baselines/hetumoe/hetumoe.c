@@ -14,13 +14,17 @@ static const struct mp_option option_table[] = {
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "leader", 0, 0, "leader flat",
      "leader: through the first rank of every node, where there are several; flat: as the job "
      "says"},
+    {"slots", MP_OPTION_CHOICE, FIELD(slots), "", "intended", 0, 0, "intended as-released",
+     "of second choices: intended: behind the expert's first ones; as-released: from the number of "
+     "second ones on, so that they overwrite first ones or leave slots empty"},
     {0},
 };
 
 struct hetumoe {
     struct mp_expert_groups groups; /* first, as its hooks want it */
     int64_t capacity;
-    bool leads; /* rows go through leaders */
+    bool leads;    /* rows go through leaders */
+    bool overlaid; /* second choices' slots as released, where that makes a difference */
 };
 
 static int64_t capacity_of(const struct mp_setting *setting,
@@ -45,6 +49,16 @@ static int check_capacity(const struct mp_setting *setting,
                    options->capacity_factor);
 }
 
+static int check_slots(const struct mp_setting *setting, const struct mp_hetumoe_options *options,
+                       struct mp_error *error) {
+    if (options->slots == MP_HETUMOE_INTENDED || mp_setting_choices(setting) <= 2)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "hetumoe's slots as-released are those of a layer that takes one or two choices "
+                   "of a token, not top-%d; slots: intended takes any",
+                   mp_setting_choices(setting));
+}
+
 static int hetumoe_create(const struct mp_setting *setting, const void *parsed, void **created,
                           struct mp_error *error) {
     const struct mp_hetumoe_options *options = parsed;
@@ -54,6 +68,8 @@ static int hetumoe_create(const struct mp_setting *setting, const void *parsed, 
         mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &groups, error);
     if (!code)
         code = check_capacity(setting, options, error);
+    if (!code)
+        code = check_slots(setting, options, error);
     if (code)
         return code;
     struct hetumoe *self = malloc(sizeof *self);
@@ -64,6 +80,8 @@ static int hetumoe_create(const struct mp_setting *setting, const void *parsed, 
         .capacity = capacity_of(setting, options),
         .leads = options->exchange == MP_HETUMOE_LEADER &&
                  mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1,
+        .overlaid = options->slots == MP_HETUMOE_AS_RELEASED && mp_setting_choices(setting) == 2 &&
+                    !setting->choices_apart,
     };
     *created = self;
     return MP_OK;
@@ -86,7 +104,8 @@ static int hetumoe_after_gate(void *opaque, const struct mp_load *load, struct m
     const struct hetumoe *self = opaque;
     plan->source_capacity = plan->padding = self->capacity;
     plan->route_order = MP_ROUTES_BY_CHOICE;
-    return mp_expert_groups_dispatch(&self->groups, load, self->capacity, plan, error);
+    plan->overlaid = self->overlaid;
+    return mp_expert_groups_dispatch(&self->groups, load, plan, error);
 }
 
 const struct mp_system mp_system_hetumoe = {
@@ -96,13 +115,16 @@ const struct mp_system mp_system_hetumoe = {
     .source = "HetuMoE, arXiv 2203.14685; PKU-DAIR/Hetu",
     .models = "Modelled: contiguous placement that never changes, capacity of each source for each "
               "expert in the released code's arithmetic, slots for second choices after all first "
-              "ones, weights as the gate gives them, rows copied into a padded layout, the "
+              "ones (or as the released top-2 gate has them: from the number of second ones on, so "
+              "that they overwrite first ones, whose tokens get what comes of the others and count "
+              "as dropped; counts alone don't tell how many, and predictions from them drop as "
+              "intended), weights as the gate gives them, rows copied into a padded layout, the "
               "hierarchical exchange: gathered at every node's first rank, transformed, exchanged "
               "among those, transformed back and scattered. Experts as tied replicas with more "
               "ranks than experts are our own. Its gates are the job's `gate`: switch, gshard, "
               "ktop1, sam, hash, base, dts. Not modelled: the speed of its kernels beside others'; "
-              "the released exchange's single precision, which is the job's precision here; slots "
-              "that collide in the released top-2 gate: a row would be of two tokens.",
+              "the released exchange's single precision, which is the job's precision here; the "
+              "order in which its layer sends back rows of several experts per rank.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,

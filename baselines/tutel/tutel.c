@@ -344,7 +344,7 @@ static int tutel_after_gate(void *opaque, const struct mp_load *load, struct mp_
         plan->exchange = MP_EXCHANGE_FLAT;
     if (self->degree > 0)
         plan->degree = degree_of(self, way);
-    return mp_expert_groups_dispatch(&self->groups, load, capacity, plan, error);
+    return mp_expert_groups_dispatch(&self->groups, load, plan, error);
 }
 
 /* A key is tried once per iteration, however many layers have it. */

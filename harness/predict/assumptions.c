@@ -100,6 +100,25 @@ static void tell_transitions(const struct mp_predict_job *job, bool has_tokens,
     teller->each(teller->context, line);
 }
 
+/* Slots that depend on which choices are first ones, of loads that don't say it, or of shards,
+ * whose loads are counts. */
+static void tell_slots(const struct mp_predict_job *job, bool has_tokens,
+                       const struct teller *teller) {
+    const struct mp_system *system = job->file.system;
+    const struct mp_option *slots =
+        system->options ? mp_options_find(system->options, "slots") : NULL;
+    char line[LINE_SIZE], value[16];
+    if (!slots || (has_tokens && mp_job_shards(&job->file.job) == 1) ||
+        strcmp(mp_options_format(slots, job->file.system_options, value, sizeof value),
+               "as-released") != 0)
+        return;
+    snprintf(line, sizeof line,
+             "%s slots as-released: counts don't say which choices are first ones: what exceeds a "
+             "capacity is dropped, and no route is overwritten",
+             system->name);
+    teller->each(teller->context, line);
+}
+
 /* A gate that the system changes: loads don't say what it would choose. */
 static void tell_gate(const struct mp_predict_job *job, const struct teller *teller) {
     const struct mp_system *system = job->file.system;
@@ -189,6 +208,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     mp_trace_stream_destroy(stream);
     tell_exchange(job, cluster, has_tokens, &teller);
     tell_transitions(job, has_tokens, &teller);
+    tell_slots(job, has_tokens, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
     code = tell_options(job, &teller, error);

@@ -72,7 +72,8 @@ static int open_reader(const struct mp_predict_job *job, const struct mp_cluster
 static int take_block(struct reader *reader, int number, const struct mp_load *load,
                       struct mp_error *error) {
     mp_load_copy(&reader->load[number], load);
-    return mp_load_copy_routes(&reader->load[number], load, error);
+    int code = mp_load_copy_routes(&reader->load[number], load, error);
+    return code ? code : mp_load_count_first(&reader->load[number], error);
 }
 
 /* `number` becomes what the loads call the iteration. */

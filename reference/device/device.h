@@ -320,14 +320,14 @@ struct mp_device_operations {
                         enum mp_route_sort sort, const float *probability, const int32_t *choice,
                         uint64_t seed, int32_t *order);
 
-    /* Where each route's row goes in the send buffer.  The routes of expert e, in the order of
-     * `order` [N * K] or token by token if that is NULL, are handed to its parts one after another:
-     * host part_begin [E + 1] indexes parts; part p takes part_count[p] routes and its first row is
-     * part_row[p].  Routes no part covers, or that are not taken, get -1.
-     *   position   [N * K]  row of each route
+    /* Where each route's row goes in the send buffer: of those in `order` [routes], or of the first
+     * ones, token by token, if that is NULL.  The routes of expert e are handed to its parts one
+     * after another: host part_begin [E + 1] indexes parts; part p takes part_count[p] routes and
+     * its first row is part_row[p].  Routes no part covers, or that are not taken, get -1.
+     *   position   [N * K]  row of each of these routes; others stay as they are
      *   row_token  [rows]   token of each row (the inverse), -1 for a row without a route; rows 0:
      *                       those of routes are set, and others stay as they are */
-    void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
+    void (*route_positions)(struct mp_device *, mp_stream, int routes, int top_k, int experts,
                             const int32_t *choice, const int32_t *order, const int *part_begin,
                             const int *part_count, const int *part_row, int rows, int32_t *position,
                             int32_t *row_token);
@@ -345,10 +345,12 @@ struct mp_device_operations {
                             const void *in, const int32_t *position, const float *weight,
                             const void *residual, void *out);
     /* din[position[t][j]] = weight[t][j] * dout[t];
-     * dweight[t][j] = dot(in[position[t][j]], dout[t]), 0 for position -1.  din may be in. */
+     * dweight[t][j] = dot(in[position[t][j]], dout[t]), 0 for position -1.  din may be in, unless
+     * rows are `shared`: then routes with different j may have the same row, and din, which has
+     * been zeroed, gets the sum of theirs. */
     void (*combine_backward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
                              const void *in, const int32_t *position, const float *weight,
-                             const void *dout, void *din, float *dweight);
+                             const void *dout, bool shared, void *din, float *dweight);
 
     /* The same moves as products (gemm) with a matrix [rows][N], elements, in which a row has a
      * one, or a weight, where it is a token's: matrix[position[i]][i / K] = weight[i] of route i,

@@ -173,16 +173,29 @@ static bool shares_survivors(const struct mp_model *model, const struct mp_routi
     return routing->renormalise_survivors && !model->shape.gate.keeps_weights;
 }
 
+/* Of the routes to one shard.  Of overlaid rows first choices alone are placed, before second ones,
+ * which then take the rows that both have. */
+static void place_routes(struct mp_model *model, const struct mp_block_state *state,
+                         const int32_t *order, int shard) {
+    const struct mp_routing *routing = &state->routing;
+    int n = model->tokens, k = model->shape.top_k, e = model->shape.experts;
+    const int *begin = routing->part_begin + (size_t)shard * (size_t)e;
+    QUEUE(model, route_positions, n * k, k, e, state->choice, order, begin, routing->part_count,
+          routing->part_row, shard == 0 ? routing->send_total : 0, positions(model, state, shard),
+          model->row_token);
+    if (routing->overlaid)
+        QUEUE(model, route_positions, n * (k - 1), k, e, state->choice, order + n,
+              begin + routing->experts, routing->part_count, routing->part_row, 0,
+              positions(model, state, shard), model->row_token);
+}
+
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const int32_t *order = order_of_routes(model, layer, route_seed);
     upload_receive_index(model, state);
     for (int s = 0; s < mp_model_shards(&model->shape); s++)
-        QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
-              state->choice, order, routing->part_begin + (size_t)s * (size_t)model->shape.experts,
-              routing->part_count, routing->part_row, s == 0 ? routing->send_total : 0,
-              positions(model, state, s), model->row_token);
+        place_routes(model, state, order, s);
     if (shares_survivors(model, routing))
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
               &model->shape.gate, state->probability, state->choice, state->position,
@@ -361,8 +374,8 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
         QUEUE(model, zero, model->send, rows_bytes(model, routing->send_total));
     for (int s = 0; s < mp_model_shards(&model->shape); s++) {
         QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
-              state->combine_in, positions(model, state, s), state->weight, model->dx, model->send,
-              weight_gradient(model, s));
+              state->combine_in, positions(model, state, s), state->weight, model->dx,
+              routing->overlaid, model->send, weight_gradient(model, s));
         add_weight_gradient(model, s);
     }
 }

@@ -18,9 +18,9 @@ static size_t lay_out(struct mp_routing *routing, char *memory) {
         at += ((count) * sizeof *routing->array + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;          \
     } while (0)
     TAKE(dropped, e);
-    TAKE(part_begin, e + 1);
-    TAKE(part_count, r * e * d);
-    TAKE(part_row, r * e * d);
+    TAKE(part_begin, 2 * e + 1);
+    TAKE(part_count, (r + 1) * e * d);
+    TAKE(part_row, (r + 1) * e * d);
     TAKE(step, s);
     TAKE(segment, s + 1);
     TAKE(group_expert, e);
@@ -131,7 +131,7 @@ static struct chunk chunk_of(const struct mp_plan *plan, int source, int expert,
 
 /* The parts of this rank's dispatch, one per holder and chunk; counts them, and the rows to each
  * rank. */
-static int list_parts(const struct mp_plan *plan, const uint32_t load[], int rank,
+static int list_parts(const struct mp_plan *plan, const struct mp_load *load, int rank,
                       struct mp_routing *routing, struct mp_error *error) {
     int at = 0, limit = routing->ranks * routing->experts * routing->degree;
     memset(routing->send_rows, 0,
@@ -159,7 +159,7 @@ static int list_parts(const struct mp_plan *plan, const uint32_t load[], int ran
                 routes += part[p].count;
             }
         }
-        routing->dropped[e] = load ? load[e] - routes : 0;
+        routing->dropped[e] = load ? mp_load_at(load, rank, e) - routes : 0;
     }
     routing->part_begin[routing->experts] = at;
     return MP_OK;
@@ -197,6 +197,33 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
             }
         }
     }
+    return MP_OK;
+}
+
+/* The parts of a pair's rows that first choices take, and behind all of these those that second
+ * ones do: plan.overlaid. */
+static int overlay_parts(const struct mp_plan *plan, const struct mp_load *load, int rank,
+                         struct mp_routing *routing, struct mp_error *error) {
+    if (!load || !load->first)
+        return mp_fail(error, MP_EPLAN,
+                       "layer %d: rank %d can't tell first choices from second ones, whose rows "
+                       "they may share",
+                       plan->layer, rank);
+    int at = 0, behind = routing->part_begin[routing->experts];
+    for (int e = 0; e < routing->experts; e++) {
+        int64_t first = load->first[(int64_t)rank * load->experts + e];
+        int64_t second = mp_load_at(load, rank, e) - first, row = 0;
+        routing->part_begin[routing->experts + e] = behind;
+        for (int c = 0; c < plan->degree; c++, at++, behind++) {
+            int64_t end = row + mp_exchange_chunk(plan->padding, plan->degree, c);
+            int64_t from = second > row ? second : row, to = 2 * second < end ? 2 * second : end;
+            routing->part_count[behind] = to > from ? (int)(to - from) : 0;
+            routing->part_row[behind] = routing->part_row[at] + (int)(to > from ? from - row : 0);
+            routing->part_count[at] = (int)(first < row ? 0 : (first < end ? first : end) - row);
+            row = end;
+        }
+    }
+    routing->part_begin[2 * routing->experts] = behind;
     return MP_OK;
 }
 
@@ -359,7 +386,7 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
     return MP_OK;
 }
 
-int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
+int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int rank,
                      struct mp_routing *routing, struct mp_error *error) {
     int code = check_exchange(plan, rank, routing, error);
     if (code)
@@ -369,12 +396,15 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     routing->renormalise_survivors = plan->renormalise_survivors;
     routing->padding = plan->padding;
     routing->one_hot = plan->one_hot;
+    routing->overlaid = plan->overlaid;
     routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
     routing->degree = plan->degree;
     find_late_copies(plan, rank, routing);
     code = list_parts(plan, load, rank, routing, error);
     if (!code)
         code = place_parts(plan, rank, routing, error);
+    if (!code && plan->overlaid)
+        code = overlay_parts(plan, load, rank, routing, error);
     if (code)
         return code;
     int64_t total = count_received(plan, rank, routing);
@@ -402,7 +432,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
 
 void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->padding = 0;
-    routing->one_hot = routing->deduplicated = false;
+    routing->one_hot = routing->overlaid = routing->deduplicated = false;
     routing->send_total = routing->local_rows = 0;
     routing->receive_total = rows;
     routing->steps = 0;

@@ -51,16 +51,18 @@ struct mp_routing {
     bool renormalise_survivors;
     int64_t padding;
     bool one_hot;
+    bool overlaid;
     bool deduplicated; /* the exchange's rows are of tokens: they arrive in expert order */
-    uint32_t *dropped; /* [experts] routes of this rank that no part covers */
+    uint32_t *dropped; /* [experts] routes of this rank that the plan's parts don't count */
 
     int send_total;    /* rows in send order, the last segment's included */
     int local_rows;    /* those of the last segment: the last ones */
     int receive_total; /* M: rows that this rank's experts work on, the last segment included */
 
-    /* For mp_device_operations.route_positions. */
-    int *part_begin; /* [experts + 1] */
-    int *part_count; /* [ranks * experts * MP_MOST_DEGREE], a chunk each */
+    /* For mp_device_operations.route_positions.  If rows are overlaid, first choices' parts, and
+     * behind them those of second ones, from part_begin[experts] on. */
+    int *part_begin; /* [2 * experts + 1] */
+    int *part_count; /* [(ranks + 1) * experts * MP_MOST_DEGREE], a chunk each */
     int *part_row;   /* likewise */
 
     int steps, degree;
@@ -90,10 +92,10 @@ int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receiv
 void mp_routing_destroy(struct mp_routing *routing); /* accepts a zeroed one */
 
 /* Derives everything above for `rank` from a plan with its dispatch.  `load` has the routes that
- * the gate chose on this rank per expert, for `dropped`; NULL: as many as were dispatched.
+ * the gate chose, for `dropped` and for overlaid rows; NULL: as many as were dispatched.
  * O(ranks * (ranks + experts)).  MP_ELIMIT if there are more rows than the limits, MP_EPLAN if the
- * exchange is impossible. */
-int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
+ * exchange is impossible, or overlaid rows are of a load without first choices. */
+int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int rank,
                      struct mp_routing *routing, struct mp_error *error);
 
 /* index [receive_total]: for each row in expert order its row in receive order; those of a last

@@ -95,16 +95,14 @@ static int check_homes(const struct mp_expert_groups *groups, const struct mp_pl
 }
 
 int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
-                              int64_t capacity, struct mp_plan *plan, struct mp_error *error) {
+                              struct mp_plan *plan, struct mp_error *error) {
     int code = mp_plan_dispatch_begin(plan, error);
     if (!code)
         code = check_homes(groups, plan, error);
     for (int source = 0; source < groups->ranks && !code; source++) {
-        const uint32_t *row = load->count + (size_t)source * (size_t)groups->experts;
         int group = source / groups->group;
         for (int expert = 0; expert < groups->experts && !code; expert++) {
-            uint32_t kept =
-                capacity >= 0 && row[expert] > capacity ? (uint32_t)capacity : row[expert];
+            uint32_t kept = (uint32_t)mp_plan_kept(plan, load, source, expert);
             code = mp_plan_dispatch_run(plan, plan->holder_begin[expert] + group, 1, kept, error);
             mp_plan_dispatch_end_pair(plan);
         }

@@ -57,9 +57,9 @@ int mp_expert_groups_dispatch_near(const struct mp_expert_groups *groups,
                                    const struct mp_load *load, struct mp_plan *plan,
                                    struct mp_error *error);
 
-/* Every source's routes, at most `capacity` of each expert (-1: all), to the holder in its group.
+/* Every source's routes, those that the plan keeps (mp_plan_kept), to the holder in its group.
  * MP_EPLAN where homes are no longer the initial ones; MP_ENOMEM. */
 int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
-                              int64_t capacity, struct mp_plan *plan, struct mp_error *error);
+                              struct mp_plan *plan, struct mp_error *error);
 
 #endif

@@ -21,10 +21,19 @@ int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error
     return MP_OK;
 }
 
+int mp_load_give_first(struct mp_load *load, struct mp_error *error) {
+    load->first = calloc((size_t)load->ranks * (size_t)load->experts, sizeof *load->first);
+    return load->first ? MP_OK
+                       : mp_fail(error, MP_ENOMEM,
+                                 "no memory for the first choices of %d ranks and %d experts",
+                                 load->ranks, load->experts);
+}
+
 void mp_load_destroy(struct mp_load *load) {
     if (!load)
         return;
     free(load->count);
+    free(load->first);
     free(load->distinct);
     free(load->next);
     mp_load_drop_routes(load);
@@ -57,11 +66,13 @@ int64_t mp_load_largest(const struct mp_load *load) {
 }
 
 void mp_load_repeat(struct mp_load *load, int experts) {
-    for (long source = 0; source < load->ranks; source++) {
-        uint32_t *row = load->count + source * load->experts;
-        for (int expert = experts; expert < load->experts; expert++)
-            row[expert] = row[expert - experts];
-    }
+    uint32_t *const table[] = {load->count, load->first};
+    for (int i = 0; i < 2 && table[i]; i++)
+        for (long source = 0; source < load->ranks; source++) {
+            uint32_t *row = table[i] + source * load->experts;
+            for (int expert = experts; expert < load->experts; expert++)
+                row[expert] = row[expert - experts];
+        }
 }
 
 void mp_load_copy(struct mp_load *to, const struct mp_load *from) {

@@ -22,6 +22,7 @@ struct mp_load {
     int ranks;       /* R, rows */
     int experts;     /* E, columns */
     uint32_t *count; /* [ranks][experts], row-major, owned */
+    uint32_t *first; /* likewise: of these routes, first choices.  NULL: not known.  Owned */
     /* Of loads that have been carried out by an exchange that deduplicates, its counts of distinct
      * tokens, [ranks][distinct_counts], of every chunk (exchange.h); NULL: not known.  Owned. */
     uint32_t *distinct;
@@ -39,6 +40,8 @@ struct mp_load {
 /* All zero.  Errors: MP_EINVAL (ranks or experts < 1), MP_ENOMEM. */
 int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error *error);
 void mp_load_destroy(struct mp_load *load); /* accepts NULL and a zeroed load */
+/* First choices are known from now on: none so far.  MP_ENOMEM. */
+int mp_load_give_first(struct mp_load *load, struct mp_error *error);
 
 static inline uint32_t mp_load_at(const struct mp_load *load, int source, int expert) {
     return load->count[(long)source * load->experts + expert];
@@ -62,7 +65,7 @@ void mp_load_lacks(const int64_t load[], int ranks, int64_t routes, int32_t orde
                    int64_t lack[]);
 
 /* Of a load of shards (mp_setting.shards) whose rows have the first of `experts` experts' shards:
- * the other shards get the same routes. */
+ * the other shards get the same routes, and first ones where they are known. */
 void mp_load_repeat(struct mp_load *load, int experts);
 
 /* Copies the counts; both must have the same shape. */

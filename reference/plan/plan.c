@@ -100,6 +100,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->renormalise_survivors = false;
     plan->padding = 0;
     plan->one_hot = false;
+    plan->overlaid = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
     plan->degree = 1;
@@ -386,4 +387,11 @@ int64_t mp_plan_source_capacity(const struct mp_plan *plan, int source, int expe
         mp_placement_next(&plan->during, expert, mp_topology_node_begin(&plan->topology, node));
     bool inside = holder >= 0 && holder < mp_topology_node_end(&plan->topology, node);
     return inside ? plan->source_capacity : plan->outside_capacity;
+}
+
+int64_t mp_plan_overlaid_rows(int64_t first, int64_t second, int64_t rows) {
+    int64_t begin = second, end = 2 * second < rows ? 2 * second : rows;
+    first = first < rows ? first : rows;
+    begin = begin > first ? begin : first;
+    return first + (end > begin ? end - begin : 0);
 }

@@ -215,6 +215,14 @@ struct mp_plan {
      * matrix [rows sent][tokens] that has a one, or the weight, where a row is a token's (GShard's
      * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
     bool one_hot;
+    /* Rows may be of two routes: of a (source, expert) with a first and b second choices, these
+     * have rows b .. 2 b - 1 of its `padding`, those rows 0 .. a - 1 (HetuMoE's released top-2
+     * gate).  A row has the second choice's token, if it is one's; both routes get what comes of
+     * it, each with its own weight, and its gradient is the sum of theirs.  Parts count rows with a
+     * token, so that a first choice without its token in a row counts as dropped.  Takes padding,
+     * no one_hot, MP_ROUTES_BY_CHOICE, at most two choices and loads that know first ones (of
+     * others, parts count what they would without this). */
+    bool overlaid;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
     /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
      * which a token's row goes once; 0: those of a node.  There is one level of such groups, nodes
@@ -257,9 +265,10 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, gate unchanged, routes by token, no re-materialisation, no offload, flat exact
- * exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied
- * replicas, or slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
+ * capacity, gate unchanged, routes by token, no row of two, no re-materialisation, no offload, flat
+ * exact exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With
+ * tied replicas, or slices of a sum, reduce and share get every holder beside the owner. MP_ENOMEM.
+ */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);
@@ -308,6 +317,20 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
 
 /* Most routes of (source, expert); -1: no limit. */
 int64_t mp_plan_source_capacity(const struct mp_plan *plan, int source, int expert);
+/* With `overlaid` rows, of a pair with so many first and second choices: those with a token. */
+int64_t mp_plan_overlaid_rows(int64_t first, int64_t second, int64_t rows);
+/* Routes of (source, expert) that its capacity leaves, or with overlaid rows those with a token. */
+static inline int64_t mp_plan_kept(const struct mp_plan *plan, const struct mp_load *load,
+                                   int source, int expert) {
+    int64_t routes = mp_load_at(load, source, expert), most = plan->source_capacity;
+    if (plan->overlaid && load->first) {
+        int64_t first = load->first[(int64_t)source * load->experts + expert];
+        return mp_plan_overlaid_rows(first, routes - first, plan->padding);
+    }
+    if (plan->outside_capacity >= 0)
+        most = mp_plan_source_capacity(plan, source, expert);
+    return most >= 0 && most < routes ? most : routes;
+}
 
 /* Place of a rank in plan.holder among the holders of an expert, or -1. */
 int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank);

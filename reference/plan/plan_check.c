@@ -446,11 +446,8 @@ static void check_capacity(struct check *check, int expert, bool drops) {
     const struct mp_plan *plan = check->plan;
     int64_t allowed = 0, kept = check->kept[expert], capacity = plan->capacity[expert];
 
-    for (int source = 0; source < check->ranks; source++) {
-        int64_t routes = mp_load_at(check->load, source, expert);
-        int64_t most = mp_plan_source_capacity(plan, source, expert);
-        allowed += most >= 0 && routes > most ? most : routes;
-    }
+    for (int source = 0; source < check->ranks; source++)
+        allowed += mp_plan_kept(plan, check->load, source, expert);
     if (capacity >= 0 && allowed > capacity)
         allowed = capacity;
     if (drops && kept < allowed)
@@ -485,6 +482,13 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
                (long long)plan->padding, exchange->name);
     if (plan->one_hot && plan->padding == 0)
         report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
+    if (plan->overlaid &&
+        (plan->padding == 0 || plan->one_hot || plan->route_order != MP_ROUTES_BY_CHOICE))
+        report(check, MP_PLAN_PADDING,
+               "rows of two routes are padded, copied and by choice; these are padded to %lld, %s "
+               "and %s",
+               (long long)plan->padding, plan->one_hot ? "one-hot" : "copied",
+               mp_route_order_name(plan->route_order));
     if (plan->padding > law->padding_limit)
         report(check, MP_PLAN_PADDING, "%lld rows of a pair are padded to, the limit is %lld",
                (long long)plan->padding, (long long)law->padding_limit);

@@ -36,7 +36,8 @@ enum mp_plan_violation {
     MP_PLAN_ROUTE_LOST,          /* fewer routes dispatched and the system declares no drops */
     MP_PLAN_DROP_BELOW_CAPACITY, /* routes dropped that capacities left room for */
     MP_PLAN_OVER_CAPACITY,       /* more routes kept than a capacity */
-    MP_PLAN_PADDING,             /* a padded pair with more routes than rows, or not one holder */
+    MP_PLAN_PADDING,             /* a padded pair with more routes than rows, or not one holder; */
+                                 /* what takes padding without it */
     MP_PLAN_EXCHANGE,            /* none, of groups that do not divide the ranks, or not padded */
     MP_PLAN_MEMORY,              /* more extra copies on a rank than the limit */
     MP_PLAN_VIOLATIONS

@@ -71,6 +71,22 @@ int mp_load_copy_routes(struct mp_load *to, const struct mp_load *from, struct m
     return MP_OK;
 }
 
+int mp_load_count_first(struct mp_load *load, struct mp_error *error) {
+    const struct mp_routes *routes = load->routes;
+    free(load->first);
+    load->first = NULL;
+    if (!routes)
+        return MP_OK;
+    int code = mp_load_give_first(load, error);
+    for (int rank = 0; rank < load->ranks && !code; rank++)
+        for (int64_t t = routes->begin[rank]; t < routes->begin[rank + 1]; t++) {
+            int32_t expert = routes->expert[t * routes->top_k];
+            if (expert >= 0)
+                load->first[(int64_t)rank * load->experts + expert]++;
+        }
+    return code;
+}
+
 void mp_routes_count(const struct mp_routes *routes, int rank, uint32_t count[]) {
     int64_t end = (int64_t)routes->begin[rank + 1] * routes->top_k;
     for (int64_t i = (int64_t)routes->begin[rank] * routes->top_k; i < end; i++)

@@ -20,6 +20,9 @@ void mp_load_drop_routes(struct mp_load *load);
 /* `to` has the same as `from`, or none as well.  MP_ENOMEM. */
 int mp_load_copy_routes(struct mp_load *to, const struct mp_load *from, struct mp_error *error);
 
+/* load.first as its routes have it; without routes, not known.  MP_ENOMEM. */
+int mp_load_count_first(struct mp_load *load, struct mp_error *error);
+
 /* Adds to count [experts] the routes of one rank's tokens. */
 void mp_routes_count(const struct mp_routes *routes, int rank, uint32_t count[]);
 /* Whether the load's counts are those of its routes, and no token has an expert twice or one that

@@ -44,6 +44,7 @@ struct mp_setting {
     int experts;                 /* per layer, E */
     int top_k;                   /* routes per token */
     bool fixed_choices;          /* the gate has a rule of its own: no plan may limit its choices */
+    bool choices_apart;          /* the gate has experts for each choice, and no expert for two */
     struct mp_topology topology; /* R and G */
     int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
     int exchange_degree;         /* chunks of rows that the job asks for; 0, 1: plans say it */

@@ -555,7 +555,7 @@ static void arrive(const struct passage *passage, bool forward) {
     void *come = row_of(passage, model->expert_rows, passage->arrived);
     if (!forward) {
         QUEUE(trainer, combine_backward, model->stream, fan->in, fan->ways, trainer->job.width,
-              row_of(passage, state->combine_in, first), fan->sum, fan->weight, come,
+              row_of(passage, state->combine_in, first), fan->sum, fan->weight, come, false,
               row_of(passage, model->received, first), beside_of(passage, &trainer->beside[0]));
         return;
     }

@@ -103,6 +103,7 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
     for (size_t r = 0; r < ranks; r++) {
         const uint32_t *count = trainer->all_counts + r * counts;
         memcpy(load->count + r * (size_t)load->experts, count, experts * sizeof *count);
+        memcpy(load->first + r * (size_t)load->experts, count + experts, experts * sizeof *count);
         if (chunks > 0)
             memcpy(trainer->chunk_routes + ((size_t)layer * ranks + r) * chunks,
                    count + 2 * experts, chunks * sizeof *count);
@@ -206,12 +207,6 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     return code;
 }
 
-/* Routes that the gate chose on this rank, per expert. */
-static const uint32_t *own_load(const struct mp_trainer *trainer, int layer) {
-    const struct mp_load *load = &trainer->load[layer];
-    return load->count + (size_t)trainer->comm->rank * (size_t)load->experts;
-}
-
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
@@ -225,7 +220,7 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
                              (size_t)layer * (size_t)trainer->comm->ranks *
                                  ((size_t)mp_trainer_counts(trainer) - 2 * (size_t)plan->experts);
     if (!code)
-        code = mp_routing_build(plan, own_load(trainer, layer), trainer->comm->rank,
+        code = mp_routing_build(plan, &trainer->load[layer], trainer->comm->rank,
                                 &model->state[layer].routing, error);
     if (!code)
         code = mp_trainer_reserve_rows(trainer, layer, error);

@@ -155,6 +155,8 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     for (int l = 0; !code && l < setting->layers; l++) {
         code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         if (!code)
+            code = mp_load_give_first(&trainer->load[l], error);
+        if (!code)
             code = mp_placement_create(setting->topology.ranks, setting->experts,
                                        &trainer->source[l], error);
     }

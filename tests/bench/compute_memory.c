@@ -54,7 +54,7 @@ static void combine_forward(struct mp_device *d, const struct buffers *b) {
 
 static void combine_backward(struct mp_device *d, const struct buffers *b) {
     d->operations->combine_backward(d, NULL, ROWS / TOP_K, TOP_K, WIDTH, b->large[0], b->index,
-                                    b->column[0], b->large[1], b->large[2], b->column[1]);
+                                    b->column[0], b->large[1], false, b->large[2], b->column[1]);
 }
 
 static const struct operation {

@@ -55,6 +55,8 @@ struct combine_arguments {
     const float *dout;
     float *out;
     float *dweight;
+    size_t begin, end; /* backward: of a token's routes, those that are handed out */
+    bool shared;
 };
 
 /* out = start + weight * row; `start` may be `out`. */
@@ -134,16 +136,31 @@ static float scale_row(size_t width, const float *in, float weight, const float 
     return product;
 }
 
+static float add_scaled_row(size_t width, const float *in, float weight, const float *dout,
+                            float *din) {
+    float product = 0;
+#pragma omp simd reduction(+ : product)
+    for (size_t i = 0; i < width; i++) {
+        product += in[i] * dout[i];
+        din[i] += weight * dout[i];
+    }
+    return product;
+}
+
 static void combine_backward_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct combine_arguments *a = argument;
     (void)thread;
     for (size_t token = begin; token < end; token++) {
-        for (size_t route = token * a->top_k; route < (token + 1) * a->top_k; route++) {
+        const float *dout = a->dout + token * a->width;
+        for (size_t route = token * a->top_k + a->begin; route < token * a->top_k + a->end;
+             route++) {
             float product = 0;
             if (a->position[route] >= 0) {
                 size_t first = (size_t)a->position[route] * a->width;
-                product = scale_row(a->width, a->in + first, a->weight ? a->weight[route] : 1,
-                                    a->dout + token * a->width, a->out + first);
+                const float *in = a->in + first;
+                float weight = a->weight ? a->weight[route] : 1, *din = a->out + first;
+                product = a->shared ? add_scaled_row(a->width, in, weight, dout, din)
+                                    : scale_row(a->width, in, weight, dout, din);
             }
             a->dweight[route] = product;
         }
@@ -152,7 +169,8 @@ static void combine_backward_range(const void *argument, size_t begin, size_t en
 
 static void combine_backward(struct mp_device *device, mp_stream stream, int tokens, int top_k,
                              int width, const void *in, const int32_t *position,
-                             const float *weight, const void *dout, void *din, float *dweight) {
+                             const float *weight, const void *dout, bool shared, void *din,
+                             float *dweight) {
     (void)stream;
     struct combine_arguments arguments = {.top_k = (size_t)top_k,
                                           .width = (size_t)width,
@@ -161,10 +179,15 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
                                           .weight = weight,
                                           .dout = dout,
                                           .out = din,
-                                          .dweight = dweight};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens,
-                    mp_cpu_grain(arguments.width * arguments.top_k), combine_backward_range,
-                    &arguments);
+                                          .dweight = dweight,
+                                          .shared = shared};
+    /* Shared rows one choice after the other: within one, no two threads meet in a row. */
+    size_t at_once = shared ? 1 : arguments.top_k;
+    for (; arguments.begin < arguments.top_k; arguments.begin = arguments.end) {
+        arguments.end = arguments.begin + at_once;
+        mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain(arguments.width * at_once),
+                        combine_backward_range, &arguments);
+    }
 }
 
 struct one_hot_arguments {

@@ -122,7 +122,7 @@ static void place(const struct parts *parts, int32_t route, int token, int32_t e
         row_token[row] = token;
 }
 
-static void route_positions(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+static void route_positions(struct mp_device *device, mp_stream stream, int routes, int top_k,
                             int experts, const int32_t *choice, const int32_t *order,
                             const int *part_begin, const int *part_count, const int *part_row,
                             int rows, int32_t *position, int32_t *row_token) {
@@ -141,11 +141,11 @@ static void route_positions(struct mp_device *device, mp_stream stream, int toke
     memset(row_token, 0xff, (size_t)rows * sizeof *row_token); /* -1 */
 
     if (order) {
-        for (int i = 0; i < tokens * top_k; i++)
+        for (int i = 0; i < routes; i++)
             place(&parts, order[i], order[i] / top_k, choice[order[i]], position, row_token);
         return;
     }
-    for (int token = 0, route = 0; token < tokens; token++)
+    for (int token = 0, route = 0; route < routes; token++)
         for (int j = 0; j < top_k; j++, route++)
             place(&parts, route, token, choice[route], position, row_token);
 }

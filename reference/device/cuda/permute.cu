@@ -4,7 +4,7 @@
  * size s, K being the routes of a token:
  *   gather_rows, scatter_rows   2 s D + 4           per row
  *   combine_forward             (K + 2) s D + 8 K   per token; one s D less without a residual
- *   combine_backward            (2 K + 1) s D + 12 K
+ *   combine_backward            (2 K + 1) s D + 12 K; 4 K s D + 12 K with rows that are shared
  *   one_hot, one_hot_gradient   8 K, and a sector of 32 for every route
  * Rows are read and written in accesses of 16 bytes wherever width and addresses allow it. */
 #include "reference/device/cuda/kernel.cuh"
@@ -125,7 +125,8 @@ struct combination {
     const float *weight;
     const void *residual;
     const void *dout;
-    void *out; /* backward: din */
+    void *out;      /* backward: din */
+    int begin, end; /* backward: of a token's routes, those that are handed out */
     float *dweight;
 };
 
@@ -194,9 +195,9 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) combine_forward_kernel(const 
     store(static_cast<T *>(a.out) + access * COUNT, sum);
 }
 
-/* UNITS accesses of a token, `lanes` apart, of all routes; adds to the routes' products.  All are
- * read before any is written: `din` may be `in`. */
-template <typename T, int COUNT, int ROUTES, int UNITS>
+/* UNITS accesses of a token, `lanes` apart, of all routes; adds to the routes' products, and to
+ * `din` if rows are SHARED.  All are read before any is written: `din` may be `in`. */
+template <typename T, int COUNT, int ROUTES, bool SHARED, int UNITS>
 __device__ __forceinline__ void scale_units(const combination &a, int64_t token, uint32_t column,
                                             const some_routes<ROUTES> &routes,
                                             float (&product)[ROUTES]) {
@@ -226,29 +227,35 @@ __device__ __forceinline__ void scale_units(const combination &a, int64_t token,
                 product[r] = fmaf(to_float(in[u][r].value[i]), gradient, product[r]);
                 scaled[i] = routes.weight[r] * gradient;
             }
+            if constexpr (SHARED) {
+                const vector<T, COUNT> before = unit_of<T, COUNT>(a.out, routes.row[r] + at);
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+                    scaled[i] += to_float(before.value[i]);
+            }
             store(static_cast<T *>(a.out) + (routes.row[r] + at) * COUNT, scaled);
         }
     }
 }
 
 /* A group of lanes per token, so that dout is read once for ROUTES routes. */
-template <typename T, int COUNT, int ROUTES>
+template <typename T, int COUNT, int ROUTES, bool SHARED>
 __global__ void __launch_bounds__(PERMUTE_THREADS) combine_backward_kernel(const combination a) {
     constexpr int UNITS = ROUTES > 2 ? 1 : 2;
     const uint32_t lane = threadIdx.x % a.lanes;
     const int64_t token = (int64_t)blockIdx.x * (PERMUTE_THREADS / a.lanes) + threadIdx.x / a.lanes;
 #pragma unroll 1
-    for (int j = 0; j < a.top_k; j += ROUTES) {
+    for (int j = a.begin; j < a.end; j += ROUTES) {
         const some_routes<ROUTES> routes = routes_of<ROUTES>(a, token, j);
         float product[ROUTES] = {};
         if (token < a.tokens)
             for (uint32_t column = lane; column < a.accesses.count; column += UNITS * a.lanes)
-                scale_units<T, COUNT, ROUTES, UNITS>(a, token, column, routes, product);
+                scale_units<T, COUNT, ROUTES, SHARED, UNITS>(a, token, column, routes, product);
 #pragma unroll
         for (int r = 0; r < ROUTES; r++) {
             for (int distance = a.lanes / 2; distance > 0; distance /= 2)
                 product[r] += __shfl_xor_sync(ALL_LANES, product[r], distance);
-            if (lane == 0 && token < a.tokens && j + r < a.top_k)
+            if (lane == 0 && token < a.tokens && j + r < a.end)
                 a.dweight[token * a.top_k + j + r] = product[r];
         }
     }
@@ -300,12 +307,15 @@ static void combine_forward(struct mp_device *device, mp_stream stream, int toke
     });
 }
 
+/* Shared rows one choice after the other: within one, no two groups of lanes meet in a row. */
 static void combine_backward(struct mp_device *device, mp_stream stream, int tokens, int top_k,
                              int width, const void *in, const int32_t *position,
-                             const float *weight, const void *dout, void *din, float *dweight) {
+                             const float *weight, const void *dout, bool shared, void *din,
+                             float *dweight) {
     struct mp_cuda *cuda = mp_cuda_of(device);
     const bool aligned = are_aligned(ACCESS_BYTES, in, dout, din);
-    by_access(cuda, width, top_k, aligned, [&](auto element, auto count, auto routes) {
+    const int at_once = shared ? 1 : top_k;
+    by_access(cuda, width, at_once, aligned, [&](auto element, auto count, auto routes) {
         using T = decltype(element);
         constexpr int COUNT = decltype(count)::value, ROUTES = decltype(routes)::value;
         combination a = {};
@@ -321,9 +331,16 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
         a.dout = dout;
         a.out = din;
         a.dweight = dweight;
-        const int group = PERMUTE_THREADS / a.lanes;
-        launch(cuda, "combining, backward", stream, ((int64_t)tokens + group - 1) / group,
-               PERMUTE_THREADS, combine_backward_kernel<T, COUNT, ROUTES>, a);
+        const int64_t group = PERMUTE_THREADS / a.lanes, groups = (tokens + group - 1) / group;
+        for (; a.begin < top_k; a.begin = a.end) {
+            a.end = a.begin + at_once;
+            if (!shared)
+                launch(cuda, "combining, backward", stream, groups, PERMUTE_THREADS,
+                       combine_backward_kernel<T, COUNT, ROUTES, false>, a);
+            else if constexpr (ROUTES == 1)
+                launch(cuda, "combining, backward", stream, groups, PERMUTE_THREADS,
+                       combine_backward_kernel<T, COUNT, 1, true>, a);
+        }
     });
 }
 

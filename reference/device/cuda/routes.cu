@@ -326,23 +326,22 @@ static bool can_place(struct mp_cuda *cuda, int64_t routes, int experts) {
     return experts <= most && fits(cuda, "positions", routes);
 }
 
-static void route_positions(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+static void route_positions(struct mp_device *device, mp_stream stream, int routes, int top_k,
                             int experts, const int32_t *choice, const int32_t *order,
                             const int *part_begin, const int *part_count, const int *part_row,
                             int rows, int32_t *position, int32_t *row_token) {
     struct mp_cuda *cuda = mp_cuda_of(device);
     const cudaStream_t native = mp_cuda_stream(cuda, stream);
-    const int64_t routes = (int64_t)tokens * top_k;
     if (rows > 0)
         mp_cuda_note(cuda, "route positions",
                      cudaMemsetAsync(row_token, 0xff, (size_t)rows * sizeof *row_token, native));
     if (routes == 0)
         return;
     struct positions a = {};
-    a.routes = (int)routes;
+    a.routes = routes;
     a.top_k = top_k;
     a.experts = experts;
-    a.blocks = (int)((routes + BLOCK_ROUTES - 1) / BLOCK_ROUTES);
+    a.blocks = (int)(((int64_t)routes + BLOCK_ROUTES - 1) / BLOCK_ROUTES);
     a.choice = choice;
     a.order = order;
     a.before = static_cast<int32_t *>(cuda->scratch);

@@ -1,5 +1,5 @@
-/* HetuMoE: its defaults, capacities, drops and padded rows, who leads, legal plans on random loads,
- * and what it refuses. */
+/* HetuMoE: its defaults, capacities, drops and padded rows, what its released slots leave, who
+ * leads, legal plans on random loads, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/hetumoe/hetumoe.h"
@@ -11,6 +11,7 @@ static void defaults_are_the_sources(void **state) {
     assert_int_equal(options.expert_parallel, MP_AUTO);
     assert_true(options.capacity_factor == 1);
     assert_int_equal(options.exchange, MP_HETUMOE_LEADER);
+    assert_int_equal(options.slots, MP_HETUMOE_INTENDED);
 }
 
 static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
@@ -91,6 +92,51 @@ static void leaders_lead_where_there_are_nodes_to_lead(void **state) {
     }
 }
 
+/* Slots that have a token, one by one: 0 .. first - 1 and second .. 2 second - 1. */
+static int released_rows(int first, int second, int capacity) {
+    int rows = 0;
+    for (int slot = 0; slot < capacity; slot++)
+        rows += slot < first || (slot >= second && slot < 2 * second);
+    return rows;
+}
+
+static void released_slots_leave_rows_with_a_token(void **state) {
+    uint64_t *random = *state;
+    struct mp_error error = {0};
+    struct mp_hetumoe_options options;
+    struct mp_load load;
+    parse_options(&mp_system_hetumoe, &options, NULL);
+    options.slots = MP_HETUMOE_AS_RELEASED;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting = setting_of(4, 2, 2, 2, test_random_int(random, 1, 40));
+        struct rehearsal rehearsal;
+        setting.choices_apart = round % 10 == 9;
+        rehearsal_create(&rehearsal, &mp_system_hetumoe, &setting, &options);
+        assert_ok(mp_load_create(2, 4, &load, &error), &error);
+        bool known = round % 10 < 8, overlaid = !setting.choices_apart;
+        if (known)
+            assert_ok(mp_load_give_first(&load, &error), &error);
+        for (int i = 0; i < 8; i++) {
+            load.count[i] = (uint32_t)test_random_int(random, 0, 40);
+            if (known)
+                load.first[i] = (uint32_t)test_random_int(random, 0, (int)load.count[i]);
+        }
+        rehearsal_plan(&rehearsal, 1, &load); /* and its law */
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        int capacity = (int)plan->padding;
+        assert_int_equal(plan->overlaid, overlaid);
+        for (int i = 0; i < 8; i++) {
+            int routes = (int)load.count[i], first = known ? (int)load.first[i] : 0;
+            assert_int_equal(mp_plan_routes_to(plan, i / 4, i % 4, i % 4 / 2),
+                             known && overlaid   ? released_rows(first, routes - first, capacity)
+                             : routes < capacity ? routes
+                                                 : capacity);
+        }
+        rehearsal_destroy(&rehearsal);
+        mp_load_destroy(&load);
+    }
+}
+
 static void random_plans_are_legal(void **state) {
     uint64_t *random = *state;
     for (int round = 0; round < 30; round++) {
@@ -102,6 +148,7 @@ static void random_plans_are_legal(void **state) {
         parse_options(&mp_system_hetumoe, &options, NULL);
         options.expert_parallel = group;
         options.capacity_factor = 0.2 + 2 * test_random_double(random);
+        options.slots = test_random_int(random, 0, 1);
         rehearse(random, &mp_system_hetumoe, &setting, &options, 3);
     }
 }
@@ -116,6 +163,12 @@ static void refuses_what_it_can_not_do(void **state) {
                    "hetumoe needs a capacity of 1 to 2147483647 routes of a rank for an expert, "
                    "not 0: 10 tokens, top-2, 4 experts, capacity factor 0");
     options.capacity_factor = 1;
+    setting.top_k = 3;
+    options.slots = MP_HETUMOE_AS_RELEASED;
+    assert_refused(&mp_system_hetumoe, &setting, &options,
+                   "hetumoe's slots as-released are those of a layer that takes one or two choices "
+                   "of a token, not top-3; slots: intended takes any");
+    options.slots = MP_HETUMOE_INTENDED;
     setting.experts = 6;
     assert_refused(&mp_system_hetumoe, &setting, &options, "hetumoe");
 }
@@ -125,6 +178,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_sources),
         cmocka_unit_test(plans_have_capacity_padding_and_order),
+        cmocka_unit_test_prestate(released_slots_leave_rows_with_a_token, &random),
         cmocka_unit_test(leaders_lead_where_there_are_nodes_to_lead),
         cmocka_unit_test_prestate(random_plans_are_legal, &random),
         cmocka_unit_test(refuses_what_it_can_not_do),

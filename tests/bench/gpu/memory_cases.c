@@ -76,7 +76,7 @@ static void run_combine_forward(struct mp_device *device, struct gpu_bench_work 
 static void run_combine_backward(struct mp_device *device, struct gpu_bench_work *work) {
     device->operations->combine_backward(device, NULL, work->rows, work->top_k, work->width,
                                          work->array[A], work->array[B], work->array[C],
-                                         work->array[D], work->array[E], work->array[F]);
+                                         work->array[D], false, work->array[E], work->array[F]);
 }
 
 /* ---- Gate ---- */

@@ -608,7 +608,7 @@ static void moves_hide_under_the_next_iteration(void **state) {
 
 struct lines {
     int count, of_cluster;
-    bool has_loads, has_reserve, has_precision;
+    bool has_loads, has_reserve, has_precision, has_slots;
     int exchange[2]; /* of the levels of the two-level one, and of those of a system */
 };
 
@@ -618,6 +618,7 @@ static void take_line(void *context, const char *text) {
     lines->of_cluster += !strncmp(text, "cluster: ", 9);
     lines->has_reserve |= !strncmp(text, "predict.reserve 0.1 (default)", 29);
     lines->has_precision |= !strncmp(text, "predict.precision", 17);
+    lines->has_slots |= !strncmp(text, "hetumoe slots as-released: ", 27);
     lines->exchange[0] += !strncmp(text, "exchange two-level: messages of level", 37);
     lines->exchange[1] += !strncmp(text, "hetumoe exchange leader: messages of level", 42);
     lines->count++;
@@ -658,6 +659,10 @@ static void assumptions_are_what_nobody_said(void **state) {
     assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
     assert_int_equal(lines.exchange[1], 1);
     assert_int_equal(lines.exchange[0], 3);
+    assert_false(lines.has_slots);
+    set(&job, "options.slots=as-released");
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_true(lines.has_slots);
     end_job(&job, cluster);
 }
 

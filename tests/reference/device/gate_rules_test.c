@@ -424,11 +424,11 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
     perform(device, gate_statistics, 3, 2, 2, probability, choice, routes, firsts, mass);
     assert_memory_equal(routes, counted, sizeof counted);
     assert_memory_equal(firsts, counted, sizeof counted);
-    perform(device, route_positions, 3, 2, 2, choice, NULL, begin, count, row, 3, position, token);
+    perform(device, route_positions, 6, 2, 2, choice, NULL, begin, count, row, 3, position, token);
     assert_memory_equal(position, first_come, sizeof first_come);
     perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_PROBABILITY, probability, choice, 0, order);
     assert_memory_equal(order, sorted, sizeof sorted);
-    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 3, position, token);
+    perform(device, route_positions, 6, 2, 2, choice, order, begin, count, row, 3, position, token);
     assert_memory_equal(position, likely, sizeof likely);
     assert_true(token[0] == 1 && token[1] == 2 && token[2] == 0);
 }
@@ -443,7 +443,7 @@ static void seconds_follow_firsts(struct mp_device *device, const void *argument
     (void)argument;
     memcpy(choice, chosen, sizeof chosen);
     perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_CHOICE, probability, choice, 0, order);
-    perform(device, route_positions, 3, 2, 2, choice, order, begin, count, row, 6, position, token);
+    perform(device, route_positions, 6, 2, 2, choice, order, begin, count, row, 6, position, token);
     assert_memory_equal(position, slots, sizeof slots);
 }
 

@@ -191,7 +191,7 @@ static void golden_drops(struct mp_device *device, const struct golden_drop *c,
     if (c->sorted)
         perform(device, sort_routes, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, c->sort, probability, choice,
                 1, order);
-    perform(device, route_positions, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, choice,
+    perform(device, route_positions, GOLDEN_ROUTES, 2, GOLDEN_EXPERTS, choice,
             c->sorted ? order : NULL, begin, count, row, rows, position, row_token);
     perform(device, survivor_weights, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, SOFTMAX(true), probability,
             choice, position, weight);

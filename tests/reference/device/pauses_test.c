@@ -175,7 +175,7 @@ static void combine_backwards(struct mp_device *device, float *in, float *out) {
     static int32_t position[2 * ROWS];
     for (int i = 0; i < 2 * ROWS; i++)
         position[i] = i;
-    perform(device, combine_backward, ROWS, 2, WIDE / 2, in, position, NULL, in, out,
+    perform(device, combine_backward, ROWS, 2, WIDE / 2, in, position, NULL, in, false, out,
             out + ROWS * WIDE);
 }
 

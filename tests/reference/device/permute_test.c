@@ -10,7 +10,7 @@ static void positions_by_hand(struct mp_device *device, const void *argument) {
     const int part_count[] = {2, 0, 1, 2, 5};
     const int part_row[] = {3, 9, 0, 1, 5};
     int32_t *position = new_ints(10), *row_token = new_ints(7);
-    perform(device, route_positions, 5, 2, 3, choice, NULL, part_begin, part_count, part_row, 7,
+    perform(device, route_positions, 10, 2, 3, choice, NULL, part_begin, part_count, part_row, 7,
             position, row_token);
     const int32_t expected[] = {3, 0, 1, 4, -1, 2, 5, -1, 6, -1};
     const int32_t expected_token[] = {0, 1, 2, 0, 1, 3, 4};
@@ -18,7 +18,7 @@ static void positions_by_hand(struct mp_device *device, const void *argument) {
     assert_memory_equal(row_token, expected_token, sizeof expected_token);
     /* Without rows: those of routes have their tokens, and others keep what they had. */
     const int more_begin[] = {0, 1, 1, 1}, more_count[] = {3}, more_row[] = {4};
-    perform(device, route_positions, 5, 2, 3, choice, NULL, more_begin, more_count, more_row, 0,
+    perform(device, route_positions, 10, 2, 3, choice, NULL, more_begin, more_count, more_row, 0,
             position, row_token);
     const int32_t more[] = {4, -1, -1, 5, -1, -1, -1, -1, -1, 6};
     const int32_t more_token[] = {0, 1, 2, 0, 0, 1, 4};
@@ -60,7 +60,7 @@ static void positions_are_a_permutation(struct mp_device *device, const void *ar
         }
     }
     part_begin[c->experts] = parts;
-    perform(device, route_positions, c->tokens, c->top_k, c->experts, choice, NULL, part_begin,
+    perform(device, route_positions, routes, c->top_k, c->experts, choice, NULL, part_begin,
             part_count, part_row, routes, position, row_token);
 
     int *uses = new_host((size_t)routes + 1, sizeof *uses);
@@ -108,6 +108,7 @@ struct combine_case {
     int tokens, top_k, width;
     int dropped; /* every so many routes; 0: none */
     bool weighted, residual, in_place;
+    bool shared; /* by routes of different choices */
 };
 
 struct combine {
@@ -139,9 +140,11 @@ static void check_combine_backward(struct mp_device *device, const struct combin
     const struct combine_case *c = &m->c;
     size_t rows_size = routes * (size_t)c->width;
     float *din = c->in_place ? copy_floats(in, rows_size) : new_floats(rows_size);
+    for (size_t i = 0; c->shared && i < rows_size; i++)
+        din[i] = 0;
     float *dweight = new_floats(routes);
     perform(device, combine_backward, c->tokens, c->top_k, c->width, c->in_place ? din : in,
-            m->position, weight, dout, din, dweight);
+            m->position, weight, dout, c->shared, din, dweight);
     for (size_t j = 0; j < routes; j++) {
         if (m->position[j] >= 0)
             continue;
@@ -162,6 +165,17 @@ static void check_combine_backward(struct mp_device *device, const struct combin
         assert_gradient(combine_loss, m, m->weight, routes, dweight, 60, 3e-6);
 }
 
+/* Every choice of every token in a row that no other token has for this choice. */
+static int32_t *shared_rows(int tokens, int top_k) {
+    int32_t *position = new_ints((size_t)(tokens * top_k));
+    for (int j = 0; j < top_k; j++) {
+        int32_t *row = random_permutation(tokens);
+        for (int t = 0; t < tokens; t++)
+            position[t * top_k + j] = row[t];
+    }
+    return position;
+}
+
 static void combine_matches(struct mp_device *device, const void *argument) {
     const struct combine_case *c = argument;
     size_t routes = (size_t)(c->tokens * c->top_k), size = (size_t)(c->tokens * c->width);
@@ -170,7 +184,8 @@ static void combine_matches(struct mp_device *device, const void *argument) {
     float *weight = c->weighted ? random_floats(routes, 1) : NULL;
     float *residual = c->residual ? random_floats(size, 1) : NULL;
     float *out = c->in_place && residual ? residual : new_floats(size);
-    int32_t *position = random_permutation((int)routes);
+    int32_t *position =
+        c->shared ? shared_rows(c->tokens, c->top_k) : random_permutation((int)routes);
     for (size_t j = 0; c->dropped && j < routes; j += (size_t)c->dropped)
         position[j] = -1;
     struct combine m = {.c = *c,
@@ -222,12 +237,14 @@ static void one_hot_is_set_and_picked(struct mp_device *device, const void *argu
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
-#define COMBINE(name, ...)                                                                         \
+#define COMBINE_ROWS(name, ...)                                                                    \
     {                                                                                              \
         "combine, " name, combine_matches, &(const struct combine_case) {                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
+#define COMBINE(name, ...) COMBINE_ROWS(name, __VA_ARGS__, false)
+#define SHARED(name, ...) COMBINE_ROWS(name ", rows shared", __VA_ARGS__, true)
 
 static const struct device_test tests[] = {
     {"positions, by hand", positions_by_hand, NULL},
@@ -250,6 +267,8 @@ static const struct device_test tests[] = {
     COMBINE("everything dropped, no residual", 6, 2, 9, 1, false, false, false),
     COMBINE("tokens for every thread", 260, 2, 300, 7, true, true, false),
     COMBINE("no tokens", 0, 2, 9, 0, true, true, false),
+    SHARED("top 2", 40, 2, 33, 0, false, false, false),
+    SHARED("top 3, routes dropped", 130, 3, 64, 4, true, false, false),
     {"one-hot, top 1", one_hot_is_set_and_picked,
      &(const struct combine_case){.tokens = 33, .top_k = 1}},
     {"one-hot, top 4, routes dropped", one_hot_is_set_and_picked,

@@ -113,7 +113,7 @@ static void the_last_in_order_are_dropped(struct mp_device *device, const void *
     int32_t *row_token = new_ints((size_t)rows);
     perform(device, sort_routes, routes.c.tokens, top_k, experts, routes.c.sort, routes.probability,
             routes.choice, routes.seed, order);
-    perform(device, route_positions, routes.c.tokens, top_k, experts, routes.choice, order, begin,
+    perform(device, route_positions, routes.count, top_k, experts, routes.choice, order, begin,
             count, row, rows, position, row_token);
     bool *used = new_host((size_t)rows + 1, sizeof *used);
     for (int i = 0; i < routes.count; i++) {

@@ -165,9 +165,9 @@ static void route(struct work *work, int layer) {
         assert_ok(mp_plan_dispatch_part(&work->plan, 0, work->load.count[e], &error), &error);
         mp_plan_dispatch_end_pair(&work->plan);
     }
-    assert_ok(mp_routing_build(&work->plan, work->load.count, 0, &work->model.state[layer].routing,
-                               &error),
-              &error);
+    assert_ok(
+        mp_routing_build(&work->plan, &work->load, 0, &work->model.state[layer].routing, &error),
+        &error);
     assert_ok(mp_model_reserve(&work->model, layer, &error), &error);
 }
 

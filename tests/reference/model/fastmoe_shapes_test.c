@@ -133,7 +133,7 @@ static void draw(struct work *work) {
     }
     draw_choices(work);
     plan_routes(work);
-    assert_ok(mp_routing_build(&work->plan, work->load.count, 0, &state->routing, &error), &error);
+    assert_ok(mp_routing_build(&work->plan, &work->load, 0, &state->routing, &error), &error);
     assert_ok(mp_model_reserve(&work->model, 0, &error), &error);
     assert_int_equal(state->routing.segments, 1);
 }

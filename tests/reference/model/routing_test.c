@@ -325,14 +325,13 @@ static void exchange_and_check(const struct example *example) {
     struct exchange exchange;
     create_exchange(example, &exchange);
     for (int r = 0; r < exchange.ranks; r++) {
-        const uint32_t *load = example->load.count + (long)r * exchange.experts;
         int64_t sent = 0, rows = rows_of(plan, r);
         for (int e = 0; e < exchange.experts; e++)
             sent += plan->padding > 0 ? plan->padding : routes_covered(plan, r, e);
         assert_ok(mp_routing_create(exchange.ranks, exchange.experts, sent, rows,
                                     &exchange.routing[r], &error),
                   &error);
-        assert_ok(mp_routing_build(plan, load, r, &exchange.routing[r], &error), &error);
+        assert_ok(mp_routing_build(plan, &example->load, r, &exchange.routing[r], &error), &error);
         assert_int_equal(exchange.routing[r].send_total, sent);
         assert_int_equal(exchange.routing[r].receive_total, rows);
         send_rows(&exchange, r);
@@ -498,8 +497,8 @@ static void building_again_forgets_the_last_plan(void **state) {
             plan.exchange = MP_EXCHANGE_PIPELINED;
         plan.group_size = 1 + round % 2;
         assert_ok(mp_routing_create(4, 5, 4000, 4000, &fresh, &error), &error);
-        assert_ok(mp_routing_build(&plan, load.count, round % 4, &used, &error), &error);
-        assert_ok(mp_routing_build(&plan, load.count, round % 4, &fresh, &error), &error);
+        assert_ok(mp_routing_build(&plan, &load, round % 4, &used, &error), &error);
+        assert_ok(mp_routing_build(&plan, &load, round % 4, &fresh, &error), &error);
         assert_same_routing(&used, &fresh);
         mp_routing_destroy(&fresh);
     }
@@ -571,6 +570,14 @@ static void impossible_exchanges_are_refused(void **state) {
     assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
     assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
     assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
+    plan.overlaid = true;
+    for (int known = 0; known < 2; known++) {
+        error = (struct mp_error){0};
+        assert_int_equal(mp_routing_build(&plan, known ? &load : NULL, 1, &routing, &error),
+                         MP_EPLAN);
+        assert_string_equal(error.text, "layer 5: rank 1 can't tell first choices from second "
+                                        "ones, whose rows they may share");
+    }
     mp_routing_destroy(&routing);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);

@@ -564,6 +564,29 @@ static void names_every_broken_kind(void **state) {
     }
 }
 
+/* Overlaid ones: legal if padded, copied and by choice; and then without one of these. */
+static void rows_of_two_routes_have_their_law(void **state) {
+    (void)state;
+    for (int lacking = 0; lacking < 4; lacking++) {
+        struct example example = {0};
+        struct mp_plan *plan = &example.plan;
+        struct mp_error error = {0};
+        enum mp_plan_violation found;
+        do {
+            destroy_example(&example);
+            random_kind_of_example(&random_state, false, &example);
+        } while (plan->padding == 0);
+        plan->overlaid = true;
+        plan->padding = lacking == 1 ? 0 : plan->padding;
+        plan->one_hot = lacking == 2;
+        plan->route_order = lacking == 3 ? MP_ROUTES_BY_TOKEN : MP_ROUTES_BY_CHOICE;
+        int code = mp_plan_check(plan, &example.load, &example.law, &found, &error);
+        assert_int_equal(code, lacking ? MP_EPLAN : MP_OK);
+        assert_int_equal(found, lacking ? MP_PLAN_PADDING : MP_PLAN_LEGAL);
+        destroy_example(&example);
+    }
+}
+
 static void violation_names_differ(void **state) {
     (void)state;
     for (int a = 0; a < MP_PLAN_VIOLATIONS; a++)
@@ -626,6 +649,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts_random_legal_plans),
         cmocka_unit_test(names_every_broken_kind),
+        cmocka_unit_test(rows_of_two_routes_have_their_law),
         cmocka_unit_test(violation_names_differ),
         cmocka_unit_test(shards_of_an_expert_lose_the_same_routes),
         cmocka_unit_test(a_fetch_may_be_passed_on),

@@ -26,6 +26,26 @@ static void draw(uint64_t *random, const int32_t tokens[], int top_k, struct mp_
         }
 }
 
+/* Of every rank and expert, counted again and again; and forgotten with the routes. */
+static void check_first(struct mp_load *load) {
+    struct mp_error error = {0};
+    for (int round = 0; round < 2; round++) {
+        assert_ok(mp_load_count_first(load, &error), &error);
+        for (int i = 0; i < RANKS * EXPERTS; i++) {
+            uint32_t first = 0;
+            for (int32_t t = load->routes->begin[i / EXPERTS];
+                 t < load->routes->begin[i / EXPERTS + 1]; t++)
+                first += load->routes->expert[t * load->routes->top_k] == i % EXPERTS;
+            assert_int_equal(load->first[i], first);
+        }
+    }
+    struct mp_routes *routes = load->routes;
+    load->routes = NULL;
+    assert_ok(mp_load_count_first(load, &error), &error);
+    assert_null(load->first);
+    load->routes = routes;
+}
+
 static void counts_and_transitions_are_those_of_tokens(void **state) {
     uint64_t random = test_seed();
     (void)state;
@@ -44,6 +64,7 @@ static void counts_and_transitions_are_those_of_tokens(void **state) {
         }
         mp_routes_count(layer[0].routes, 1, count);
         assert_memory_equal(count, layer[0].count + EXPERTS, sizeof count);
+        check_first(&layer[0]);
         int all = layer[0].routes->begin[RANKS];
         for (int t = 0; t < all; t++)
             for (int i = 0; i < top_k; i++)

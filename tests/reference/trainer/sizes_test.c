@@ -84,6 +84,7 @@ static void planners_are_told_the_job_and_its_ranks(void **state) {
     assert_int_equal(setting.seed, 9);
     assert_true(setting.bandwidth == 0 && setting.seconds_per_route == 0 &&
                 setting.seconds_per_expert == 0 && setting.non_moe_seconds == 0);
+    assert_false(setting.choices_apart);
     job.ranks_per_node = MP_ALL;
     assert_int_equal(mp_job_topology(&job, 3).ranks_per_node, 3);
 }

@@ -145,7 +145,7 @@ static void gradients_are_handed_out(struct mp_device *device, const struct test
         to = send_elements(device, device->element, before, a.rows * a.width, (size_t)c->shift);
     device->operations->combine_backward(
         device, NULL, c->tokens, c->top_k, c->width, a.in_at.at, (int32_t *)a.position_at.at,
-        plain ? NULL : (float *)a.weight_at.at, a.dout_at.at, to.at, (float *)dw.at);
+        plain ? NULL : (float *)a.weight_at.at, a.dout_at.at, false, to.at, (float *)dw.at);
     float *din = take_elements(device, device->element, &to), *dweight = take(device, &dw);
     bool *used = calloc(a.rows, sizeof *used);
     assert_non_null(used);
@@ -162,6 +162,54 @@ static void gradients_are_handed_out(struct mp_device *device, const struct test
     drop(device, &a.residual_at);
     destroy_combination(device, &a);
     FREE(before, din, dweight, used);
+}
+
+/* Every choice in a row that no other token has for this choice: sums of what they hand out. */
+static void rows_get_the_sum_of_their_routes(struct mp_device *device, const struct test_case *c) {
+    struct combination a;
+    random_combination(device, c, &a);
+    size_t routes = a.tokens * a.top_k, size = a.rows * a.width;
+    double *expected = calloc(size + 1, sizeof *expected), *most = calloc(size + 1, sizeof *most);
+    float *zero = calloc(size + 1, sizeof *zero);
+    for (size_t j = 0; j < a.top_k; j++) {
+        int32_t *row = route_rows(c->tokens, (int)a.rows);
+        for (size_t t = 0; t < a.tokens; t++) {
+            size_t route = t * a.top_k + j;
+            a.position[route] = row[t];
+            for (size_t i = 0; row[t] >= 0 && i < a.width; i++) {
+                double part = (double)a.weight[route] * a.dout[t * a.width + i];
+                expected[(size_t)row[t] * a.width + i] += part;
+                most[(size_t)row[t] * a.width + i] += fabs(part);
+            }
+        }
+        free(row);
+    }
+    device->operations->copy_from_host(device, NULL, a.position_at.at, a.position, 4 * routes);
+    struct placed to = send_elements(device, device->element, zero, size, (size_t)c->shift);
+    struct placed dw = place(device, 4 * routes, 0);
+    device->operations->combine_backward(device, NULL, c->tokens, c->top_k, c->width, a.in_at.at,
+                                         (int32_t *)a.position_at.at, (float *)a.weight_at.at,
+                                         a.dout_at.at, true, to.at, (float *)dw.at);
+    float *din = take_elements(device, device->element, &to), *dweight = take(device, &dw);
+    for (size_t i = 0; i < size; i++)
+        assert_near(din[i], expected[i],
+                    (double)a.top_k * tolerance_of(device->element, most[i], most[i]), "gradient",
+                    (int64_t)i);
+    for (size_t route = 0; route < routes; route++) {
+        double product = 0, magnitude = 0;
+        for (size_t i = 0; a.position[route] >= 0 && i < a.width; i++) {
+            double part = (double)a.in[(size_t)a.position[route] * a.width + i] *
+                          a.dout[route / a.top_k * a.width + i];
+            product += part;
+            magnitude += fabs(part);
+        }
+        assert_near(dweight[route], product, 1e-6 * magnitude, "gradient of weight",
+                    (int64_t)route);
+    }
+    drop(device, &a.in_at);
+    drop(device, &a.residual_at);
+    destroy_combination(device, &a);
+    FREE(expected, most, zero, din, dweight);
 }
 
 #define ALL(name, rows, top_k, width, shift)                                                        \
@@ -189,6 +237,9 @@ static const struct test_case cases[] = {
     {"combined, no weight", rows_are_combined, 50, 1, 2, NO_WEIGHT, 0, 40, 0},
     {"combined, no weight, 7 routes", rows_are_combined, 20, 1, 7, NO_WEIGHT, 0, 33, 0},
     {"backward, no weight", gradients_are_handed_out, 50, 1, 2, NO_WEIGHT, 0, 40, 0},
+    {"backward, shared rows", rows_get_the_sum_of_their_routes, 60, 1, 2, PLAIN, 0, 64, 0},
+    {"backward, shared rows, 3 routes", rows_get_the_sum_of_their_routes, 40, 1, 3, PLAIN, 1, 33,
+     0},
 };
 
 int main(void) {

@@ -167,7 +167,7 @@ static void routes_get_rows(struct mp_device *device, const struct test_case *c)
         struct placed at = place(device, 4 * count, 0), token_at = place(device, 4 * rows, 0);
         int32_t *position = calloc(count + 1, 4), *row_token = calloc(rows + 1, 4);
         device->operations->route_positions(
-            device, NULL, c->tokens, c->top_k, c->experts, (int32_t *)routes.choice_at.at,
+            device, NULL, routes.count, c->top_k, c->experts, (int32_t *)routes.choice_at.at,
             ordered ? (int32_t *)order_at.at : NULL, parts.begin, parts.count, parts.row,
             parts.rows, (int32_t *)at.at, (int32_t *)token_at.at);
         naive_positions(c, &routes, ordered ? order : NULL, &parts, position, row_token);
@@ -193,7 +193,7 @@ static void too_much_gets_no_rows(struct mp_device *device, const struct test_ca
     count[parts - 1] = 1;
     struct placed at = place(device, 4 * (size_t)routes.count, 0);
     struct placed token_at = place(device, sizeof(int32_t) * ROWS, 0);
-    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts,
+    device->operations->route_positions(device, NULL, routes.count, c->top_k, c->experts,
                                         (int32_t *)routes.choice_at.at, NULL, begin, count, row,
                                         ROWS, (int32_t *)at.at, (int32_t *)token_at.at);
     assert_failed(device, MP_ELIMIT);
@@ -219,7 +219,7 @@ static void boundless_parts_take_all(struct mp_device *device, const struct test
     }
     struct placed at = place(device, 4 * (size_t)routes.count, 0);
     struct placed token_at = place(device, 4 * (size_t)routes.count, 0);
-    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts,
+    device->operations->route_positions(device, NULL, routes.count, c->top_k, c->experts,
                                         (int32_t *)routes.choice_at.at, NULL, begin, count, row,
                                         routes.count, (int32_t *)at.at, (int32_t *)token_at.at);
     int32_t *position = take(device, &at), *row_token = take(device, &token_at);
