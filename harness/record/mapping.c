@@ -302,10 +302,18 @@ static void join_ends(struct mp_mapping *mapping) {
     mapping->ends = kept;
 }
 
-/* Iterations from the ranges that end them; the first begins with the first match. */
+static bool has_iterations(const struct mp_mapping *mapping) {
+    for (size_t i = 0; i < mapping->matches; i++)
+        if (mapping->match[i].phase == MP_PHASE_ITERATION)
+            return true;
+    return false;
+}
+
+/* Iterations from the ranges that end them, where none has a range of its own; the first begins
+ * with the first match. */
 static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
-    if (mapping->matches == 0)
+    if (mapping->matches == 0 || has_iterations(mapping))
         return MP_OK;
     int64_t start_ns = mapping->match[0].start_ns;
     const uint32_t thread = mapping->match[0].thread;
