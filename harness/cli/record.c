@@ -12,9 +12,10 @@
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
+#include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *from;
+    const char *database, *ranks_from, *system, *workload, *keep, *from, *suggest;
     struct cli_words rules;
 };
 
@@ -27,6 +28,10 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
          "which range is which phase: a name of moeperf list rules or a\n"
          "file that ends in .yaml; repeated, the first that match count.\n"
          "Without it, all ready-made ones"},
+        {"--suggest", CLI_VALUE, &flags->suggest, "FILE",
+         "rules file to write, which must not exist: what the ranges are\n"
+         "called, and a phase proposed for each.  Without it that is done\n"
+         "where no range became a phase of the model"},
         {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
          "environment variable with a process's rank; without it the\n"
          "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
@@ -124,23 +129,14 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
 
 static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
                       struct mp_error *error) {
-    char path[MP_PATH_SIZE], **names = NULL;
+    char path[MP_PATH_SIZE];
     int code = MP_OK;
     for (int i = 0; i < flags->rules.count && !code; i++) {
         code = mp_path_rules(flags->rules.word[i], path, error);
         if (!code)
             code = mp_rules_load(path, rules, error);
     }
-    if (code || flags->rules.count > 0)
-        return code;
-    code = mp_path_rules_names(&names, error);
-    for (int i = 0; !code && names[i]; i++) {
-        code = mp_path_rules(names[i], path, error);
-        if (!code)
-            code = mp_rules_load(path, rules, error);
-    }
-    mp_path_names_destroy(names);
-    return code;
+    return code || flags->rules.count > 0 ? code : mp_rules_load_ready(rules, error);
 }
 
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
@@ -172,6 +168,47 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
     return mp_path_create_folder(folder, error);
 }
 
+/* Where rules are proposed, and how to go on with them. */
+struct continuing {
+    char file[MP_PATH_SIZE], command[5 * MP_PATH_SIZE];
+};
+
+static void add_word(struct continuing *next, const char *flag, const char *word) {
+    size_t length = strlen(next->command);
+    length += (size_t)snprintf(next->command + length, sizeof next->command - length, " %s ", flag);
+    if (length < sizeof next->command)
+        mp_shell_word(next->command + length, sizeof next->command - length, word);
+}
+
+static int check_suggest(const struct record_flags *flags, struct mp_error *error) {
+    const char *ending = flags->suggest ? strrchr(flags->suggest, '.') : ".yaml";
+    if (!ending || strcmp(ending, ".yaml") != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--suggest %.200s: a rules file's name has to end in .yaml", flags->suggest);
+    if (flags->suggest && !access(flags->suggest, F_OK))
+        return mp_fail(error, MP_EINVAL, "--suggest %.200s: this file is there already",
+                       flags->suggest);
+    return MP_OK;
+}
+
+/* `program`: what was run, NULL: nothing was. */
+static void plan_continuing(const struct record_flags *flags, const char *program,
+                            const char *spools, struct continuing *next) {
+    const char *name = program && strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    snprintf(next->file, sizeof next->file, "%s%s",
+             flags->suggest ? flags->suggest : flags->database,
+             flags->suggest ? "" : ".rules.yaml");
+    if (!access(next->file, F_OK)) /* of an earlier recording, edited perhaps */
+        snprintf(next->file, sizeof next->file, "%s.rules-%d.yaml", flags->database, (int)getpid());
+    snprintf(next->command, sizeof next->command, "moeperf record");
+    add_word(next, "-o", flags->database);
+    if (flags->system || name)
+        add_word(next, "--system", flags->system ? flags->system : name);
+    if (flags->workload)
+        add_word(next, "--workload", flags->workload);
+    add_word(next, "--from", spools);
+}
+
 static int record_command(const struct record_flags *flags, char *command[],
                           struct mp_record_run *run, int *status, struct mp_error *error) {
     struct mp_store *store = NULL;
@@ -199,6 +236,7 @@ static int record_command(const struct record_flags *flags, char *command[],
 static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
                        struct mp_error *error) {
     struct mp_store *store = NULL;
+    struct continuing next;
     char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
     const struct mp_record_run run = {.command = name,
                                       .spools = flags->from,
@@ -206,7 +244,11 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
                                       .is_earlier = true,
                                       .system = flags->system,
                                       .workload = flags->workload,
+                                      .suggested = next.file,
+                                      .suggest = flags->suggest,
+                                      .resume = next.command,
                                       .rules = rules};
+    plan_continuing(flags, NULL, flags->from, &next);
     int code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
@@ -223,6 +265,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     (void)systems;
     struct record_flags flags = {.database = CLI_DATABASE};
     struct mp_rules rules = {0};
+    struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
@@ -235,7 +278,9 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!flags.from && own + 1 >= argc)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = load_rules(&flags, &rules, error);
+    code = check_suggest(&flags, error);
+    if (!code)
+        code = load_rules(&flags, &rules, error);
     if (flags.from) {
         code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);
@@ -246,6 +291,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!code)
         code = make_folder(&flags, folder, error);
     if (!code) {
+        plan_continuing(&flags, argv[own + 1], folder, &next);
         struct mp_record_run run = {.command = &argv[own + 1],
                                     .collector = collector,
                                     .spools = folder,
@@ -253,6 +299,9 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                                     .ranks_from = flags.ranks_from,
                                     .system = flags.system,
                                     .workload = flags.workload,
+                                    .suggested = next.file,
+                                    .suggest = flags.suggest,
+                                    .resume = next.command,
                                     .rules = &rules};
         code = record_command(&flags, &argv[own + 1], &run, &status, error);
     }

@@ -275,8 +275,7 @@ static int compare_times(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Whether the phase is one of a model's forward or backward pass. */
-static bool of_model(uint8_t phase) {
+bool mp_mapping_of_model(int phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
            phase == MP_PHASE_SHARED || phase == MP_PHASE_HEAD;
@@ -288,14 +287,14 @@ static void join_ends(struct mp_mapping *mapping) {
     size_t kept = 0, next = 0, models = 0;
     qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
     for (size_t i = 0; i < mapping->matches; i++)
-        models += of_model(mapping->match[i].phase);
+        models += mp_mapping_of_model(mapping->match[i].phase);
     if (models == 0)
         return;
     for (size_t i = 0; i < mapping->ends; i++) {
         bool worked = false;
         for (; next < mapping->matches && mapping->match[next].start_ns < mapping->end_ns[i];
              next++)
-            worked = worked || of_model(mapping->match[next].phase);
+            worked = worked || mp_mapping_of_model(mapping->match[next].phase);
         kept += worked || kept == 0;
         mapping->end_ns[kept - 1] = mapping->end_ns[i];
     }
@@ -437,6 +436,7 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
         const struct match *match = &mapping->match[i];
         mapping->totals.enclosed += match->dropped;
         mapping->totals.spans += !match->dropped;
+        mapping->totals.of_model += !match->dropped && mp_mapping_of_model(match->phase);
         mapping->totals.iterations += !match->dropped && match->phase == MP_PHASE_ITERATION;
     }
     return code;

@@ -13,6 +13,7 @@ struct mp_mapping;
 struct mp_mapping_totals {
     int64_t ranges;         /* marks included */
     int64_t spans;          /* that they became */
+    int64_t of_model;       /* spans of a phase of the model */
     int64_t enclosed;       /* matched a rule, and lie in another span */
     int64_t unfinished;     /* were open at the end, matched or not */
     int64_t iterations;     /* spans of phase iteration */
@@ -23,6 +24,9 @@ struct mp_mapping_totals {
     bool ended;             /* its spool has an end */
     struct mp_spool_header header;
 };
+
+/* Whether the phase is one of a model's forward or backward pass. */
+bool mp_mapping_of_model(int phase);
 
 /* Reads a spool and applies the rules.  Errors: those of mp_spool_open, MP_ENOMEM. */
 int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,

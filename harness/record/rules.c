@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/suite/paths.h"
 #include "reference/base/yaml.h"
 #include "reference/plan/option.h"
 
@@ -259,6 +260,16 @@ static void free_rule(struct mp_rule *rule) {
     free(rule->waits.field);
 }
 
+static bool says_phase(const char *pattern) {
+    for (; *pattern; pattern++) {
+        if (*pattern == '\\' && pattern[1])
+            pattern++;
+        else if (!strncmp(pattern, "{phase}", 7))
+            return true;
+    }
+    return false;
+}
+
 static int read_rule(const struct reading *reading, const struct mp_yaml *node, bool is_end,
                      struct mp_rule *rule) {
     *rule = (struct mp_rule){.phase = MP_PHASES, .line = node->line};
@@ -271,7 +282,7 @@ static int read_rule(const struct reading *reading, const struct mp_yaml *node, 
     if (!code && !rule->name)
         code = mp_fail(reading->error, MP_EFORMAT, "%s:%d: a rule needs a name", reading->path,
                        node->line);
-    const bool said = !code && strstr(rule->name, "{phase}");
+    const bool said = !code && says_phase(rule->name);
     if (!code && !is_end && said == (rule->phase != MP_PHASES))
         code = mp_fail(reading->error, MP_EFORMAT,
                        said ? "%s:%d: the name has {phase}, so there can't be a phase as well"
@@ -349,6 +360,18 @@ int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_ru
     if (!code)
         code = read_document(&reading, document, rules);
     mp_yaml_destroy(document);
+    return code;
+}
+
+int mp_rules_load_ready(struct mp_rules *rules, struct mp_error *error) {
+    char path[MP_PATH_SIZE], **names = NULL;
+    int code = mp_path_rules_names(&names, error);
+    for (int i = 0; !code && names[i]; i++) {
+        code = mp_path_rules(names[i], path, error);
+        if (!code)
+            code = mp_rules_load(path, rules, error);
+    }
+    mp_path_names_destroy(names);
     return code;
 }
 

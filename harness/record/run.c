@@ -10,8 +10,10 @@
 
 #include "harness/record/devices.h"
 #include "harness/record/mapping.h"
+#include "harness/record/suggest.h"
 #include "harness/suite/processes.h"
 #include "reference/base/characters.h"
+#include "reference/base/shell.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
 enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
@@ -26,6 +28,7 @@ struct process {
 struct processes {
     struct process *item;
     int count;
+    bool keep_spools;
     bool without_ranges; /* known by what collectors of GPU work left of them only */
 };
 
@@ -315,6 +318,42 @@ static void say_hint(const struct process processes[], int count, FILE *stream) 
     }
 }
 
+/* Says what the ranges are taken for, and writes rules for them. */
+static int say_suggestion(const struct mp_record_run *run, const struct mp_suggestion *suggestion,
+                          FILE *stream, struct mp_error *error) {
+    char file[PATH_SIZE];
+    int code = mp_suggestion_write(suggestion, run->suggested, run->resume, error);
+    if (code)
+        return code;
+    fputs("\nwhat the ranges are called, and what they are taken for:\n", stream);
+    mp_suggestion_say(suggestion, stream);
+    mp_shell_word(file, sizeof file, run->suggested);
+    fprintf(stream, "\n%s has rules for them.  Look at the phases, then:\n  %s --rules %s\n\n",
+            file, run->resume, file);
+    return MP_OK;
+}
+
+/* What is proposed, where the rules in use leave the model out; NULL: nothing. */
+static int suggest(const struct mp_record_run *run, const struct processes *processes,
+                   struct mp_suggestion **suggestion, struct mp_error *error) {
+    const char **paths = calloc((size_t)processes->count + 1, sizeof *paths);
+    int64_t spans = 0, of_model = 0;
+    for (int i = 0; paths && i < processes->count; i++) {
+        paths[i] = processes->item[i].path;
+        spans += processes->item[i].totals->spans;
+        of_model += processes->item[i].totals->of_model;
+    }
+    int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the names of spools");
+    if (!code && run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
+        code = mp_suggestion_create(paths, processes->count, run->rules, suggestion, error);
+    free(paths);
+    if (*suggestion && !run->suggest && spans > 0 && mp_suggestion_guesses(*suggestion) == 0) {
+        mp_suggestion_destroy(*suggestion);
+        *suggestion = NULL;
+    }
+    return code;
+}
+
 static void say_clocks(const struct process processes[], int count, FILE *stream) {
     int hosts = count_hosts(processes, count);
     if (hosts > 1)
@@ -354,10 +393,10 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
 static void remove_spools(const struct mp_record_run *run, const struct processes *processes) {
     for (int i = 0; i < processes->count; i++) {
         unlink(processes->item[i].mapped);
-        if (!run->keep_spools)
+        if (!processes->keep_spools)
             unlink(processes->item[i].path);
     }
-    if (!run->keep_spools)
+    if (!processes->keep_spools)
         rmdir(run->spools); /* stays where a file was left out */
 }
 
@@ -384,7 +423,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     say_clocks(processes->item, first, stream);
     say_hint(processes->item, first, stream);
     say_notes(store, run_id, stream);
-    code = mp_devices_keep(store, run_id, run->spools, run->keep_spools, stream, error);
+    code = mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error);
     if (!code && processes->without_ranges)
         say_no_ranges(stream);
     if (code || rest == 0)
@@ -402,17 +441,24 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error) {
     struct processes processes = {0};
+    struct mp_suggestion *suggestion = NULL;
     int code = find_processes(run, &processes, stream, error);
     if (!code && run->is_earlier)
         code = check_ended(&processes, error);
     if (!code)
+        code = suggest(run, &processes, &suggestion, error);
+    processes.keep_spools = run->keep_spools || suggestion;
+    if (!code)
         code = keep_groups(store, run, &processes, stream, error);
+    if (!code && suggestion)
+        code = say_suggestion(run, suggestion, stream, error);
     if (!code)
         remove_spools(run, &processes);
     else if (processes.count == 0 && !run->keep_spools)
         rmdir(run->spools);
     else
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
+    mp_suggestion_destroy(suggestion);
     free_processes(&processes);
     return code;
 }

@@ -125,6 +125,11 @@ LISTED = {
     "harness/record/README.md": {
         "moeperf record -o run.db -- python train.py": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1": Listed(needs_ranges=True),
+        "moeperf record -o run.db -- torchrun --nproc-per-node 8 train.py": Listed(
+            needs_ranges=True, first="rm -r run.db*"),
+        "moeperf record -o run.db --from run.db.spools-1234 --rules run.db.rules.yaml": Listed(
+            needs_ranges=True, first="mv run.db.spools-* run.db.spools-1234"),
+        "moeperf report --db run.db --run 2 --stragglers": Listed(needs_ranges=True),
         "pip install torch nvtx megatron-core": Listed("downloads gigabytes"),
         """moeperf record -o run.db -- torchrun --nproc-per-node 8 pretrain_gpt.py ARGUMENTS \\
     --profile --nvtx-ranges --record-shapes --profile-step-start 10 --profile-step-end 20 \\
@@ -132,7 +137,7 @@ LISTED = {
         """sqlite3 -box run.db 'SELECT rank, function, sum(wait_ms), sum(transfer_ms)
     FROM v_collective WHERE run_id = 1 GROUP BY rank, function'""": Listed(needs_ranges=True),
         "moeperf record -o run.db --rules my.yaml -- torchrun --nproc-per-node 8 train.py": Listed(
-            needs_ranges=True, first="rm run.db*"),
+            needs_ranges=True, first="rm -r run.db*"),
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
         """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
@@ -142,7 +147,7 @@ LISTED = {
                   "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"),
         "mkdir all && cp spools-*/* all/": Listed(needs_ranges=True),
         "moeperf record -o run.db --rules my.yaml --from all": Listed(
-            needs_ranges=True, first="rm run.db*",
+            needs_ranges=True, first="rm -r run.db*",
             more='&& test "$(sqlite3 run.db "SELECT count(*) FROM v_rank")" = 4'),
         "moeperf run quickstart --pairs 12 --trainer ./with-collector --against $bin/moeperf-train":
             Listed(more=PAIRS),

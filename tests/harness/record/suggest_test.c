@@ -1,0 +1,389 @@
+/* What recorded programs call their ranges, and the rules that are proposed for them: as files that
+ * are read back, and give the phases. */
+#include "harness/record/suggest.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/record/mapping.h"
+#include "profiler/record/format.h"
+#include "tests/harness/record/ranges.h"
+#include "tests/support.h"
+
+/* ---- names of frameworks ---- */
+
+struct known_name {
+    const char *domain, *name;
+    int phase; /* MP_PHASES: none is proposed */
+    int direction;
+};
+
+static const struct known_name known[] = {
+    /* ready-made rules say them */
+    {"", "megatron.core.transformer.transformer_layer._forward_mlp.mlp", MP_PHASE_EXPERT,
+     MP_FORWARD},
+    {"DeepSpeed", "DeepSpeedEngine.allreduce_gradients", MP_PHASE_ALLREDUCE, MP_BACKWARD},
+    {"", "GatingEncoder, seq = 7", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MOEGather", MP_PHASE_COMBINE, MP_FORWARD},
+    {"", "{'Module': 'model.layers.4.mlp.experts', 'Inputs': [[8, 64]]}", MP_PHASE_EXPERT,
+     MP_FORWARD},
+    {"", "Optimizer.step#AdamW.step", MP_PHASE_OPTIMIZER, MP_NO_DIRECTION},
+    {"", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", MP_PHASE_DATA,
+     MP_NO_DIRECTION},
+    {"", "nccl:all_to_all", MP_PHASE_DISPATCH, MP_NO_DIRECTION},
+    {"", "gloo:all_reduce", MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"NCCL", "ncclAllGather", MP_PHASE_FETCH, MP_NO_DIRECTION},
+    /* guesses */
+    {"", "nn.Module: MixtralSparseMoeBlock_1", MP_PHASE_EXPERT, MP_FORWARD},
+    {"", "nn.Module: LlamaAttention_0", MP_PHASE_ATTENTION, MP_FORWARD},
+    {"", "nn.Module: TopKRouter_0", MP_PHASE_GATE, MP_FORWARD},
+    {"", "nn.Module: Embedding_0", MP_PHASE_EMBED, MP_FORWARD},
+    {"", "_AllToAll, seq = 3", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "_AllToAllBackward, seq = 3", MP_PHASE_DISPATCH, MP_BACKWARD},
+    {"", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MPI_Alltoallv", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MPI_Barrier", MP_PHASE_WAIT, MP_NO_DIRECTION},
+    {"", "ucc:all_reduce", MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"", "aten::scaled_dot_product_attention", MP_PHASE_ATTENTION, MP_FORWARD},
+    {"", "moe dispatch", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "moe combine", MP_PHASE_COMBINE, MP_FORWARD},
+    {"", "Top2Gate backward", MP_PHASES, MP_NO_DIRECTION},
+    {"", "gate bwd", MP_PHASE_GATE, MP_BACKWARD},
+    {"", "save_checkpoint", MP_PHASE_CHECKPOINT, MP_NO_DIRECTION},
+    /* what any module uses, and what nobody knows */
+    {"", "aten::mm", MP_PHASES, MP_NO_DIRECTION},
+    {"", "aten::permute", MP_PHASES, MP_NO_DIRECTION},
+    {"", "autograd::engine::evaluate_function: MmBackward0", MP_PHASES, MP_NO_DIRECTION},
+    {"", "aggregate_statistics", MP_PHASES, MP_NO_DIRECTION},
+    {"", "cudaStreamSynchronize", MP_PHASES, MP_NO_DIRECTION},
+    {"", "frobnicate", MP_PHASES, MP_NO_DIRECTION},
+};
+enum { KNOWN = sizeof known / sizeof *known };
+
+/* The phase that the suggestion's file has for a range; its direction where that is said. */
+static void assert_phase(const struct mp_rules *rules, const struct known_name *is) {
+    struct mp_rule_capture capture;
+    const struct mp_rule *rule = mp_rules_find(rules, is->name, is->domain, &capture);
+    int phase = rule ? rule->phase : MP_PHASES;
+    if (phase != is->phase)
+        fail_msg("%s: %s, not %s", is->name, mp_phase_name((enum mp_phase)phase),
+                 mp_phase_name((enum mp_phase)is->phase));
+    if (is->direction != MP_NO_DIRECTION && rule->direction.constant != is->direction)
+        fail_msg("%s: goes the wrong way", is->name);
+}
+
+static void names_of_frameworks_have_their_phase(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < KNOWN; i++)
+        ranges_add(ranges, known[i].domain, known[i].name, 100 * i, 100 * i + 50, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    for (int i = 0; i < KNOWN; i++)
+        assert_phase(&rules, &known[i]);
+    assert_int_equal(rules.ends, 1); /* two ready-made files have it */
+    assert_non_null(strstr(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges"));
+    mp_rules_destroy(&rules);
+}
+
+/* ---- structure ---- */
+
+enum { STEPS = 6, LAYERS = 3, BUSY = 1000, EXPERTS_WORK = 700 };
+
+/* Two ranks of which the second works longer; nobody could know the names.  `with_step`: a range
+ * around each iteration. */
+static void record_unknown(struct ranges *ranges, const char *step, bool tells_layer) {
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        int64_t now = 1000 + 7 * rank;
+        for (int i = 0; i < STEPS; i++) {
+            const int64_t began = now;
+            char name[64];
+            for (int layer = 0; layer < LAYERS; layer++) {
+                const int64_t arrives = began + (layer + 1) * 3 * BUSY;
+                snprintf(name, sizeof name, tells_layer ? "frob %d" : "frob", layer);
+                ranges_add(ranges, "", name, now, now + BUSY + rank * EXPERTS_WORK, 1);
+                now += BUSY + rank * EXPERTS_WORK;
+                ranges_add(ranges, "", "zap", now, arrives + rank, 1);
+                now = arrives + rank;
+            }
+            ranges_add(ranges, "", "fnord", now, now + 50, 1);
+            now += 50;
+            if (step) {
+                snprintf(name, sizeof name, "%s%d", step, i);
+                ranges_add(ranges, "", name, began, now, 1);
+            }
+        }
+        ranges_end(ranges);
+    }
+}
+
+static void structure_says_what_names_do_not(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    record_unknown(ranges, "xyzzy ", true);
+    ranges_suggest(ranges, &rules);
+    const struct mp_rule *rule = mp_rules_find(&rules, "xyzzy 17", "", &capture);
+    assert_non_null(rule);
+    assert_int_equal(rule->phase, MP_PHASE_ITERATION);
+    assert_int_equal(capture.iteration, 17);
+    rule = mp_rules_find(&rules, "zap", "", &capture);
+    assert_non_null(rule);
+    assert_int_equal(rule->phase, MP_PHASE_WAIT);
+    assert_true(rule->waits.constant == INT64_MAX);
+    assert_null(mp_rules_find(&rules, "frob 1", "", &capture)); /* what it does nobody can know */
+    assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
+    assert_non_null(strstr(ranges->text, "# 36 ranges, "));
+    assert_non_null(strstr(ranges->text, "2 of 2 processes, inside xyzzy {iteration}"));
+    assert_int_equal(rules.ends, 0);
+    mp_rules_destroy(&rules);
+}
+
+static void without_a_range_of_iterations_their_end_is_found(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    record_unknown(ranges, NULL, false);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.ends, 1);
+    assert_string_equal(rules.end[0].name, "fnord");
+    mp_rules_destroy(&rules);
+}
+
+/* What the file makes of the ranges, once somebody has said what frob is. */
+static void a_suggestion_maps_ranges_when_it_is_filled_in(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_mapping *mapping = NULL;
+    struct mp_error error = {0};
+    char extra[] = "rules:\n  - {name: \"frob {layer}\", phase: expert, direction: forward}\n";
+    record_unknown(ranges, "xyzzy ", true);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(mp_rules_parse("extra", extra, strlen(extra), &rules, &error), MP_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(mp_mapping_create(ranges->path[rank], &rules, &mapping, &error), MP_OK);
+        assert_int_equal(mp_mapping_totals(mapping)->iterations, STEPS);
+        assert_int_equal(mp_mapping_totals(mapping)->spans, STEPS + 2 * STEPS * LAYERS);
+        assert_int_equal(mp_mapping_totals(mapping)->of_model, STEPS * LAYERS);
+        mp_mapping_destroy(mapping);
+    }
+    mp_rules_destroy(&rules);
+}
+
+/* Experts inside a range called so, too: it is the inner one that is meant. */
+static void a_layer_with_its_parts_inside_is_left_out(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 4; i++) {
+        ranges_add(ranges, "", "moe layer", 1000 * i, 1000 * i + 900, 1);
+        ranges_add(ranges, "", "experts", 1000 * i + 100, 1000 * i + 700, 1);
+        ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_null(mp_rules_find(&rules, "moe layer", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
+    assert_non_null(strstr(ranges->text, "holds experts and more"));
+    mp_rules_destroy(&rules);
+}
+
+static void ranks_may_have_different_names(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char said[4000] = "";
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int64_t i = 0; i < 5; i++) {
+            ranges_add(ranges, "", rank ? "rank 1 experts" : "rank 0 experts", 10 * i, 10 * i + 5,
+                       1);
+            if (rank)
+                ranges_add(ranges, "", "only here", 10 * i + 6, 10 * i + 7, 1);
+        }
+        ranges_end(ranges);
+    }
+    ranges_say(ranges, said, sizeof said);
+    assert_non_null(strstr(said, "        10     0.000     2/2   expert     rank * experts\n"));
+    assert_non_null(strstr(said, "         5     0.000     1/2   -          only here\n"));
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, 1);
+    mp_rules_destroy(&rules);
+}
+
+/* ---- many names, hostile names ---- */
+
+static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char said[8000] = "", name[64];
+    int lines = 0;
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 10000; i++) {
+        snprintf(name, sizeof name, "odd%c%c%c%c", (int)('a' + i % 10), (int)('a' + i / 10 % 10),
+                 (int)('a' + i / 100 % 10), (int)('a' + i / 1000));
+        ranges_add(ranges, "", name, 10 * i, 10 * i + 5, 1);
+        snprintf(name, sizeof name, "request %lld", (long long)i);
+        ranges_add(ranges, "", name, 10 * i, 10 * i + 7, 1);
+        if (i % 100 == 0)
+            ranges_add(ranges, "", "seldom", 10 * i, 10 * i + 1, 1);
+    }
+    ranges_end(ranges);
+    ranges_say(ranges, said, sizeof said);
+    for (const char *at = said; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_int_equal(lines, 1 + 12 + 1 + 1); /* head, names, an iteration, how many more */
+    assert_non_null(strstr(said, "and 9989 more names\n"));
+    assert_true(strstr(said, "seldom") < strstr(said, "oddaaaa"));
+    ranges_suggest(ranges, &rules);
+    assert_true(strlen(ranges->text) < 40000);
+    assert_non_null(strstr(ranges->text, "# and 9801 more\n"));
+    mp_rules_destroy(&rules);
+}
+
+static const char *const hostile[] = {
+    "experts: [x]\n- {name: evil, phase: gate}",
+    "experts \"quoted\" 'twice' \\ #comment",
+    "experts * ? {layer} {phase}",
+    "experts \x1b[2J\r\x07\x7f",
+    "experts \xff\xfe broken",
+    "experts \xe2\x80\xae reversed \xe2\x80\xa8 line",
+    "%YAML 1.2 experts --- ...",
+    "experts 99999999999999999999 007",
+};
+
+/* Every one has a rule of its own. */
+static void hostile_names_are_quoted(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    char said[4000] = "";
+    enum { HOSTILE = sizeof hostile / sizeof *hostile };
+    ranges_begin(ranges, 0);
+    for (int i = 0; i < HOSTILE; i++)
+        ranges_add(ranges, "do\nmain \x01", hostile[i], 10 * i, 10 * i + 5, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, HOSTILE);
+    const struct mp_rule *found[HOSTILE];
+    for (int i = 0; i < HOSTILE; i++) {
+        found[i] = mp_rules_find(&rules, hostile[i], "do\nmain \x01", &capture);
+        if (!found[i])
+            fail_msg("nothing for %s", hostile[i]);
+        assert_int_equal(found[i]->phase, MP_PHASE_EXPERT);
+        for (int other = 0; other < i; other++)
+            assert_ptr_not_equal(found[i], found[other]);
+    }
+    ranges_say(ranges, said, sizeof said);
+    for (const char *at = said; *at; at++)
+        assert_true(*at == '\n' || ((unsigned char)*at >= ' ' && *at != 0x7f));
+    mp_rules_destroy(&rules);
+}
+
+/* ---- rules in use ---- */
+
+static void rules_in_use_stay(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    struct mp_error error = {0};
+    static const char text[] =
+        "rules:\n"
+        "  - {name: \"frob*\", domain: mine, phase: shared, layer: payload.block, tokens: payload, "
+        "bytes: \"payload.Message size [bytes]\", direction: payload.way, waits: payload.ns, "
+        "stream: comm, iteration: 3}\n"
+        "  - {name: \"never\", phase: gate}\n"
+        "  - {name: \"{phase} {layer}\", phase: }\n"
+        "iteration-ends:\n  - {name: \"frobber\", domain: \"\"}\n  - {name: never}\n";
+    char *blank = strstr(text, ", phase: }");
+    assert_non_null(blank);
+    char cut[sizeof text];
+    snprintf(cut, sizeof cut, "%.*s%s", (int)(blank - text), text, blank + strlen(", phase: "));
+    assert_int_equal(mp_rules_parse("text", cut, strlen(cut), &ranges->in_use, &error), MP_OK);
+    ranges_begin(ranges, 0);
+    ranges_add(ranges, "mine", "frobnicate", 10, 20, 1);
+    ranges_add(ranges, "", "frobber", 20, 30, 1);
+    ranges_add(ranges, "", "head 3", 30, 40, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, 2);
+    assert_int_equal(rules.ends, 1);
+    const struct mp_rule *rule = mp_rules_find(&rules, "frobx", "mine", &capture);
+    assert_int_equal(rule->phase, MP_PHASE_SHARED);
+    assert_string_equal(rule->layer.field, "block");
+    assert_string_equal(rule->tokens.field, "");
+    assert_string_equal(rule->bytes.field, "Message size [bytes]");
+    assert_string_equal(rule->direction.field, "way");
+    assert_string_equal(rule->waits.field, "ns");
+    assert_int_equal(rule->iteration.constant, 3);
+    assert_true(rule->in_flight);
+    assert_non_null(mp_rules_find(&rules, "expert 3", "", &capture));
+    assert_int_equal(capture.phase, MP_PHASE_EXPERT);
+    mp_rules_destroy(&rules);
+}
+
+static void payloads_are_proposed(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 3; i++) {
+        ranges_add_value(ranges, "experts", 10 * i, 10 * i + 5, 64);
+        ranges_add_value(ranges, "all_to_all", 10 * i + 5, 10 * i + 9, 4096);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    const struct mp_rule *rule = mp_rules_find(&rules, "experts", "", &capture);
+    assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
+    assert_string_equal(rule->tokens.field, "");
+    rule = mp_rules_find(&rules, "all_to_all", "", &capture);
+    assert_int_equal(rule->tokens.source, MP_RULE_UNSAID);
+    assert_int_equal(rule->bytes.source, MP_RULE_FIELD);
+    mp_rules_destroy(&rules);
+}
+
+static void a_file_that_is_there_stays(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_suggestion *suggestion = NULL;
+    struct mp_error error = {0};
+    const char *const path[] = {ranges->path[0]};
+    char text[8] = "";
+    ranges_begin(ranges, 0);
+    ranges_add(ranges, "", "experts", 0, 5, 1);
+    ranges_end(ranges);
+    FILE *file = fopen(ranges->file, "w");
+    fputs("mine", file);
+    fclose(file);
+    assert_int_equal(mp_suggestion_create(path, 1, &ranges->in_use, &suggestion, &error), MP_OK);
+    assert_int_equal(mp_suggestion_guesses(suggestion), 1);
+    assert_int_equal(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "is there already"));
+    mp_suggestion_destroy(suggestion);
+    file = fopen(ranges->file, "r");
+    assert_int_equal(fread(text, 1, sizeof text, file), 4);
+    fclose(file);
+    assert_string_equal(text, "mine");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, ranges_set_up, ranges_tear_down)
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        TEST(names_of_frameworks_have_their_phase),
+        TEST(structure_says_what_names_do_not),
+        TEST(without_a_range_of_iterations_their_end_is_found),
+        TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
+        TEST(a_layer_with_its_parts_inside_is_left_out),
+        TEST(ranks_may_have_different_names),
+        TEST(ten_thousand_names_are_told_in_a_few_lines),
+        TEST(hostile_names_are_quoted),
+        TEST(rules_in_use_stay),
+        TEST(payloads_are_proposed),
+        TEST(a_file_that_is_there_stays),
+    };
+    return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);
+}
