@@ -443,7 +443,10 @@ static void find_parents(struct mp_names *names, const struct process *process) 
         while (depth > 0 && (open[depth - 1]->thread != range->thread ||
                              open[depth - 1]->end_ns <= range->start_ns))
             depth--;
-        vote(&names->use[range->use], depth > 0 ? open[depth - 1]->use : NO_USE);
+        int around = depth; /* what calls itself lies in what called it first */
+        while (around > 0 && open[around - 1]->use == range->use)
+            around--;
+        vote(&names->use[range->use], around > 0 ? open[around - 1]->use : NO_USE);
         if (depth < DEPTH)
             open[depth++] = range;
     }

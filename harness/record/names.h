@@ -28,7 +28,7 @@ struct mp_name_use {
     int64_t count;                     /* in all processes */
     double seconds;                    /* together; ranges left open have none */
     int processes;                     /* that have one */
-    int parent;                        /* which use most of them lie in directly; -1: none */
+    int parent;                        /* which other use most of them lie in directly; -1: none */
     bool says_layer, says_iteration;   /* the pattern does */
     bool has_value;                    /* they have a plain value as payload */
     const char *field[MP_NAME_FIELDS]; /* the payload's, NULL: none */

@@ -92,7 +92,7 @@ static void leave_out_enclosing(struct mp_suggestion *suggestion) {
         int outer = inner->use->parent;
         for (int depth = 0; outer >= 0 && depth < 32; depth++) {
             struct proposal *proposal = &suggestion->proposal[outer];
-            if (outer != i && proposal->phase == MP_PHASE_EXPERT && proposal->reason == BY_NAME)
+            if (proposal->phase == MP_PHASE_EXPERT && proposal->reason == BY_NAME)
                 proposal->encloses = true;
             outer = proposal->use->parent;
         }

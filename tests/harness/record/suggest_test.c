@@ -72,6 +72,8 @@ static void assert_phase(const struct mp_rules *rules, const struct known_name *
                  mp_phase_name((enum mp_phase)is->phase));
     if (is->direction != MP_NO_DIRECTION && rule->direction.constant != is->direction)
         fail_msg("%s: goes the wrong way", is->name);
+    if (is->direction == MP_BACKWARD) /* the last layer comes first */
+        assert_int_not_equal(rule->layer.source, MP_RULE_COUNT);
 }
 
 static void names_of_frameworks_have_their_phase(void **state) {
@@ -91,31 +93,38 @@ static void names_of_frameworks_have_their_phase(void **state) {
 
 /* ---- structure ---- */
 
-enum { STEPS = 6, LAYERS = 3, BUSY = 1000, EXPERTS_WORK = 700 };
+enum { STEPS = 6, LAYERS = 3, BUSY = 1000, WORK = 700, PERIOD = 20000 };
 
-/* Two ranks of which the second works longer; nobody could know the names.  `with_step`: a range
- * around each iteration. */
+/* What one rank does in an iteration: what all begin and end together, then for each layer some
+ * work and a wait for the others, in a range of its own, then the last. */
+static int64_t record_iteration(struct ranges *ranges, int rank, int64_t began, bool tells_layer) {
+    int64_t now = began + BUSY;
+    char name[64];
+    ranges_add(ranges, "", "blip", began + 2 * rank, now, 1);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const int64_t arrives = began + (layer + 2) * 3 * BUSY + rank;
+        snprintf(name, sizeof name, tells_layer ? "frob %d" : "frob", layer);
+        ranges_add(ranges, "", name, now, now + BUSY + rank * WORK, 1);
+        now += BUSY + rank * WORK;
+        ranges_add(ranges, "", "wrap", now, arrives + 1, 1);
+        ranges_add(ranges, "", "zap", now, arrives, 1);
+        now = arrives + 1;
+    }
+    ranges_add(ranges, "", "fnord", now, now + 5000, 1);
+    return now + 5000;
+}
+
+/* Two ranks of which the second works longer; nobody could know the names.  `step`: of a range
+ * around each iteration; NULL: there is none. */
 static void record_unknown(struct ranges *ranges, const char *step, bool tells_layer) {
+    char name[64];
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
-        int64_t now = 1000 + 7 * rank;
         for (int i = 0; i < STEPS; i++) {
-            const int64_t began = now;
-            char name[64];
-            for (int layer = 0; layer < LAYERS; layer++) {
-                const int64_t arrives = began + (layer + 1) * 3 * BUSY;
-                snprintf(name, sizeof name, tells_layer ? "frob %d" : "frob", layer);
-                ranges_add(ranges, "", name, now, now + BUSY + rank * EXPERTS_WORK, 1);
-                now += BUSY + rank * EXPERTS_WORK;
-                ranges_add(ranges, "", "zap", now, arrives + rank, 1);
-                now = arrives + rank;
-            }
-            ranges_add(ranges, "", "fnord", now, now + 50, 1);
-            now += 50;
-            if (step) {
-                snprintf(name, sizeof name, "%s%d", step, i);
-                ranges_add(ranges, "", name, began, now, 1);
-            }
+            int64_t ends = record_iteration(ranges, rank, i * PERIOD, tells_layer);
+            snprintf(name, sizeof name, "%s%d", step ? step : "", i);
+            if (step)
+                ranges_add(ranges, "", name, i * PERIOD, ends, 1);
         }
         ranges_end(ranges);
     }
@@ -135,7 +144,9 @@ static void structure_says_what_names_do_not(void **state) {
     assert_non_null(rule);
     assert_int_equal(rule->phase, MP_PHASE_WAIT);
     assert_true(rule->waits.constant == INT64_MAX);
-    assert_null(mp_rules_find(&rules, "frob 1", "", &capture)); /* what it does nobody can know */
+    static const char *const others[] = {"frob 1", "blip", "fnord", "wrap"};
+    for (int i = 0; i < 4; i++) /* what they do nobody can know */
+        assert_null(mp_rules_find(&rules, others[i], "", &capture));
     assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
     assert_non_null(strstr(ranges->text, "# 36 ranges, "));
     assert_non_null(strstr(ranges->text, "2 of 2 processes, inside xyzzy {iteration}"));
@@ -146,11 +157,40 @@ static void structure_says_what_names_do_not(void **state) {
 static void without_a_range_of_iterations_their_end_is_found(void **state) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
-    record_unknown(ranges, NULL, false);
+    record_unknown(ranges, NULL, true);
     ranges_suggest(ranges, &rules);
     assert_int_equal(rules.ends, 1);
     assert_string_equal(rules.end[0].name, "fnord");
+    assert_non_null(strstr(ranges->text, "\"frob {layer}\""));
     mp_rules_destroy(&rules);
+}
+
+/* Of two that cover the time the outer one, of two that are called so the longer one. */
+static void one_range_is_the_iteration(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    for (int called = 0; called < 2; called++) {
+        ranges_begin(ranges, called);
+        for (int64_t i = 0; i < 4; i++) {
+            ranges_add(ranges, "", called ? "iteration" : "outer", 1000 * i, 1000 * i + 990, 1);
+            for (int64_t half = 0; half < 2; half++) {
+                const int64_t at = 1000 * i + 490 * half;
+                ranges_add(ranges, "", called ? "step of two" : "inner", at, at + 480, 1);
+                ranges_add(ranges, "", "flop", at, at + 100, 1);
+            }
+        }
+        ranges_end(ranges);
+        ranges->ranks = 1; /* each by itself */
+        strcpy(ranges->path[0], ranges->path[called]);
+        ranges_suggest(ranges, &rules);
+        assert_int_equal(rules.count, 1);
+        assert_non_null(mp_rules_find(&rules, called ? "iteration" : "outer", "", &capture));
+        assert_int_equal(rules.rule[0].phase, MP_PHASE_ITERATION);
+        mp_rules_destroy(&rules);
+        unlink(ranges->path[0]);
+        unlink(ranges->file);
+    }
 }
 
 /* What the file makes of the ranges, once somebody has said what frob is. */
@@ -181,7 +221,8 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < 4; i++) {
         ranges_add(ranges, "", "moe layer", 1000 * i, 1000 * i + 900, 1);
-        ranges_add(ranges, "", "experts", 1000 * i + 100, 1000 * i + 700, 1);
+        for (int depth = 0; depth < 3; depth++) /* which call themselves */
+            ranges_add(ranges, "", "experts", 1000 * i + 100 + depth, 1000 * i + 700 - depth, 1);
         ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
     }
     ranges_end(ranges);
@@ -190,6 +231,24 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
     assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
     assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
     assert_non_null(strstr(ranges->text, "holds experts and more"));
+    mp_rules_destroy(&rules);
+}
+
+/* As torch's emit_nvtx writes them: neither layers nor iterations. */
+static void numbers_of_operators_say_nothing(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char name[64];
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "_AllToAll, seq = %d, op_id = %d", (int)i, (int)(90 + i));
+        ranges_add(ranges, "", "nn", 100 * i, 100 * i + 90, 1);
+        ranges_add(ranges, "", name, 100 * i + 10, 100 * i + 50, 1);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_non_null(strstr(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
+                                         "dispatch, layer: count, direction: forward}"));
     mp_rules_destroy(&rules);
 }
 
@@ -238,10 +297,15 @@ static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
         lines++;
     assert_int_equal(lines, 1 + 12 + 1 + 1); /* head, names, an iteration, how many more */
     assert_non_null(strstr(said, "and 9989 more names\n"));
-    assert_true(strstr(said, "seldom") < strstr(said, "oddaaaa"));
+    const char *seldom = strstr(said, "seldom"), *once = strstr(said, "oddaaaa");
+    assert_true(seldom && once && seldom < once);
     ranges_suggest(ranges, &rules);
     assert_true(strlen(ranges->text) < 40000);
     assert_non_null(strstr(ranges->text, "# and 9801 more\n"));
+    lines = 0;
+    for (const char *at = ranges->text; (at = strstr(at, ", phase: }")); at++)
+        lines++;
+    assert_int_equal(lines, 200);
     mp_rules_destroy(&rules);
 }
 
@@ -249,6 +313,8 @@ static const char *const hostile[] = {
     "experts: [x]\n- {name: evil, phase: gate}",
     "experts \"quoted\" 'twice' \\ #comment",
     "experts * ? {layer} {phase}",
+    "experts now?",
+    "experts now!",
     "experts \x1b[2J\r\x07\x7f",
     "experts \xff\xfe broken",
     "experts \xe2\x80\xae reversed \xe2\x80\xa8 line",
@@ -376,8 +442,10 @@ int main(void) {
         TEST(names_of_frameworks_have_their_phase),
         TEST(structure_says_what_names_do_not),
         TEST(without_a_range_of_iterations_their_end_is_found),
+        TEST(one_range_is_the_iteration),
         TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
         TEST(a_layer_with_its_parts_inside_is_left_out),
+        TEST(numbers_of_operators_say_nothing),
         TEST(ranks_may_have_different_names),
         TEST(ten_thousand_names_are_told_in_a_few_lines),
         TEST(hostile_names_are_quoted),
