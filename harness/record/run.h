@@ -17,8 +17,9 @@ struct mp_record_run {
     const char *system;     /* NULL: the command's name */
     const char *workload;   /* NULL: "recorded" */
     const struct mp_rules *rules;
-    bool is_earlier; /* the spools were found: nobody saw how the command ended */
-    int status;      /* else: that it ended with */
+    const char *importer; /* what made the spools of another tool's files; NULL: a collector did */
+    bool is_earlier;      /* the spools were found: nobody saw how the command ended */
+    int status;           /* else: that it ended with */
 };
 
 /* Maps every process's ranges by the rules and adds one run with those processes that have spans.
