@@ -6,12 +6,10 @@
 #include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
-#include "profiler/record/format.h"
-#include "profiler/record/spool_file.h"
+#include "profiler/record/spool_writer.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
-    BATCH_BYTES = 1 << 20,
     THREADS_LIMIT = 4096
 };
 
@@ -468,40 +466,13 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
 
 /* ---- writing ---- */
 
-struct writing {
-    struct spool_file file;
-    uint8_t *batch; /* [BATCH_BYTES] */
-    size_t filled;
-};
-
-static int flush(struct writing *writing, struct mp_error *error) {
-    int code = writing->filled > 0
-                   ? spool_file_append(&writing->file, writing->batch, writing->filled, error)
-                   : MP_OK;
-    writing->filled = 0;
-    return code;
-}
-
-static int write_record(struct writing *writing, const void *record, size_t size,
-                        struct mp_error *error) {
-    int code = writing->filled + size > BATCH_BYTES ? flush(writing, error) : MP_OK;
-    memcpy(writing->batch + writing->filled, record, size);
-    writing->filled += size;
-    return code;
-}
-
-static int write_streams(struct writing *writing, struct mp_error *error) {
+static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     static const char *const names[] = {"compute", "comm"};
     int code = MP_OK;
     for (int stream = 0; stream < 2 && !code; stream++) {
-        struct {
-            struct spool_head head;
-            struct spool_stream_payload fixed;
-            char name[8];
-        } record = {.head = {.type = MP_SPOOL_STREAM, .size = sizeof record / SPOOL_UNIT},
-                    .fixed = {.stream = stream}};
-        strcpy(record.name, names[stream]);
-        code = write_record(writing, &record, sizeof record, error);
+        const struct spool_stream_payload fixed = {.stream = stream};
+        code =
+            spool_writer_text(writer, MP_SPOOL_STREAM, &fixed, sizeof fixed, names[stream], error);
     }
     return code;
 }
@@ -510,30 +481,26 @@ static int16_t layer_of(const struct match *match) {
     return match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer;
 }
 
-static int write_spans(struct writing *writing, const struct mp_mapping *mapping,
+static int write_spans(struct spool_writer *writer, const struct mp_mapping *mapping,
                        struct mp_error *error) {
     int code = MP_OK;
     for (size_t i = 0; i < mapping->matches && !code; i++) {
         const struct match *match = &mapping->match[i];
         if (match->dropped)
             continue;
-        struct {
-            struct spool_head head;
-            struct mp_span span;
-        } record = {.head = {.type = MP_SPOOL_SPAN, .size = sizeof record / SPOOL_UNIT},
-                    .span = {.start_ns = match->start_ns,
-                             .end_ns = match->end_ns,
-                             .wait_ns = match->wait_ns,
-                             .cpu_ns = -1,
-                             .tokens = match->tokens,
-                             .bytes = match->bytes,
-                             .flops = -1,
-                             .iteration = match->iteration,
-                             .layer = layer_of(match),
-                             .phase = match->phase,
-                             .direction = match->direction & 3,
-                             .stream = match->rule->in_flight}};
-        code = write_record(writing, &record, sizeof record, error);
+        const struct mp_span span = {.start_ns = match->start_ns,
+                                     .end_ns = match->end_ns,
+                                     .wait_ns = match->wait_ns,
+                                     .cpu_ns = -1,
+                                     .tokens = match->tokens,
+                                     .bytes = match->bytes,
+                                     .flops = -1,
+                                     .iteration = match->iteration,
+                                     .layer = layer_of(match),
+                                     .phase = match->phase,
+                                     .direction = match->direction & 3,
+                                     .stream = match->rule->in_flight};
+        code = spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error);
     }
     return code;
 }
@@ -549,7 +516,7 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
 }
 
 /* Everything of the spool that was read; its end comes after the spans. */
-static int copy_spool(struct writing *writing, const struct mp_mapping *mapping, int rank,
+static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
                       int ranks, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
@@ -559,17 +526,17 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
     if (code)
         return code;
     const void *bytes = mp_spool_bytes(reader, &size);
-    code = write_record(writing, bytes, size, error);
-    struct spool_header_payload *header =
-        (void *)(writing->batch + writing->filled - size + sizeof(struct spool_head));
+    void *copied = NULL;
+    code = spool_writer_copy(writer, bytes, size, &copied, error);
+    struct spool_header_payload *header = (void *)((uint8_t *)copied + sizeof(struct spool_head));
     header->rank = rank;
     header->ranks = ranks;
     if (!code)
-        code = write_streams(writing, error);
+        code = write_streams(writer, error);
     while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
         if (is_copied(mapping, record.type)) {
-            code = write_record(writing, bytes, size, error);
+            code = spool_writer_copy(writer, bytes, size, NULL, error);
         } else if (record.type == MP_SPOOL_END && size <= sizeof end) {
             memcpy(end, bytes, size);
             end_size = size;
@@ -579,25 +546,19 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
     if (!code && got < 0)
         code = got;
     if (!code)
-        code = write_spans(writing, mapping, error);
+        code = write_spans(writer, mapping, error);
     if (!code && end_size > 0)
-        code = write_record(writing, end, end_size, error);
+        code = spool_writer_copy(writer, end, end_size, NULL, error);
     return code;
 }
 
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
                      struct mp_error *error) {
-    struct writing writing = {.batch = malloc(BATCH_BYTES)};
-    if (!writing.batch)
-        return no_memory(mapping, error);
-    int code = spool_file_create(&writing.file, path, error);
-    if (!code) {
-        code = copy_spool(&writing, mapping, rank, ranks, error);
-        if (!code)
-            code = flush(&writing, error);
-        int closed = spool_file_close(&writing.file, error);
-        code = code ? code : closed;
-    }
-    free(writing.batch);
-    return code;
+    struct spool_writer writer;
+    int code = spool_writer_create(&writer, path, error);
+    if (code)
+        return code;
+    code = copy_spool(&writer, mapping, rank, ranks, error);
+    int closed = spool_writer_close(&writer, code ? NULL : error);
+    return code ? code : closed;
 }

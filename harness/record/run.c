@@ -231,14 +231,16 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     join_command(run, command);
     format_start(processes, count, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
-    if (run->is_earlier)
+    if (run->importer)
+        snprintf(reason, sizeof reason, "a file ends before its recording: v_rank says which");
+    else if (run->is_earlier)
         snprintf(reason, sizeof reason,
                  "nobody saw its end, and not every process recorded its own");
     else
         snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
     const char *program = strrchr(run->command[0], '/');
     program = program ? program + 1 : run->command[0];
-    const struct mp_store_run described = {.suite = "record",
+    const struct mp_store_run described = {.suite = run->importer ? "import" : "record",
                                            .job = job,
                                            .suite_run = invocation,
                                            .system = run->system ? run->system : program,
@@ -414,13 +416,15 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     int code = ingest(store, run, job, processes->item, first, &run_id, error);
     if (code)
         return code;
-    fprintf(stream, "moeperf record: run %lld of %s: %d process%s, ", (long long)run_id,
-            mp_store_path(store), first, first == 1 ? "" : "es");
+    fprintf(stream, "moeperf %s: run %lld of %s: %d process%s, ",
+            run->importer ? "import" : "record", (long long)run_id, mp_store_path(store), first,
+            first == 1 ? "" : "es");
     if (processes->without_ranges)
         fputs("no NVTX range\n", stream);
     else
         say_totals(processes->item, first, stream);
-    say_clocks(processes->item, first, stream);
+    if (!run->importer) /* which knows better */
+        say_clocks(processes->item, first, stream);
     say_hint(processes->item, first, stream);
     say_notes(store, run_id, stream);
     code = mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error);
@@ -456,7 +460,7 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
         remove_spools(run, &processes);
     else if (processes.count == 0 && !run->keep_spools)
         rmdir(run->spools);
-    else
+    else if (!run->importer)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
     mp_suggestion_destroy(suggestion);
     free_processes(&processes);

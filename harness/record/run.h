@@ -20,6 +20,7 @@ struct mp_record_run {
     const char *suggested; /* rules file for proposals, which must not exist; NULL: none wanted */
     bool suggest;          /* proposals are written whatever the rules in use say */
     const char *resume;    /* the command that adds these spools once more, but for --rules */
+    const char *importer;  /* what made the spools of another tool's files; NULL: a collector did */
     bool is_earlier;       /* the spools were found: nobody saw how the command ended */
     int status;            /* else: that it ended with */
 };
