@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "harness/record/rules.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
 #include "results/store/store.h"
@@ -39,6 +40,14 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 /* Opens a database to read it.  Errors: those of mp_store_open_read_only; where there is none of
  * this name, the sentence names those of the working folder. */
 int cli_open_database(const char *path, struct mp_store **store, struct mp_error *error);
+
+/* Adds the rules files that --rules named (a name of moeperf list rules, or a path), without any all
+ * ready-made ones.  Errors: those of mp_path_rules and mp_rules_load. */
+int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error);
+#define CLI_RULES_HELP                                                                             \
+    "which range is which phase: a name of moeperf list rules or a\n"                              \
+    "file that ends in .yaml; repeated, the first that match count.\n"                             \
+    "Without it, all ready-made ones"
 
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);

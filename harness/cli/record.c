@@ -23,10 +23,7 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
     const struct cli_flag table[] = {
         {"-o", CLI_VALUE, &flags->database, "FILE",
          "database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME",
-         "which range is which phase: a name of moeperf list rules or a\n"
-         "file that ends in .yaml; repeated, the first that match count.\n"
-         "Without it, all ready-made ones"},
+        {"--rules", CLI_REPEATED, &flags->rules, "NAME", CLI_RULES_HELP},
         {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
          "environment variable with a process's rank; without it the\n"
          "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
@@ -122,16 +119,15 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
 
 /* ---- rules, folders ---- */
 
-static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
-                      struct mp_error *error) {
+int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error) {
     char path[MP_PATH_SIZE], **names = NULL;
     int code = MP_OK;
-    for (int i = 0; i < flags->rules.count && !code; i++) {
-        code = mp_path_rules(flags->rules.word[i], path, error);
+    for (int i = 0; i < name->count && !code; i++) {
+        code = mp_path_rules(name->word[i], path, error);
         if (!code)
             code = mp_rules_load(path, rules, error);
     }
-    if (code || flags->rules.count > 0)
+    if (code || name->count > 0)
         return code;
     code = mp_path_rules_names(&names, error);
     for (int i = 0; !code && names[i]; i++) {
@@ -235,7 +231,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!flags.from && own + 1 >= argc)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = load_rules(&flags, &rules, error);
+    code = cli_load_rules(&flags.rules, &rules, error);
     if (flags.from) {
         code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);
