@@ -409,7 +409,9 @@ static void inherit(struct mp_mapping *mapping) {
         struct match *match = &mapping->match[i];
         if (match->original == NO_ORIGINAL)
             continue;
-        const struct match *original = &mapping->match[match->original];
+        struct match *original = &mapping->match[match->original];
+        if (is_backward(match) && original->direction == MP_NO_DIRECTION)
+            original->direction = MP_FORWARD; /* what has a way back */
         match->layer = original->layer;
         match->iteration = original->iteration;
         match->tokens = original->tokens;

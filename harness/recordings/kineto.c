@@ -56,6 +56,15 @@ void *kineto_grow(void *array, size_t count, size_t *capacity, size_t size) {
     return grown;
 }
 
+static bool is_product(const char *name) {
+    static const char *const known[] = {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
+                                        "aten::_grouped_mm"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i], name))
+            return true;
+    return false;
+}
+
 static void describe(const struct kineto_model *model, struct kineto_name *name) {
     static const char evaluation[] = "autograd::engine::evaluate_function";
     struct mp_rule_capture capture;
@@ -63,6 +72,7 @@ static void describe(const struct kineto_model *model, struct kineto_name *name)
     name->ends_iterations = mp_rules_end_iteration(model->rules, name->text, "") >= 0;
     name->is_evaluation = !strncmp(name->text, evaluation, sizeof evaluation - 1);
     name->is_gloo = !strncmp(name->text, GLOO, sizeof GLOO - 1);
+    name->is_product = is_product(name->text);
     name->is_issue = !strncmp(name->text, "c10d::", sizeof "c10d::" - 1);
     name->function =
         name->is_gloo || name->is_issue ? kineto_function_of(name->text) : KINETO_FUNCTIONS;
@@ -106,7 +116,7 @@ static uint32_t thread_index(struct kineto_model *model, uint32_t process, uint3
     return model->latest_thread = (uint32_t)model->threads++;
 }
 
-static int add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
+int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
                      struct mp_error *error) {
     struct kineto_extra *grown =
         kineto_grow(model->extra, model->extras, &model->extra_capacity, sizeof *grown);
@@ -151,10 +161,11 @@ static int take_host(struct kineto_model *model, const struct kineto_event *even
     if (!grown || made.thread == UINT32_MAX)
         return kineto_no_memory(model, error);
     model->host = grown;
-    if (known->is_gloo && event->first_size >= 0) {
-        struct kineto_extra extra = {.count = event->first_size};
+    if ((known->is_gloo || known->is_product) && event->first_size >= 0) {
+        struct kineto_extra extra = {.count = event->first_size, .width = event->first_width};
+        extra.rows = extra.width > 0 ? extra.count / extra.width : 0;
         extra.type = name_number(model, datatype_of(event->first_type));
-        int code = extra.type ? add_extra(model, &extra, &made.extra, error)
+        int code = extra.type ? kineto_add_extra(model, &extra, &made.extra, error)
                               : kineto_no_memory(model, error);
         if (code)
             return code;
@@ -186,7 +197,7 @@ static int take_collective(struct kineto_model *model, const struct kineto_event
         .type = event->type[0] ? name_number(model, datatype_of(event->type)) : 0};
     if (!extra.function)
         return kineto_no_memory(model, error);
-    return add_extra(model, &extra, index, error);
+    return kineto_add_extra(model, &extra, index, error);
 }
 
 static int take_device(struct kineto_model *model, const struct kineto_event *event, uint32_t name,
@@ -245,12 +256,16 @@ static int write_ranges(const struct kineto_model *model, struct mp_recording_pr
         const struct kineto_host *event = &model->host[i];
         if (!kineto_is_range(model, event) || is_waited(model, event))
             continue;
+        const struct kineto_extra *extra =
+            event->extra == KINETO_NONE ? NULL : &model->extra[event->extra];
         const struct mp_recorded_range range = {
             .start_ns = event->start_ns + model->header.base_ns,
             .end_ns = event->end_ns + model->header.base_ns,
             .name = kineto_name_of(model, event->name)->text,
             .thread = model->thread[event->thread].thread,
             .level = event->level,
+            .value_type = extra && extra->width > 0 ? MP_VALUE_I64 : MP_VALUE_NONE,
+            .value = extra ? (uint64_t)extra->rows : 0,
             .traits = event->evaluation == KINETO_NONE ? 0 : MP_RANGE_BACKWARD};
         code = mp_recording_range(process, &range, error);
     }

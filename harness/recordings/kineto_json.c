@@ -261,9 +261,11 @@ static void take_item(struct reading *reading, const char *text, size_t length) 
         (reading->field == FIELD_GRID ? event->grid : event->block)[reading->item++] = id_of(value);
     else if (reading->field == FIELD_TYPES && inside == 1 && reading->item++ == 0)
         copy_text(event->first_type, sizeof event->first_type, (const unsigned char *)text, length);
-    else if (reading->field == FIELD_DIMENSIONS && inside == 2 && reading->item == 0 &&
-             (value < 0 || __builtin_mul_overflow(event->first_size, value, &event->first_size)))
-        event->first_size = -1;
+    else if (reading->field == FIELD_DIMENSIONS && inside == 2 && reading->item == 0) {
+        event->first_width = value;
+        if (value < 0 || __builtin_mul_overflow(event->first_size, value, &event->first_size))
+            event->first_size = -1;
+    }
 }
 
 static void take_argument(struct reading *reading, const char *text, size_t length) {
@@ -351,7 +353,7 @@ static void clear_event(struct reading *reading) {
     event->bytes = 0;
     memset(event->grid, 0, sizeof event->grid);
     memset(event->block, 0, sizeof event->block);
-    event->first_size = event->elements_in = event->elements_out = -1;
+    event->first_size = event->first_width = event->elements_in = event->elements_out = -1;
     event->group_size = event->number = -1;
     reading->phase = 0;
     reading->duration_ns = 0;

@@ -40,7 +40,8 @@ struct kineto_event {
     uint64_t bytes;             /* of a copy or set */
     uint32_t registers, shared; /* of a kernel: per thread; bytes */
     uint32_t grid[3], block[3];
-    int64_t first_size; /* elements of the first input, -1: not recorded */
+    int64_t first_size;  /* elements of the first input, -1: not recorded */
+    int64_t first_width; /* of these in a row */
     char first_type[32];
     /* Of collectives of NCCL. */
     char collective[64], group[128], members[512], type[32];

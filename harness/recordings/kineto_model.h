@@ -42,6 +42,7 @@ struct kineto_name {
     bool ends_iterations;
     bool is_evaluation;            /* autograd evaluates a node */
     bool is_gloo, is_issue;        /* gloo does it; the call that asks for it */
+    bool is_product;               /* multiplies the rows of its first input by a matrix */
     enum kineto_function function; /* of one of these */
 };
 
@@ -70,10 +71,12 @@ struct kineto_device {
     uint8_t category;
 };
 
-/* What torch says of a collective beside its times, or of an operator's first input. */
+/* What torch says of a collective beside its times; of the first input of a product; of a range,
+ * what the products in it say together, of inputs as wide as the first one's. */
 struct kineto_extra {
     uint64_t communicator; /* 0: not said */
     int64_t count, group_size, number;
+    int64_t rows, width;
     uint32_t function, type; /* names; 0: not said */
 };
 
@@ -128,6 +131,10 @@ int kineto_no_memory(const struct kineto_model *model, struct mp_error *error);
 
 /* Makes room for one more in an array; NULL: no memory. */
 void *kineto_grow(void *array, size_t count, size_t *capacity, size_t size);
+
+/* MP_ENOMEM. */
+int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
+                     struct mp_error *error);
 
 /* kineto_nest.c: puts events in order, and finds what lies in what, what launched what, which
  * forward operators there are, and which operations their threads waited for. */

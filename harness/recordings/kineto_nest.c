@@ -11,7 +11,9 @@ static int compare_hosts(const void *left, const void *right) {
         return a->thread < b->thread ? -1 : 1;
     if (a->start_ns != b->start_ns)
         return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+    if (a->end_ns != b->end_ns)
+        return a->end_ns > b->end_ns ? -1 : 1;
+    return a->category - b->category; /* annotations are around operators */
 }
 
 static int compare_devices(const void *left, const void *right) {
@@ -49,12 +51,44 @@ static void place(struct kineto_model *model, struct stack *stack, int32_t index
         kineto_name_of(model, outer->name)->is_evaluation ? outer_index : outer->evaluation;
 }
 
+/* linear has matmul inside, and that mm. */
+static bool lies_in_product(const struct kineto_model *model, const struct stack *stack) {
+    for (size_t i = stack->depth; i-- > 0;)
+        if (kineto_name_of(model, model->host[stack->event[i]].name)->is_product)
+            return true;
+    return false;
+}
+
+/* Tells the ranges around a product how many rows it had. */
+static int count_rows(struct kineto_model *model, const struct kineto_host *event,
+                      struct mp_error *error) {
+    const struct kineto_extra own = model->extra[event->extra];
+    for (int32_t at = event->around; at != KINETO_NONE; at = model->host[at].around) {
+        struct kineto_host *range = &model->host[at];
+        const struct kineto_extra first = {.rows = own.rows, .width = own.width};
+        if (range->extra == KINETO_NONE) {
+            int code = kineto_add_extra(model, &first, &range->extra, error);
+            if (code)
+                return code;
+        } else if (model->extra[range->extra].width == own.width) {
+            model->extra[range->extra].rows += own.rows;
+        }
+    }
+    return MP_OK;
+}
+
 static int nest(struct kineto_model *model, struct mp_error *error) {
     struct stack stack = {0};
     for (size_t i = 0; i < model->hosts; i++) {
         if (i == 0 || model->host[i].thread != model->host[i - 1].thread)
             stack.depth = 0;
         place(model, &stack, (int32_t)i);
+        const struct kineto_host *event = &model->host[i];
+        if (event->extra != KINETO_NONE && kineto_name_of(model, event->name)->is_product &&
+            !lies_in_product(model, &stack) && count_rows(model, event, error)) {
+            free(stack.event);
+            return MP_ENOMEM;
+        }
         int32_t *grown = kineto_grow(stack.event, stack.depth, &stack.capacity, sizeof *grown);
         if (!grown) {
             free(stack.event);
