@@ -24,14 +24,8 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
     const struct cli_flag table[] = {
         {"-o", CLI_VALUE, &flags->database, "FILE",
          "database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME",
-         "which range is which phase: a name of moeperf list rules or a\n"
-         "file that ends in .yaml; repeated, the first that match count.\n"
-         "Without it, all ready-made ones"},
-        {"--suggest", CLI_VALUE, &flags->suggest, "FILE",
-         "rules file to write, which must not exist: what the ranges are\n"
-         "called, and a phase proposed for each.  Without it that is done\n"
-         "where no range became a phase of the model"},
+        {"--rules", CLI_REPEATED, &flags->rules, "NAME", CLI_RULES_HELP},
+        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", CLI_SUGGEST_HELP},
         {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
          "environment variable with a process's rank; without it the\n"
          "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
@@ -127,16 +121,15 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
 
 /* ---- rules, folders ---- */
 
-static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
-                      struct mp_error *error) {
+int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     int code = MP_OK;
-    for (int i = 0; i < flags->rules.count && !code; i++) {
-        code = mp_path_rules(flags->rules.word[i], path, error);
+    for (int i = 0; i < name->count && !code; i++) {
+        code = mp_path_rules(name->word[i], path, error);
         if (!code)
             code = mp_rules_load(path, rules, error);
     }
-    return code || flags->rules.count > 0 ? code : mp_rules_load_ready(rules, error);
+    return code || name->count > 0 ? code : mp_rules_load_ready(rules, error);
 }
 
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
@@ -173,40 +166,42 @@ struct continuing {
     char file[MP_PATH_SIZE], command[5 * MP_PATH_SIZE];
 };
 
-static void add_word(struct continuing *next, const char *flag, const char *word) {
-    size_t length = strlen(next->command);
-    length += (size_t)snprintf(next->command + length, sizeof next->command - length, " %s ", flag);
-    if (length < sizeof next->command)
-        mp_shell_word(next->command + length, sizeof next->command - length, word);
-}
-
-static int check_suggest(const struct record_flags *flags, struct mp_error *error) {
-    const char *ending = flags->suggest ? strrchr(flags->suggest, '.') : ".yaml";
+int cli_check_suggest(const char *path, struct mp_error *error) {
+    const char *ending = path ? strrchr(path, '.') : ".yaml";
     if (!ending || strcmp(ending, ".yaml") != 0)
         return mp_fail(error, MP_EINVAL,
-                       "--suggest %.200s: a rules file's name has to end in .yaml", flags->suggest);
-    if (flags->suggest && !access(flags->suggest, F_OK))
-        return mp_fail(error, MP_EINVAL, "--suggest %.200s: this file is there already",
-                       flags->suggest);
+                       "--suggest %.200s: a rules file's name has to end in .yaml", path);
+    if (path && !access(path, F_OK))
+        return mp_fail(error, MP_EINVAL, "--suggest %.200s: this file is there already", path);
     return MP_OK;
+}
+
+void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]) {
+    snprintf(path, MP_PATH_SIZE, "%s%s", wanted ? wanted : database, wanted ? "" : ".rules.yaml");
+    if (!access(path, F_OK)) /* of an earlier recording, edited perhaps */
+        snprintf(path, MP_PATH_SIZE, "%s.rules-%d.yaml", database, (int)getpid());
+}
+
+void cli_add_word(char *command, size_t size, const char *flag, const char *word) {
+    size_t length = strlen(command);
+    length += (size_t)snprintf(command + length, size - length, *flag ? " %s " : " %s", flag);
+    if (length < size)
+        mp_shell_word(command + length, size - length, word);
 }
 
 /* `program`: what was run, NULL: nothing was. */
 static void plan_continuing(const struct record_flags *flags, const char *program,
                             const char *spools, struct continuing *next) {
     const char *name = program && strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
-    snprintf(next->file, sizeof next->file, "%s%s",
-             flags->suggest ? flags->suggest : flags->database,
-             flags->suggest ? "" : ".rules.yaml");
-    if (!access(next->file, F_OK)) /* of an earlier recording, edited perhaps */
-        snprintf(next->file, sizeof next->file, "%s.rules-%d.yaml", flags->database, (int)getpid());
-    snprintf(next->command, sizeof next->command, "moeperf record");
-    add_word(next, "-o", flags->database);
+    const size_t size = sizeof next->command;
+    cli_suggest_file(flags->suggest, flags->database, next->file);
+    snprintf(next->command, size, "moeperf record");
+    cli_add_word(next->command, size, "-o", flags->database);
     if (flags->system || name)
-        add_word(next, "--system", flags->system ? flags->system : name);
+        cli_add_word(next->command, size, "--system", flags->system ? flags->system : name);
     if (flags->workload)
-        add_word(next, "--workload", flags->workload);
-    add_word(next, "--from", spools);
+        cli_add_word(next->command, size, "--workload", flags->workload);
+    cli_add_word(next->command, size, "--from", spools);
 }
 
 static int record_command(const struct record_flags *flags, char *command[],
@@ -278,9 +273,9 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!flags.from && own + 1 >= argc)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = check_suggest(&flags, error);
+    code = cli_check_suggest(flags.suggest, error);
     if (!code)
-        code = load_rules(&flags, &rules, error);
+        code = cli_load_rules(&flags.rules, &rules, error);
     if (flags.from) {
         code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);

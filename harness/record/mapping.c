@@ -20,9 +20,14 @@ struct match {
     uint32_t thread;
     int32_t iteration; /* -1: not known yet */
     int64_t layer, tokens, bytes, wait_ns;
+    int64_t origin_ns; /* start of the range that it echoes, or its own */
+    size_t original;   /* the match of that range; NO_ORIGINAL: it has none, or is it itself */
+    uint16_t traits, level;
     uint8_t phase, direction;
-    bool dropped; /* lies in another one */
+    bool dropped;       /* lies in another one */
+    bool has_device[2]; /* it has echoes on a GPU: forward, backward */
 };
+#define NO_ORIGINAL SIZE_MAX
 
 /* What is known of a name of the spool. */
 struct name {
@@ -198,7 +203,7 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     struct name *name = look_up(mapping, range);
     const struct mp_rule *rule = name->rule;
     int code = MP_OK;
-    if (name->end >= 0 && range->end_ns)
+    if (name->end >= 0 && range->end_ns && !(range->traits & MP_RANGE_ECHO))
         code = add_end(mapping, name->end, range->end_ns, error);
     if (!rule && name->end < 0 && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
@@ -210,7 +215,9 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     if (code)
         return code;
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
-    int64_t direction = value_of(mapping, record, &rule->direction, -1);
+    int64_t direction = range->traits & MP_RANGE_BACKWARD
+                            ? MP_BACKWARD
+                            : value_of(mapping, record, &rule->direction, -1);
     int64_t iteration = value_of(mapping, record, &rule->iteration, name->capture.iteration);
     mapping->match[mapping->matches++] = (struct match){
         .start_ns = range->start_ns,
@@ -224,6 +231,10 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         .wait_ns = wait_ns < 0          ? 0
                    : wait_ns < duration ? wait_ns
                                         : duration,
+        .origin_ns = range->traits & MP_RANGE_ECHO ? (int64_t)range->value : range->start_ns,
+        .original = NO_ORIGINAL,
+        .traits = range->traits,
+        .level = range->level,
         .phase = (uint8_t)(rule->phase == MP_PHASES ? name->capture.phase : rule->phase),
         .direction =
             (uint8_t)(direction == MP_FORWARD || direction == MP_BACKWARD ? direction
@@ -265,7 +276,9 @@ static int compare_matches(const void *left, const void *right) {
     const struct match *a = left, *b = right;
     if (a->start_ns != b->start_ns)
         return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+    if (a->end_ns != b->end_ns)
+        return a->end_ns > b->end_ns ? -1 : 1;
+    return (a->level > b->level) - (a->level < b->level);
 }
 
 static int compare_times(const void *left, const void *right) {
@@ -329,6 +342,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
                                                             .layer = -1,
                                                             .tokens = -1,
                                                             .bytes = -1,
+                                                            .original = NO_ORIGINAL,
                                                             .phase = MP_PHASE_ITERATION,
                                                             .direction = MP_NO_DIRECTION};
         start_ns = mapping->end_ns[i];
@@ -337,12 +351,104 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     return MP_OK;
 }
 
+/* ---- echoes ---- */
+
+static bool is_echo(const struct match *match) {
+    return match->traits & MP_RANGE_ECHO;
+}
+
+static bool is_backward(const struct match *match) {
+    return match->traits & MP_RANGE_BACKWARD;
+}
+
+/* Whether the same work has a span where a GPU did it. */
+static bool is_replaced(const struct mp_mapping *mapping, const struct match *match) {
+    if (match->traits & MP_RANGE_DEVICE)
+        return false;
+    return is_echo(match) ? match->original != NO_ORIGINAL &&
+                                mapping->match[match->original].has_device[is_backward(match)]
+                          : match->has_device[0];
+}
+
+struct origin {
+    const struct mp_rule *rule;
+    int64_t start_ns;
+    size_t match;
+};
+
+static int compare_origins(const void *left, const void *right) {
+    const struct origin *a = left, *b = right;
+    if (a->rule != b->rule)
+        return (uintptr_t)a->rule < (uintptr_t)b->rule ? -1 : 1;
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* Finds the range that each echo is of. */
+static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
+    size_t origins = 0;
+    struct origin *origin = calloc(mapping->matches + 1, sizeof *origin);
+    if (!origin)
+        return no_memory(mapping, error);
+    for (size_t i = 0; i < mapping->matches; i++)
+        if (!is_echo(&mapping->match[i]))
+            origin[origins++] =
+                (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
+    if (origins > 0 && origins < mapping->matches)
+        qsort(origin, origins, sizeof *origin, compare_origins);
+    for (size_t i = 0; origins > 0 && i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        const struct origin key = {match->rule, match->origin_ns, 0};
+        const struct origin *found =
+            is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins) : NULL;
+        if (!found)
+            continue;
+        match->original = found->match;
+        if (match->traits & MP_RANGE_DEVICE)
+            mapping->match[found->match].has_device[is_backward(match)] = true;
+    }
+    free(origin);
+    return MP_OK;
+}
+
+/* Echoes are of the layer and iteration of their ranges, and work on the same tokens. */
+static void inherit(struct mp_mapping *mapping) {
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->original == NO_ORIGINAL)
+            continue;
+        struct match *original = &mapping->match[match->original];
+        if (is_backward(match) && original->direction == MP_NO_DIRECTION)
+            original->direction = MP_FORWARD; /* what has a way back */
+        match->layer = original->layer;
+        match->iteration = original->iteration;
+        match->tokens = original->tokens;
+        match->bytes = original->bytes;
+        match->dropped = match->dropped || original->dropped;
+    }
+}
+
+/* Of the iterations on a GPU, that of one stream stands for each: the one that begins first. */
+static void drop_later_streams(struct mp_mapping *mapping) {
+    const struct match *current = NULL;
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->phase != MP_PHASE_ITERATION || !(match->traits & MP_RANGE_DEVICE) ||
+            match->dropped)
+            continue;
+        match->dropped = current && (match->iteration == current->iteration ||
+                                     match->start_ns < current->end_ns);
+        current = match->dropped ? current : match;
+    }
+}
+
 /* Numbers the iterations and gives the others theirs. */
 static void place_in_iterations(struct mp_mapping *mapping) {
     const struct match *current = NULL;
     int32_t next = 0;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
+        if (match->original != NO_ORIGINAL)
+            continue;
         if (match->phase == MP_PHASE_ITERATION) {
             if (current && match->start_ns < current->end_ns) {
                 match->dropped = true; /* one inside another, or of a second thread */
@@ -371,6 +477,10 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || match->rule->in_flight)
             continue;
+        if (match->original != NO_ORIGINAL && mapping->match[match->original].dropped) {
+            match->dropped = true; /* as what it echoes */
+            continue;
+        }
         int t = 0;
         while (t < threads && busy[t].thread != match->thread)
             t++;
@@ -397,7 +507,8 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
-        if (match->dropped || number < 0 || number >= rules->count)
+        if (match->dropped || match->original != NO_ORIGINAL || number < 0 ||
+            number >= rules->count)
             continue;
         struct counter *own = &counter[number];
         if (match->rule->iteration.source == MP_RULE_COUNT && match->iteration < 0)
@@ -424,18 +535,23 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
     struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
     if (!code && !busy)
         code = no_memory(mapping, error);
+    if (!code)
+        code = find_originals(mapping, error);
     if (!code) {
         place_in_iterations(mapping);
         drop_enclosed(mapping, busy);
         code = count_up(mapping, error);
+        inherit(mapping);
+        drop_later_streams(mapping);
     }
     free(busy);
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
+        const bool is_span = !match->dropped && !is_replaced(mapping, match);
         mapping->totals.enclosed += match->dropped;
-        mapping->totals.spans += !match->dropped;
-        mapping->totals.of_model += !match->dropped && mp_mapping_of_model(match->phase);
-        mapping->totals.iterations += !match->dropped && match->phase == MP_PHASE_ITERATION;
+        mapping->totals.spans += is_span;
+        mapping->totals.of_model += is_span && mp_mapping_of_model(match->phase);
+        mapping->totals.iterations += is_span && match->phase == MP_PHASE_ITERATION;
     }
     return code;
 }
@@ -486,7 +602,7 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
     int code = MP_OK;
     for (size_t i = 0; i < mapping->matches && !code; i++) {
         const struct match *match = &mapping->match[i];
-        if (match->dropped)
+        if (match->dropped || is_replaced(mapping, match))
             continue;
         const struct mp_span span = {.start_ns = match->start_ns,
                                      .end_ns = match->end_ns,

@@ -1,7 +1,10 @@
 /* Mapping: the ranges that one process recorded, made spans by rules.
  *
  * Where mapped ranges of one thread lie in one another, the outermost is the span, so that no time
- * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them. */
+ * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them.
+ *
+ * Echoes (enum mp_range_trait) take layer, iteration and tokens of the range that they are of, and
+ * fall away with it; where a GPU has done a range's work, its time there is the span. */
 #ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
 #define MOEPERF_HARNESS_RECORD_MAPPING_H
 

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW_MEETINGS = 16 /* least, for a window of its own */ };
+enum { WINDOW_MEETINGS = 16 /* least, for a window of its own */, QUARTER = 4, WITHIN = 3 };
 
 /* Two ends of one meeting. */
 struct pair {
     int64_t at_ns, offset_ns;
+    int64_t transfer_ns; /* what it took the last one who came */
 };
 
 bool meeting_synchronises(const char *function) {
@@ -65,7 +66,10 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
         int order = compare_meetings(&own->meeting[a], &known->meeting[b]);
         if (order == 0) {
             const int64_t there_ns = clock_fit_apply(&fit, known->meeting[b].end_ns);
+            const int64_t own_ns = own->meeting[a].end_ns - own->meeting[a].start_ns,
+                          other_ns = known->meeting[b].end_ns - known->meeting[b].start_ns;
             pair[pairs].at_ns = own->meeting[a].end_ns;
+            pair[pairs].transfer_ns = own_ns < other_ns ? own_ns : other_ns;
             pairs +=
                 !__builtin_sub_overflow(own->meeting[a].end_ns, there_ns, &pair[pairs].offset_ns);
         }
@@ -77,19 +81,27 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
     return pairs;
 }
 
-static struct clock_sample sample_of(const struct pair pair[], size_t pairs, int64_t number[]) {
+static int compare_transfers(const void *left, const void *right) {
+    const struct pair *a = left, *b = right;
+    return (a->transfer_ns > b->transfer_ns) - (a->transfer_ns < b->transfer_ns);
+}
+
+/* Leaves the pairs in another order. */
+static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t number[]) {
     struct clock_sample sample = {.at_ns = pair[pairs / 2].at_ns};
-    for (size_t i = 0; i < pairs; i++)
+    const size_t best = (pairs + QUARTER - 1) / QUARTER;
+    qsort(pair, pairs, sizeof *pair, compare_transfers);
+    for (size_t i = 0; i < best; i++)
         number[i] = pair[i].offset_ns;
-    sample.offset_ns = median(number, pairs);
-    for (size_t i = 0; i < pairs; i++)
+    sample.offset_ns = median(number, best);
+    for (size_t i = 0; i < best; i++)
         number[i] = llabs(pair[i].offset_ns - sample.offset_ns);
-    sample.error_ns = median(number, pairs);
+    sample.error_ns = median(number, best);
     return sample;
 }
 
 static void fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
-                         const struct pair pair[], size_t pairs, int64_t number[]) {
+                         struct pair pair[], size_t pairs, int64_t number[]) {
     size_t windows = pairs / WINDOW_MEETINGS;
     windows = windows < 1 ? 1 : windows > CLOCK_WINDOWS ? CLOCK_WINDOWS : windows;
     int64_t passed_on = 0; /* error of the clock that it was compared with */
@@ -100,14 +112,20 @@ static void fill_samples(struct meeting_clock *own, const struct meeting_clock *
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
         sample.error_ns += passed_on;
-        one_clock = one_clock && llabs(sample.offset_ns) <= sample.error_ns;
+        const int64_t apart_ns = llabs(sample.offset_ns);
+        one_clock = one_clock && (apart_ns <= WITHIN * sample.error_ns ||
+                                  (own->on_first_host && apart_ns <= CLOCK_SAME_NS));
         own->sample[w] = sample;
     }
-    own->samples = (int)windows;
+    own->samples = one_clock && own->on_first_host ? 0 : (int)windows;
     own->matched = (int64_t)pairs;
     own->aligned = true;
-    for (size_t w = 0; one_clock && w < windows; w++)
-        own->sample[w].offset_ns = 0;
+    for (size_t w = 0; one_clock && w < windows; w++) {
+        struct clock_sample *sample = &own->sample[w];
+        sample->error_ns = llabs(sample->offset_ns) > sample->error_ns ? llabs(sample->offset_ns)
+                                                                       : sample->error_ns;
+        sample->offset_ns = 0;
+    }
 }
 
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {

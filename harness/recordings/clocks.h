@@ -2,8 +2,9 @@
  *
  * Nobody leaves an all-reduce, all-gather, all-to-all, reduce-scatter or barrier before all have
  * come, and all leave it nearly together: the difference of the ends of one collective on two
- * clocks is their offset and little else.  The median over many is taken, in windows of time, so
- * that clocks may run at different speeds. */
+ * clocks is their offset and little else, the less the shorter it took the last one who came.  In
+ * each of some windows of time, so that clocks may run at different speeds, the median over the
+ * shortest quarter is taken. */
 #ifndef MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
 #define MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
 
@@ -13,18 +14,21 @@
 
 #include "results/store/clock_fit.h"
 
-/* The end of one collective on one process's clock. */
+/* One collective on one process's clock. */
 struct meeting {
     uint64_t communicator, sequence;
     uint32_t function; /* any number that is the same on all processes */
-    int64_t end_ns;
+    int64_t start_ns, end_ns;
 };
 
-enum { CLOCK_WINDOWS = 8 };
+/* Processes of one host are taken to have one clock if it shows their meetings' ends less than this
+ * apart: hosts may have one name and be several. */
+enum { CLOCK_WINDOWS = 8, CLOCK_SAME_NS = 1000000 };
 
 struct meeting_clock {
     const struct meeting *meeting; /* [meetings] in meetings_order */
     size_t meetings;
+    bool on_first_host; /* its host has the name of the first process's */
     /* What is found. */
     bool aligned;
     int64_t matched; /* meetings that were compared; 0 for the first process */
@@ -41,8 +45,8 @@ void meetings_order(struct meeting meeting[], size_t meetings);
 
 /* Compares every clock with the first one's, directly or through others that are compared already.
  * A sample's error_ns is the median deviation of its differences.  Where every offset of a clock is
- * within its error, the two are one clock: offsets are 0 then, and errors what was seen.  false: no
- * memory. */
+ * within three times its error, the two are one clock: offsets are 0 then, and errors the larger of
+ * both; on one host there are no samples then.  false: no memory. */
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks);
 
 #endif

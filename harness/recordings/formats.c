@@ -5,7 +5,9 @@
 
 enum { HEAD_BYTES = 1 << 16 };
 
-const struct mp_recording_format *const mp_recording_formats[] = {NULL};
+extern const struct mp_recording_format mp_recording_pytorch;
+
+const struct mp_recording_format *const mp_recording_formats[] = {&mp_recording_pytorch, NULL};
 
 const struct mp_recording_format *mp_recording_format_named(const char *name) {
     for (int i = 0; mp_recording_formats[i]; i++)

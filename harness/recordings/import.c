@@ -34,13 +34,15 @@ static void say_summary(const struct mp_recordings *recordings,
 }
 
 static void say_clocks(const struct mp_recording_summary *summary, FILE *stream) {
-    if (summary->processes < 2)
-        return;
-    if (summary->aligned + 1 < summary->processes)
+    const int first = summary->on_first_host > 0 ? summary->on_first_host : 1;
+    const int apart = summary->processes - first - summary->aligned;
+    if (summary->processes > 1 && first == summary->processes)
+        fputs("clocks: all processes have one host's\n", stream);
+    if (apart > 0)
         fprintf(stream,
                 "clocks: %d of %d processes share no collective with the first: their times are "
                 "taken as they are\n",
-                summary->processes - 1 - summary->aligned, summary->processes - 1);
+                apart, summary->processes);
     if (summary->aligned > 0 && summary->offset_ns == 0)
         fprintf(stream, "clocks: one clock, as %lld collectives say to within %.3g us\n",
                 (long long)summary->matched, 1e-3 * (double)summary->clock_error_ns);
@@ -75,6 +77,9 @@ static int add_run(const struct mp_recordings *recordings, const char *folder,
                                       .system = recordings->system ? recordings->system
                                                                    : recordings->format->name,
                                       .workload = recordings->workload,
+                                      .suggested = recordings->suggested,
+                                      .suggest = recordings->suggest,
+                                      .resume = recordings->resume,
                                       .is_earlier = true,
                                       .rules = recordings->rules};
     int code = mp_store_open(recordings->database, &store, error);

@@ -46,6 +46,9 @@ struct mp_recordings {
     const char *system;   /* what reports call it; NULL: the format's name */
     const char *workload; /* NULL: "recorded" */
     const struct mp_rules *rules;
+    const char *suggested; /* as in mp_record_run, as the two below */
+    bool suggest;
+    const char *resume;
 };
 
 /* Reads all files into spools in a folder beside the database, which is gone afterwards, and adds

@@ -460,8 +460,11 @@ static bool fill_meetings(const struct mp_recording_process *process, struct mee
 static int align(const struct mp_recording *recording, struct meeting_clock clock[],
                  struct mp_error *error) {
     bool has_memory = true;
-    for (int p = 0; has_memory && p < recording->processes; p++)
+    for (int p = 0; has_memory && p < recording->processes; p++) {
+        const char *host = recording->process[p]->header.host;
+        clock[p].on_first_host = *host && !strcmp(host, recording->process[0]->header.host);
         has_memory = fill_meetings(recording->process[p], &clock[p]);
+    }
     has_memory = has_memory && meeting_clocks_align(clock, recording->processes);
     for (int p = 0; p < recording->processes; p++)
         free((void *)(uintptr_t)clock[p].meeting);
@@ -470,6 +473,7 @@ static int align(const struct mp_recording *recording, struct meeting_clock cloc
 
 static void summarise_clock(const struct meeting_clock *clock,
                             struct mp_recording_summary *summary) {
+    summary->on_first_host += clock->on_first_host && clock->samples == 0;
     if (clock->samples == 0)
         return;
     if (summary->aligned++ == 0 || clock->matched < summary->matched)

@@ -108,7 +108,8 @@ void mp_recording_cut(struct mp_recording_process *process, const char *sentence
 struct mp_recording_summary {
     int processes;
     int64_t ranges, activities, collectives;
-    int aligned;            /* processes whose clock was compared with the first one's */
+    int on_first_host;      /* processes that have the first one's clock, that one included */
+    int aligned;            /* other processes whose clock was compared with the first one's */
     int64_t matched;        /* collectives of two processes that were compared, least of them */
     int64_t offset_ns;      /* the largest offset found, without sign; 0: one clock */
     int64_t clock_error_ns; /* the largest that is left */

@@ -60,7 +60,7 @@ static const struct {
     {"pytorch", "", "nccl:all_reduce_barrier", "wait"},
     {"pytorch", "", "nccl:_reduce_scatter_base", "reduce"},
     {"pytorch", "", "nccl:_all_gather_base", "fetch"},
-    {"pytorch", "", "gloo:barrier", "wait"},
+    {"pytorch", "", "gloo:barrier", NULL},
     {"pytorch", "", "nccl:broadcast", NULL},
     {"pytorch", "", "aten::mm, seq = 7, op_id = 12", NULL},
     {"tutel", "", "GatingEncoder, seq = 12", "dispatch forward"},

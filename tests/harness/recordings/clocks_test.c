@@ -24,7 +24,11 @@ static void meet(const struct machine machine[], int machines, struct meeting_cl
         for (int m = 0; m < MEETINGS; m++) {
             const int64_t left_ns =
                 1000000000 + (int64_t)m * 5000000 + rand() % (machine[i].late_ns + 1);
-            room[i][m] = (struct meeting){7, (uint64_t)m + 1, 3, shown(&machine[i], left_ns)};
+            room[i][m] = (struct meeting){.communicator = 7,
+                                          .sequence = (uint64_t)m + 1,
+                                          .function = 3,
+                                          .start_ns = shown(&machine[i], left_ns - 10000),
+                                          .end_ns = shown(&machine[i], left_ns)};
         }
         meetings_order(room[i], MEETINGS);
         clock[i].meeting = room[i];
@@ -65,8 +69,44 @@ static void one_clock_is_left_alone(void **state) {
     assert_true(meeting_clocks_align(clock, 2));
     for (int w = 0; w < clock[1].samples; w++) {
         assert_int_equal(clock[1].sample[w].offset_ns, 0);
-        assert_in_range(clock[1].sample[w].error_ns, 3000, 50000);
+        assert_in_range(clock[1].sample[w].error_ns, 1000, 50000);
     }
+}
+
+static void one_host_has_one_clock(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    struct machine machine[2] = {{0, 100, 1}, {CLOCK_SAME_NS - 200, 100, 1}};
+    meet(machine, 2, clock, room);
+    clock[1].on_first_host = true;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_true(clock[1].aligned);
+    assert_int_equal(clock[1].samples, 0);
+    machine[1].offset_ns = CLOCK_SAME_NS + 200; /* another host of the same name */
+    meet(machine, 2, clock, room);
+    clock[1].on_first_host = true;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_int_equal(clock[1].samples, CLOCK_WINDOWS);
+    assert_in_range(clock[1].sample[0].offset_ns, CLOCK_SAME_NS, CLOCK_SAME_NS + 400);
+}
+
+/* Those that took long end at any time: what was short counts. */
+static void short_meetings_count(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 100, 1}, {9000000, 100, 1}};
+    meet(machine, 2, clock, room);
+    for (int m = 0; m < MEETINGS; m++) {
+        if (m % 4 == 0)
+            continue;
+        room[1][m].end_ns += 300000;
+        room[0][m].start_ns -= 300000;
+    }
+    assert_true(meeting_clocks_align(clock, 2));
+    for (int w = 0; w < clock[1].samples; w++)
+        assert_in_range(clock[1].sample[w].offset_ns + 100 - 9000000, 0, 200);
 }
 
 /* The third process meets only the second; its offset from the first is the sum, as its error. */
@@ -114,6 +154,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offsets_and_speeds_are_found),
         cmocka_unit_test(one_clock_is_left_alone),
+        cmocka_unit_test(one_host_has_one_clock),
+        cmocka_unit_test(short_meetings_count),
         cmocka_unit_test(clocks_are_compared_through_others),
         cmocka_unit_test(who_meets_nobody_is_not_aligned),
         cmocka_unit_test(names_say_what_synchronises),

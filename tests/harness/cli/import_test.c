@@ -1,0 +1,162 @@
+/* Recordings of other tools, imported: the planted culprit is what the report names. */
+#include "tests/harness/cli/annotated.h"
+#include "tests/harness/recordings/kineto.h"
+
+static struct kineto_job planted(void) {
+    return (struct kineto_job){.annotated = true,
+                               .named_hosts = true,
+                               .steps = 12,
+                               .slow_rank = 1,
+                               .slow_layer = 1,
+                               .slow_ns = 4000000,
+                               .base_ns = 1790000000000000000};
+}
+
+static void start_anew(void) {
+    free(shell("rm -f *.json *.json.gz *.csv run.db", 0));
+}
+
+#define REPORT "moeperf report --db run.db --stragglers | tr -s ' \\n' ' '"
+#define CULPRIT                                                                                    \
+    "each other rank waits 4.00 ms of each 23.60 ms iteration (17 %) for rank 1, rank 0 most "     \
+    "(4.00 ms), 100 % of it from layer 1 expert: "                                                 \
+    "it takes 4.00 ms longer per iteration at the same tokens (slow rank)"
+
+static void the_slow_rank_of_a_trace_is_named(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, ".gz");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0,
+                "clocks: all processes have one host's");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+                  "72 6000000 1 64,72 3000000 1 64");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
+                  "v_iteration",
+                  "12 3 14");
+    assert_answer("run.db",
+                  "SELECT count(DISTINCT ordinal) || ' ' || min(communicator_size) || ' ' "
+                  "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
+                  "96 3 288 4000");
+    /* Again: nothing is added. */
+    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
+    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+}
+
+/* The host's ranges take 20 us each, wherever the time went. */
+static void a_gpu_s_time_counts(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.on_gpu = true;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says("moeperf import rank*.json --db run.db", 0,
+                "clocks: all processes have one host's");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+                  "72 6000000 1 64,72 3000000 1 64");
+    assert_answer("run.db",
+                  "SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
+                  "= 'expert'",
+                  "144 696.0");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
+                  "round(max(wait_ms), 3) FROM v_collective",
+                  "288 288 4000 4.0");
+}
+
+static void who_waits_is_known_without_annotations(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_says(REPORT, 0,
+                "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || sum(wait_ns > "
+                  "0) FROM v_span WHERE phase = 'dispatch' AND direction = 'backward'",
+                  "144 4 144");
+}
+
+static void clocks_are_put_beside_one_another(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.named_hosts = false;
+    job.offset_ns[1] = 123000000;
+    job.offset_ns[2] = -77000000;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says(
+        "moeperf import rank*.json --db run.db", 0,
+        "clocks: put beside one another by 96 collectives: up to 123.000 ms apart, known to "
+        "within 0 us");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
+                  "USING (iteration, phase) WHERE phase = 'iteration'",
+                  "0");
+}
+
+static void a_cut_trace_keeps_what_is_before(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json", 0));
+    assert_says("moeperf import rank*.json --db run.db", 0,
+                "rank 1: rank1.json is damaged it is cut off");
+    assert_answer("run.db", "SELECT group_concat(status) FROM v_rank",
+                  "complete,interrupted,complete");
+    assert_answer("run.db",
+                  "SELECT count(*) >= 7 AND count(*) < 12 FROM v_span WHERE rank = 1 AND "
+                  "phase = 'iteration'",
+                  "1");
+}
+
+static void what_is_no_trace_leaves_the_database_alone(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, "");
+    write_file("other.json", "{\"traceEvents\": 7}");
+    write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
+    write_file("nobody.json",
+               "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", "
+               "\"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    static const char *const refused[][2] = {
+        {"moeperf import other.json --db run.db", "other.json: is no trace of PyTorch's"},
+        {"moeperf import cut.json --db run.db", "is no trace of PyTorch's profiler"},
+        {"moeperf import rank0.json words --db run.db",
+         "words: it can't be read, or is not of kind"},
+        {"moeperf import --as pytorch rank0.json words --db run.db", "is no trace of PyTorch's"},
+        {"moeperf import nobody.json --db run.db", "call it rank0.json"},
+        {"moeperf import rank0.json rank0.json --db run.db", "rank 0, which rank0.json has"},
+        {"moeperf import rank0.json -o x.mptrace", "a recording (pytorch) goes into a database"},
+        {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_says(refused[i][0], 2, refused[i][1]);
+    assert_int_equal(access("run.db", F_OK), -1);
+    assert_int_equal(count_entries(".", ".import-"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
+        cmocka_unit_test(a_gpu_s_time_counts),
+        cmocka_unit_test(who_waits_is_known_without_annotations),
+        cmocka_unit_test(clocks_are_put_beside_one_another),
+        cmocka_unit_test(a_cut_trace_keeps_what_is_before),
+        cmocka_unit_test(what_is_no_trace_leaves_the_database_alone),
+    };
+    return cmocka_run_group_tests_name("import", tests, enter_shell, leave_folder);
+}
