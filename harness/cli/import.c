@@ -79,6 +79,7 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
         1,
         CLI_WORDS_LIMIT,
         "  moeperf import rank*.json.gz --db run.db\n"
+        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
         "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
         "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
         "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};

@@ -43,7 +43,7 @@ struct mp_recording_process {
     size_t collectives, capacity;
     int64_t first_ns; /* INT64_MAX: nothing yet */
     int64_t ranges, activities;
-    char cut[512];
+    char cut[512], note[1024];
 };
 
 struct mp_recording {
@@ -160,6 +160,15 @@ int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, c
     return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
 }
 
+int mp_recording_category(struct mp_recording_process *process, const char *domain,
+                          uint32_t category, const char *name, struct mp_error *error) {
+    struct spool_name_payload fixed = {.kind = MP_NAME_CATEGORY, .number = category};
+    int code = name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error);
+    return code ? code
+                : spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name,
+                                    error);
+}
+
 /* ---- processes ---- */
 
 int mp_recording_create(const char *folder, const char *collector, struct mp_recording **recording,
@@ -253,6 +262,22 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
     return MP_OK;
 }
 
+int mp_recording_free_rank(const struct mp_recording *recording) {
+    for (int rank = 0;; rank++) {
+        int i = 0;
+        while (i < recording->processes && recording->process[i]->rank != rank)
+            i++;
+        if (i == recording->processes)
+            return rank;
+    }
+}
+
+void mp_recording_note(struct mp_recording_process *process, const char *sentence) {
+    size_t length = strlen(process->note);
+    snprintf(process->note + length, sizeof process->note - length, "%s%s", length > 0 ? "; " : "",
+             sentence);
+}
+
 void mp_recording_cut(struct mp_recording_process *process, const char *sentence) {
     if (!process->cut[0])
         snprintf(process->cut, sizeof process->cut, "%s", sentence);
@@ -305,6 +330,7 @@ int mp_recording_range(struct mp_recording_process *process, const struct mp_rec
                               .kind = range->kind,
                               .value_type = range->value_type,
                               .level = range->level,
+                              .category = range->category,
                               .traits = range->traits};
     struct {
         struct spool_blob_head head;
@@ -505,8 +531,8 @@ static int write_rest(struct mp_recording_process *process, const struct meeting
     const struct spool_end_payload end = {.status = process->cut[0] ? MP_EINTERRUPTED : MP_OK},
                                    device_end = {0};
     if (!code)
-        code =
-            spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end, process->cut, error);
+        code = spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end,
+                                 process->cut[0] ? process->cut : process->note, error);
     if (!code && process->has_device)
         code = spool_writer_text(&process->device, MP_SPOOL_END, &device_end, sizeof device_end, "",
                                  error);

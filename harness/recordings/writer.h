@@ -37,6 +37,7 @@ struct mp_recorded_range {
     const char *name;
     const char *domain;   /* NULL: the default one */
     uint32_t thread;      /* any number that tells threads of the process apart */
+    uint32_t category;    /* of its domain; 0: none */
     uint16_t level;       /* ranges around it, where that is known */
     uint8_t kind;         /* enum mp_range_kind */
     uint8_t value_type;   /* enum mp_value_type, of `value` */
@@ -69,6 +70,13 @@ int mp_recording_fields(struct mp_recording_process *process, const char *domain
 
 int mp_recording_range(struct mp_recording_process *process, const struct mp_recorded_range *range,
                        struct mp_error *error);
+
+/* The smallest rank that no process has. */
+int mp_recording_free_rank(const struct mp_recording *recording);
+
+/* What a domain's (NULL: the default one) category is called. */
+int mp_recording_category(struct mp_recording_process *process, const char *domain,
+                          uint32_t category, const char *name, struct mp_error *error);
 
 /* What a thread is called. */
 int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
@@ -103,6 +111,10 @@ int mp_recording_text(struct mp_recording_process *process, const char *name, co
 /* The recording ends before the process did: its file is cut or damaged, which `sentence` says.  It
  * comes into v_rank.reason and the summary.  Several: the first counts. */
 void mp_recording_cut(struct mp_recording_process *process, const char *sentence);
+
+/* Something to know about what was read; nothing is missing.  It comes to the same places; several
+ * are put one behind the other. */
+void mp_recording_note(struct mp_recording_process *process, const char *sentence);
 
 /* What finishing found out. */
 struct mp_recording_summary {

@@ -140,6 +140,9 @@ LISTED = {
             needs_ranges=True, first="rm -r run.db*"),
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
+        "moeperf import report.sqlite --db run.db": Listed(
+            first="""rm -rf run.db*; sqlite3 report.sqlite 'CREATE TABLE NVTX_EVENTS (start, end, eventType,
+    text, globalTid); INSERT INTO NVTX_EVENTS VALUES (1, 9, 59, "experts", 67108865)'"""),
         """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
     torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py""": Listed(
             needs_ranges=True,
