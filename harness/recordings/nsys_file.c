@@ -319,8 +319,7 @@ static bool recognises(const char *path, const char *head, size_t size) {
         if (nsys_open(file, path, &unused))
             is_own = !ends_in(path, ".sqlite"); /* damaged: reading it says so */
         else
-            is_own = nsys_has(file, "NVTX_EVENTS", "run_id") ||
-                     nsys_has(file, "CUPTI_ACTIVITY_KIND_KERNEL", "run_id");
+            is_own = nsys_has(file, "NVTX_EVENTS", "run_id");
         nsys_close(file);
     }
     free(file);

@@ -45,15 +45,21 @@ static uint32_t number(sqlite3_stmt *row, int column) {
 /* ---- NCCL's kernels ---- */
 
 static const struct {
-    const char *in_kernel, *datatype;
+    const char *in_kernel, *before, *datatype;
     uint32_t bytes;
-} datatypes[] = {{"i8", "ncclInt8", 1},      {"u8", "ncclUint8", 1},    {"i32", "ncclInt32", 4},
-                 {"u32", "ncclUint32", 4},   {"i64", "ncclInt64", 8},   {"u64", "ncclUint64", 8},
-                 {"f16", "ncclFloat16", 2},  {"f32", "ncclFloat32", 4}, {"f64", "ncclFloat64", 8},
-                 {"bf16", "ncclBfloat16", 2}};
+} datatypes[] = {{"i8", "int8", "ncclInt8", 1},       {"u8", "uint8", "ncclUint8", 1},
+                 {"i32", "int32", "ncclInt32", 4},    {"u32", "uint32", "ncclUint32", 4},
+                 {"i64", "int64", "ncclInt64", 8},    {"u64", "uint64", "ncclUint64", 8},
+                 {"f16", "half", "ncclFloat16", 2},   {"f32", "float", "ncclFloat32", 4},
+                 {"f64", "double", "ncclFloat64", 8}, {"bf16", "bfloat16", "ncclBfloat16", 2}};
+
+static bool is_word(const char *text, size_t length, const char *word) {
+    return strlen(word) == length && !strncmp(text, word, length);
+}
 
 /* NCCL's src/device/generate.py: ncclDevKernel_FUNCTION[_REDUCTION_TYPE]_ALGORITHM_PROTOCOL, before
- * 2.20 ncclKernel_...  false: it is another kernel. */
+ * 2.20 ncclKernel_FUNCTION_ALGORITHM_PROTOCOL_REDUCTION_TYPE with C's types, of which _t and __nv
+ * are words of their own here.  false: it is another kernel. */
 static bool read_kernel_name(const char *name, struct collective *collective) {
     static const char *const prefixes[] = {"ncclDevKernel_", "ncclKernel_"};
     const char *at = NULL;
@@ -68,8 +74,8 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
     for (at += length; *at == '_'; at += length) {
         length = strcspn(++at, "_(<");
         for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++)
-            if (strlen(datatypes[i].in_kernel) == length &&
-                !strncmp(at, datatypes[i].in_kernel, length)) {
+            if (is_word(at, length, datatypes[i].in_kernel) ||
+                is_word(at, length, datatypes[i].before)) {
                 snprintf(collective->datatype, sizeof collective->datatype, "%s",
                          datatypes[i].datatype);
                 collective->element = datatypes[i].bytes;

@@ -6,8 +6,8 @@
 #include "tests/results/runs.h"
 
 enum { STEPS = 6, RANKS = 2, US = 1000, MS = 1000 * US };
-#define PID(rank) (4000 + 7 * (rank))
-#define TID(rank) (4001 + 7 * (rank))
+#define PID(rank) (8000000 + 7 * (rank))
+#define TID(rank) 9000001 /* as of containers, each with numbers of its own */
 
 static const char rules_text[] =
     "rules:\n"
@@ -105,7 +105,7 @@ static void finish(struct export *export) {
 
 /* Of a host above the process's 24 bits. */
 static long long global_of(int rank, int thread) {
-    return (0x42LL << 56) | ((long long)PID(rank) << 24) | thread;
+    return (0x4243LL << 48) | ((long long)PID(rank) << 24) | thread;
 }
 
 static void range(struct export *export, int rank, const char *name, int domain, int64_t start,
@@ -150,21 +150,31 @@ static void add_step(struct export *export, int rank, int step, int64_t from, bo
     kernel(export, rank, "void gemm<float>(int)", 7, began + 10 * US, began + 20 * US,
            began + 20 * US + work / 2);
     range(export, rank, "exchange", 0, began + work, ends, ", uint32Value", ", 4096");
+    snprintf(json, sizeof json,
+             ", '{\"Communicator ID\":17293822569102704640,\"Message size [bytes]\":%d}'",
+             4096 << rank);
     if (says_nccl)
-        range(export, rank, "ncclAllReduce", 6, began + work + 10 * US, began + work + 40 * US,
-              ", jsonText",
-              ", '{\"Communicator ID\":17293822569102704640,\"Message size [bytes]\":4096}'");
+        range(export, rank, "ncclAllReduce", 6, began + (10 + rank) * US, began + work + 40 * US,
+              ", jsonText", json);
     kernel(export, rank,
-           "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20,
-           began + work + 20 * US, began + work + 50 * US, ends - 10 * US);
+           step % 2
+               ? "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+               : "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+           20, began + work + 20 * US, began + work + 50 * US, ends - 10 * US);
 }
 
 static void add_rank(struct export *export, int rank, int64_t from, bool says_nccl) {
     const long long global = global_of(rank, TID(rank));
     SQL(export,
-        "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) VALUES (0, 75, "
-        "'model', %lld, 5), (0, 75, 'NCCL', %lld, 6)",
-        global, global);
+        "INSERT INTO NVTX_EVENTS (start, eventType, text, textId, globalTid, domainId) VALUES (0, "
+        "75, "
+        "'model', NULL, %lld, 5), (0, 75, NULL, %d, %lld, 6)",
+        global, string_id(export, "NCCL"), global);
+    range(export, rank, "loss", 0, from, from + 1, ", doubleValue", ", 0.25");
+    SQL(export,
+        "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) VALUES (%lld, 60, 'open', "
+        "%lld)",
+        (long long)from, global);
     SQL(export,
         "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId, category) VALUES "
         "(0, "
@@ -220,9 +230,9 @@ static void one_file_of_two_ranks(void **state) {
     runs_ok(import_files(folder, path, 1, said), &error);
     assert_query(folder, "SELECT status, ranks_recorded, iterations FROM v_run", "complete|2|6");
     assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
-                 "0:4000:alpha,1:4007:alpha");
+                 "0:8000000:alpha,1:8000007:alpha");
     /* What nobody said is said. */
-    assert_non_null(strstr(said, "process 4007 of "));
+    assert_non_null(strstr(said, "process 8000007 of "));
     assert_non_null(strstr(said, "is taken for rank 1, by the order of files and process ids"));
     assert_non_null(strstr(said, "rows of the file belong to processes that used no GPU"));
     /* Ranges, payloads, domains, categories. */
@@ -241,8 +251,17 @@ static void one_file_of_two_ranks(void **state) {
                  "model|9|[{\"layer\":2,\"tokens\":65}]");
     assert_query(folder,
                  "SELECT DISTINCT tid, start_ns FROM v_nvtx WHERE name = 'step 0' AND rank = 1",
-                 "4008|0");
+                 "9000001|0");
     assert_query(folder, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 33", "2");
+    assert_query(
+        folder,
+        "SELECT count(*), sum(value), count(DISTINCT kind || ms IS NULL) FROM v_nvtx WHERE "
+        "name = 'loss' OR (name = 'open' AND kind = 'started' AND end_ns IS NULL)",
+        "4|0.5|2");
+    assert_query(
+        folder,
+        "SELECT DISTINCT domain, payload FROM v_nvtx WHERE name = 'ncclAllReduce' AND rank = 1",
+        "NCCL|[{\"Message size [bytes]\":8192}]");
     /* The GPU's work, under the spans that launched it. */
     assert_query(
         folder,
@@ -286,6 +305,11 @@ static void nccls_kernels_are_collectives(void **state) {
                  "SELECT count(DISTINCT communicator), count(DISTINCT ordinal), "
                  "min(communicator_size) FROM v_collective WHERE run_id = 2",
                  "1|6|2");
+    assert_query(
+        folder,
+        "SELECT value, count(*), sum(bytes) FROM collective JOIN StringIds ON id = datatype_id "
+        "WHERE rank = 1 GROUP BY value ORDER BY value",
+        "ncclBfloat16|3|24576\nncclFloat32|3|24576");
 }
 
 /* Each host started an nsys of its own, some time after the other, and its clock is off. */
@@ -298,7 +322,7 @@ static void several_files_are_several_ranks(void **state) {
         set_start(&export, RUNS_T0 + rank * 700 * MS + rank * 40 * US);
         SQL(&export,
             "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (NULL, 'd', 'DeviceEnvironment', 0, "
-            "'HOME=/root\nLOCAL_RANK=5\nRANK=%d\nWORLD_SIZE=2')",
+            "'HOME=/root\nLOCAL_RANK=5\nRANKX8=1\nRANK=%d\nWORLD_SIZE=2')",
             1 - rank);
         SQL(&export, "UPDATE TARGET_INFO_SYSTEM_ENV SET value = %Q WHERE name = 'Hostname'",
             rank ? "beta" : "gamma");
@@ -309,7 +333,7 @@ static void several_files_are_several_ranks(void **state) {
     const char *const paths[] = {path[0], path[1]};
     runs_ok(import_files(folder, paths, 2, said), &error);
     assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
-                 "0:4007:beta,1:4000:gamma");
+                 "0:8000007:beta,1:8000000:gamma");
     assert_null(strstr(said, "nothing says its rank"));
     assert_non_null(strstr(said, "put beside one another by 6 collectives: up to 0.040 ms apart"));
     assert_query(
