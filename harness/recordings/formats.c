@@ -5,9 +5,10 @@
 
 enum { HEAD_BYTES = 1 << 16 };
 
-extern const struct mp_recording_format mp_recording_pytorch;
+extern const struct mp_recording_format mp_recording_pytorch, mp_recording_spans;
 
-const struct mp_recording_format *const mp_recording_formats[] = {&mp_recording_pytorch, NULL};
+const struct mp_recording_format *const mp_recording_formats[] = {&mp_recording_pytorch,
+                                                                  &mp_recording_spans, NULL};
 
 const struct mp_recording_format *mp_recording_format_named(const char *name) {
     for (int i = 0; mp_recording_formats[i]; i++)
