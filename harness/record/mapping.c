@@ -427,16 +427,16 @@ static void inherit(struct mp_mapping *mapping) {
     }
 }
 
-/* Of the iterations on a GPU, that of one stream stands for each: the one that begins first. */
-static void drop_later_streams(struct mp_mapping *mapping) {
+/* Iterations follow each other, also on a GPU: of several streams the one that begins first stands
+ * for each. */
+static void drop_beside(struct mp_mapping *mapping) {
     const struct match *current = NULL;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
-        if (match->phase != MP_PHASE_ITERATION || !(match->traits & MP_RANGE_DEVICE) ||
-            match->dropped)
+        if (match->phase != MP_PHASE_ITERATION || match->dropped || is_replaced(mapping, match))
             continue;
-        match->dropped = current && (match->iteration == current->iteration ||
-                                     match->start_ns < current->end_ns);
+        match->dropped = current && (match->start_ns < current->end_ns ||
+                                     (is_echo(match) && match->iteration == current->iteration));
         current = match->dropped ? current : match;
     }
 }
@@ -542,7 +542,7 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
         drop_enclosed(mapping, busy);
         code = count_up(mapping, error);
         inherit(mapping);
-        drop_later_streams(mapping);
+        drop_beside(mapping);
     }
     free(busy);
     for (size_t i = 0; i < mapping->matches; i++) {

@@ -149,6 +149,80 @@ static void what_is_no_trace_leaves_the_database_alone(void **state) {
     assert_int_equal(count_entries(".", ".import-"), 0);
 }
 
+/* Four steps of two ranks; the second one's experts take 4 ms longer in each. */
+static void write_table(const char *path, const char *header, double unit_us) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "%s\r\n", header);
+    for (int step = 0; step < 6; step++)
+        for (int rank = 0; rank < 2; rank++) {
+            const int start = 20000 * step, work = rank ? 9000 : 5000;
+            fprintf(file, "%d,expert,\"the \"\"best\"\", by far\",%g,%g,3,forward,%d,100,%d\r\n",
+                    rank, start * unit_us, (start + work) * unit_us, step, 8 + step);
+            fprintf(file, "%d,combine,exchange,%g,%g,3,forward,%d,,%d\r\n", rank,
+                    (start + work) * unit_us, (start + 10000) * unit_us, step, 8 + step);
+        }
+    fclose(file);
+}
+
+static void span_tables_have_phases(void **state) {
+    (void)state;
+    static const char *const header[] = {
+        "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
+        "rank,phase,name,start,end,layer,direction,iteration,tokens,thread"};
+    for (int seconds = 0; seconds < 2; seconds++) {
+        start_anew();
+        write_table("spans.csv", header[seconds], seconds ? 1e-6 : 1);
+        assert_says("moeperf import spans.csv --db run.db", 0, "2 processes");
+        assert_says(REPORT, 0,
+                    "rank 0 waits 4.00 ms of each 10.00 ms iteration (40 %) for rank 1, "
+                    "100 % of it from layer 3 expert: it takes 4.00 ms longer per "
+                    "iteration at the same tokens (slow rank)");
+        assert_answer("run.db",
+                      "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
+                      "start_ns) FROM v_span WHERE phase = 'iteration'",
+                      "12 5 120000000");
+    }
+}
+
+static void span_tables_have_names(void **state) {
+    (void)state;
+    start_anew();
+    write_table("spans.csv", "rank,x,name,start_us,end_us,layer,direction,iteration,tokens,thread",
+                1);
+    write_file("my.yaml",
+               "rules:\n  - {name: 'the \"best\", by far', phase: expert, layer: "
+               "payload.layer, tokens: payload.tokens}\n"
+               "  - {name: exchange, phase: combine, layer: payload.layer, waits: all}\n");
+    assert_says("moeperf import spans.csv --db run.db --rules my.yaml --rules moeperf", 0,
+                "36 became spans");
+    assert_says(REPORT, 0, "from layer 3 expert: it takes 4.00 ms longer");
+}
+
+static void mistakes_in_span_tables_have_their_line(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"0,expert,1,x\n0,expert,3,4\n", "spans.csv:2: end 'x'; a time is right"},
+        {"0,expert,1\n0,expert,3,4\n", "spans.csv:2: a line beginning with '0'; as many fields"},
+        {"0,experts,1,2\n0,expert,3,4\n", "spans.csv:2: phase 'experts'"},
+        {"-1,expert,1,2\n0,expert,3,4\n", "spans.csv:2: rank '-1'"},
+        {"0,expert,2,1\n0,expert,3,4\n", "spans.csv:2: end '1'; it is before the start"},
+        {"", "spans.csv: no span is in it"}};
+    start_anew();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        FILE *file = fopen("spans.csv", "w");
+        fprintf(file, "rank,phase,start,end\n%s", wrong[i][0]);
+        fclose(file);
+        assert_says("moeperf import spans.csv --db run.db", 2, wrong[i][1]);
+    }
+    assert_int_equal(access("run.db", F_OK), -1);
+    write_table("spans.csv", "rank,phase,name,start,end,layer,direction,iteration,tokens,thread",
+                1);
+    free(shell("truncate -s -30 spans.csv", 0));
+    assert_says("moeperf import spans.csv --db run.db", 0,
+                "rank 0 and 1 more: spans.csv ends in line 25 (which is not whole)");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
@@ -156,6 +230,9 @@ int main(void) {
         cmocka_unit_test(who_waits_is_known_without_annotations),
         cmocka_unit_test(clocks_are_put_beside_one_another),
         cmocka_unit_test(a_cut_trace_keeps_what_is_before),
+        cmocka_unit_test(span_tables_have_phases),
+        cmocka_unit_test(span_tables_have_names),
+        cmocka_unit_test(mistakes_in_span_tables_have_their_line),
         cmocka_unit_test(what_is_no_trace_leaves_the_database_alone),
     };
     return cmocka_run_group_tests_name("import", tests, enter_shell, leave_folder);
