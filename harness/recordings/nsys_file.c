@@ -263,10 +263,14 @@ static int count_ranks(const struct nsys_file *file, bool *needs_work) {
     return ranks[*needs_work];
 }
 
+static bool is_rank(const struct nsys_process *own, bool needs_work) {
+    return needs_work ? own->has_work || own->rank >= 0 : own->has_ranges;
+}
+
 int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp_error *error) {
     char host[64] = "", note[256];
     bool needs_work;
-    int code = MP_OK;
+    int code = MP_OK, unknown = 0;
     find_processes(file);
     read_mpi_ranks(file);
     const int ranks = count_ranks(file, &needs_work);
@@ -275,25 +279,29 @@ int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp
                        file->path, file->damage[0] ? "; " : "", file->damage);
     nsys_value(file, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'", host,
                sizeof host);
+    for (int i = 0; i < file->processes; i++) {
+        struct nsys_process *own = &file->item[i];
+        if (is_rank(own, needs_work) && own->rank < 0 && ranks == 1)
+            own->rank = environment_rank(file);
+        if (is_rank(own, needs_work) && own->rank < 0 && ranks == 1)
+            own->rank = name_rank(file->path);
+        unknown += is_rank(own, needs_work) && own->rank < 0;
+    }
+    snprintf(
+        note, sizeof note,
+        "nothing says the ranks of %.120s (%d process%s): they are numbered from here on, in the "
+        "order of files and process ids",
+        file->path, unknown, unknown == 1 ? "" : "es");
     for (int i = 0; i < file->processes && !code; i++) {
         struct nsys_process *own = &file->item[i];
-        const char *by_order = NULL;
-        if (needs_work ? !own->has_work && own->rank < 0 : !own->has_ranges)
+        const bool by_order = own->rank < 0;
+        if (!is_rank(own, needs_work))
             continue;
-        if (own->rank < 0 && ranks == 1)
-            own->rank = environment_rank(file);
-        if (own->rank < 0 && ranks == 1)
-            own->rank = name_rank(file->path);
-        if (own->rank < 0) {
+        if (by_order)
             own->rank = mp_recording_free_rank(recording);
-            by_order = note;
-            snprintf(
-                note, sizeof note,
-                "nothing says its rank: process %d of %.120s is taken for rank %d, by the order "
-                "of files and process ids",
-                (int)(own->key & 0xffffff), file->path, own->rank);
-        }
-        code = begin_process(file, own, *host ? host : NULL, by_order, recording, error);
+        code = begin_process(file, own, *host ? host : NULL, by_order && unknown ? note : NULL,
+                             recording, error);
+        unknown = by_order ? 0 : unknown; /* said once a file */
     }
     return code;
 }
@@ -347,6 +355,7 @@ static int read_all(struct nsys_file *file, struct mp_recording *recording,
             mp_recording_cut(process, file->damage);
         else if (process && file->foreign > 0)
             mp_recording_note(process, note);
+        file->foreign = process && !file->damage[0] ? 0 : file->foreign; /* said once a file */
     }
     return code;
 }
