@@ -388,6 +388,10 @@ static void write_facts(const struct writing *writing, const struct proposal *pr
     const struct mp_name_use *use = proposal->use;
     fprintf(writing->stream, "%" PRId64 " ranges, %.3f s, %d of %d processes", use->count,
             use->seconds, use->processes, writing->suggestion->processes);
+    if (writing->suggestion->processes > 1 && use->least == use->most)
+        fprintf(writing->stream, ", %" PRId64 " on each", use->most);
+    if (use->field[MP_NAME_BYTES])
+        fputs(", with bytes as a payload", writing->stream);
     if (use->parent >= 0)
         fprintf(writing->stream, ", inside %s",
                 shown(writing->suggestion->proposal[use->parent].use->pattern, name));

@@ -41,6 +41,11 @@ static inline uint32_t nsys_thread(int64_t global) {
     return (uint32_t)(global & 0xffffff);
 }
 
+/* A column's time, since 1970.  A damaged file may hold any number. */
+static inline int64_t nsys_time(const struct nsys_file *file, sqlite3_stmt *row, int column) {
+    return (int64_t)((uint64_t)file->epoch_ns + (uint64_t)sqlite3_column_int64(row, column));
+}
+
 /* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (no SQLite file, or none of Nsight Systems'). */
 int nsys_open(struct nsys_file *file, const char *path, struct mp_error *error);
 void nsys_close(struct nsys_file *file);

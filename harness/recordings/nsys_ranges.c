@@ -115,10 +115,13 @@ static json_t *read_json(const char *text) {
 }
 
 static bool whole(const json_t *value, int64_t *number) {
-    const double real = json_number_value(value);
-    *number = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
-    return json_is_integer(value) ||
-           (json_is_real(value) && real > -9e15 && real < 9e15 && (double)*number == real);
+    const double real = json_real_value(value); /* 0: it is none */
+    if (json_is_integer(value) || !(real > -9e15 && real < 9e15)) {
+        *number = json_integer_value(value);
+        return json_is_integer(value);
+    }
+    *number = (int64_t)real;
+    return json_is_real(value) && (double)*number == real;
 }
 
 static void take_fields(json_t *object, struct fields *fields) {
@@ -223,7 +226,7 @@ static int add_range(struct reading *reading, sqlite3_stmt *row) {
     if (!own)
         return MP_OK;
     struct mp_recorded_range range = {
-        .start_ns = file->epoch_ns + sqlite3_column_int64(row, RANGE_START),
+        .start_ns = nsys_time(file, row, RANGE_START),
         .name = name ? name : (const char *)sqlite3_column_text(row, RANGE_STRING),
         .domain = domain_of(reading, nsys_key(global), sqlite3_column_int64(row, RANGE_DOMAIN)),
         .thread = nsys_thread(global),
@@ -234,7 +237,7 @@ static int add_range(struct reading *reading, sqlite3_stmt *row) {
     if (event == EVENT_MARK)
         range.end_ns = range.start_ns;
     else if (sqlite3_column_type(row, RANGE_END) != SQLITE_NULL)
-        range.end_ns = file->epoch_ns + sqlite3_column_int64(row, RANGE_END);
+        range.end_ns = nsys_time(file, row, RANGE_END);
     take_value(row, &range);
     text = text ? text : (const char *)sqlite3_column_text(row, RANGE_JSON_STRING);
     json_t *json = read_json(text);
@@ -274,8 +277,8 @@ static int read_mpi(struct reading *reading, const char *table) {
         const bool has_end = sqlite3_column_type(select, 1) != SQLITE_NULL,
                    has_size = sqlite3_column_type(select, 4) != SQLITE_NULL;
         const struct mp_recorded_range range = {
-            .start_ns = file->epoch_ns + sqlite3_column_int64(select, 0),
-            .end_ns = has_end ? file->epoch_ns + sqlite3_column_int64(select, 1) : 0,
+            .start_ns = nsys_time(file, select, 0),
+            .end_ns = has_end ? nsys_time(file, select, 1) : 0,
             .name = (const char *)sqlite3_column_text(select, 3),
             .domain = "MPI",
             .thread = nsys_thread(global),

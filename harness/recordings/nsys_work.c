@@ -112,8 +112,8 @@ enum { START, END, PID, CORRELATION, DEVICE, CONTEXT, STREAM, NODE, OWN };
     "start", "end", "globalPid", "correlationId", "deviceId", "contextId", "streamId", "graphNodeId"
 
 static struct mp_activity shared(const struct nsys_file *file, sqlite3_stmt *row, int kind) {
-    return (struct mp_activity){.start_ns = file->epoch_ns + sqlite3_column_int64(row, START),
-                                .end_ns = file->epoch_ns + sqlite3_column_int64(row, END),
+    return (struct mp_activity){.start_ns = nsys_time(file, row, START),
+                                .end_ns = nsys_time(file, row, END),
                                 .correlation = number(row, CORRELATION),
                                 .device = number(row, DEVICE),
                                 .context = number(row, CONTEXT),
@@ -250,8 +250,8 @@ static int read_calls(struct reading *reading) {
         struct nsys_process *own = nsys_process_of(file, global);
         if (!own)
             continue;
-        const struct mp_activity call = {.start_ns = file->epoch_ns + sqlite3_column_int64(row, 0),
-                                         .end_ns = file->epoch_ns + sqlite3_column_int64(row, 1),
+        const struct mp_activity call = {.start_ns = nsys_time(file, row, 0),
+                                         .end_ns = nsys_time(file, row, 1),
                                          .correlation = number(row, 3),
                                          .thread = nsys_thread(global),
                                          .result = number(row, 5),
@@ -300,7 +300,7 @@ static int read_operations(struct reading *reading) {
         const char *text = (const char *)sqlite3_column_text(row, 2);
         text = text ? text : (const char *)sqlite3_column_text(row, 3);
         const int64_t global = sqlite3_column_int64(row, 1);
-        struct operation operation = {.start_ns = file->epoch_ns + sqlite3_column_int64(row, 0),
+        struct operation operation = {.start_ns = nsys_time(file, row, 0),
                                       .thread = nsys_thread(global)};
         uint64_t bytes;
         if (!text || !number_of(text, "Communicator ID", &operation.communicator))

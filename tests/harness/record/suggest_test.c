@@ -149,7 +149,7 @@ static void structure_says_what_names_do_not(void **state) {
         assert_null(mp_rules_find(&rules, others[i], "", &capture));
     assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
     assert_non_null(strstr(ranges->text, "# 36 ranges, "));
-    assert_non_null(strstr(ranges->text, "2 of 2 processes, inside xyzzy {iteration}"));
+    assert_non_null(strstr(ranges->text, "2 of 2 processes, 18 on each, inside xyzzy {iteration}"));
     assert_int_equal(rules.ends, 0);
     mp_rules_destroy(&rules);
 }

@@ -412,6 +412,43 @@ static void old_schemas_are_read(void **state) {
                  "2");
 }
 
+/* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
+static void rules_are_proposed(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    struct mp_rules rules = {0};
+    char said[4000] = "", suggested[128];
+    create(&export, folder->path, "new.sqlite", false);
+    for (int rank = 0; rank < RANKS; rank++)
+        add_rank(&export, rank, 0, false);
+    finish(&export);
+    snprintf(suggested, sizeof suggested, "%s/rules.yaml", folder->path);
+    const char *const path[] = {export.path};
+    struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
+                                       .path = path,
+                                       .paths = 1,
+                                       .database = folder->database,
+                                       .suggested = suggested,
+                                       .resume = "moeperf import new.sqlite",
+                                       .rules = &rules};
+    FILE *stream = fmemopen(said, sizeof said, "w");
+    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    fclose(stream);
+    assert_non_null(strstr(said, "  moeperf import new.sqlite --rules "));
+    runs_ok(mp_rules_load(suggested, &rules, &error), &error);
+    stream = fmemopen(said, sizeof said, "w");
+    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    fclose(stream);
+    assert_query(
+        folder,
+        "SELECT rank, phase, count(*), min(iteration), max(iteration), max(layer), sum(tokens), "
+        "sum(bytes), sum(wait_ns) > 0 FROM v_span WHERE run_id = 2 AND rank = 1 GROUP BY phase "
+        "ORDER BY phase",
+        "1|dispatch|6|0|5|0|NULL|24576|1\n1|expert|6|0|5|2|399|NULL|0\n"
+        "1|iteration|6|0|5|-1|NULL|NULL|0");
+    mp_rules_destroy(&rules);
+}
+
 /* ---- what can't be read ---- */
 
 static void refuse(struct runs_folder *folder, const char *path, int expected, const char *words) {
@@ -503,6 +540,7 @@ int main(void) {
         TEST(several_files_are_several_ranks),
         TEST(ranks_are_in_mpis_table_or_the_files_name),
         TEST(old_schemas_are_read),
+        TEST(rules_are_proposed),
         TEST(what_is_no_export_is_refused),
         TEST(a_damaged_file_gives_what_is_before_the_damage),
     };
