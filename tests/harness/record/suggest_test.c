@@ -182,7 +182,8 @@ static void one_range_is_the_iteration(void **state) {
         }
         ranges_end(ranges);
         ranges->ranks = 1; /* each by itself */
-        strcpy(ranges->path[0], ranges->path[called]);
+        if (called)
+            strcpy(ranges->path[0], ranges->path[called]);
         ranges_suggest(ranges, &rules);
         assert_int_equal(rules.count, 1);
         assert_non_null(mp_rules_find(&rules, called ? "iteration" : "outer", "", &capture));
