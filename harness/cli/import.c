@@ -58,8 +58,7 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
          "of recordings: what reports call the run (the kind's name)"},
         {"--workload", CLI_VALUE, &flags->workload, "NAME",
          "of recordings: what it was given to do (recorded)"},
-        {"-o", CLI_VALUE, &flags->output, "OUT",
-         "of loads: trace to write, OUT.mptrace by custom"},
+        {"-o", CLI_VALUE, &flags->output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
         {"--experts", CLI_VALUE, &flags->experts, "N",
          "experts of a layer, for a kind that does not say: megatron,\n"
          "megatron-tokens, csv-tokens"},
@@ -118,7 +117,8 @@ static int open_input(const struct import_flags *flags, const char *path,
     return mp_format_open_with(flags->kind, path, &options, stream, error);
 }
 
-/* The format that --as names, or that recognises the first file; NULL: it is none of a recording. */
+/* The format that --as names, or that recognises the first file; NULL: it is none of a recording.
+ */
 static const struct mp_recording_format *recording_format(const struct import_flags *flags,
                                                           const char *path) {
     return flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
@@ -143,8 +143,8 @@ static int import_recordings(const struct mp_recording_format *format,
     const struct mp_recordings recordings = {.format = format,
                                              .path = words->word,
                                              .paths = words->count,
-                                             .database = flags->database ? flags->database
-                                                                         : CLI_DATABASE,
+                                             .database =
+                                                 flags->database ? flags->database : CLI_DATABASE,
                                              .system = flags->system,
                                              .workload = flags->workload,
                                              .rules = &rules};
