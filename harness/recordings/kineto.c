@@ -104,7 +104,7 @@ static uint32_t thread_index(struct kineto_model *model, uint32_t process, uint3
         model->threads ? &model->thread[model->latest_thread] : NULL;
     if (latest && latest->process == process && latest->thread == thread)
         return model->latest_thread;
-    for (size_t i = 0; i < model->threads; i++)
+    for (size_t i = 0; model->thread && i < model->threads; i++)
         if (model->thread[i].process == process && model->thread[i].thread == thread)
             return model->latest_thread = (uint32_t)i;
     struct kineto_thread *grown =
@@ -158,9 +158,10 @@ static int take_host(struct kineto_model *model, const struct kineto_event *even
                                .category = (uint8_t)event->category};
     struct kineto_host *grown =
         kineto_grow(model->host, model->hosts, &model->host_capacity, sizeof *grown);
+    if (grown)
+        model->host = grown;
     if (!grown || made.thread == UINT32_MAX)
         return kineto_no_memory(model, error);
-    model->host = grown;
     if ((known->is_gloo || known->is_product) && event->first_size >= 0) {
         struct kineto_extra extra = {.count = event->first_size, .width = event->first_width};
         extra.rows = extra.width > 0 ? extra.count / extra.width : 0;
@@ -337,8 +338,8 @@ static const char *text_of(const struct kineto_model *model, uint32_t name) {
 }
 
 static bool is_pair(const char *function) {
-    return !strcmp(function, kineto_function_name(KINETO_SEND)) ||
-           !strcmp(function, kineto_function_name(KINETO_RECV));
+    return function && (!strcmp(function, kineto_function_name(KINETO_SEND)) ||
+                        !strcmp(function, kineto_function_name(KINETO_RECV)));
 }
 
 static int write_nccl(const struct kineto_model *model, struct mp_recording_process *process,

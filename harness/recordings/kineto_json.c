@@ -9,6 +9,9 @@
 
 enum { CHUNK = 1 << 18, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
 
+/* Two times can be added. */
+#define TIME_LIMIT (INT64_C(1) << 61)
+
 /* What is read of an event, by its key. */
 enum field {
     FIELD_NONE,
@@ -155,7 +158,7 @@ static void take_header(struct reading *reading, const char *text, size_t length
             header->groups = value < 0 || value > INT32_MAX ? -1 : (int)value;
     } else if (reading->depth == 1) {
         if (!strcmp(reading->key, "baseTimeNanoseconds"))
-            header->base_ns = value < 0 ? 0 : value;
+            header->base_ns = value < 0 || value > TIME_LIMIT ? 0 : value;
         else if (!strcmp(reading->key, "host_name"))
             copy_text(header->host, sizeof header->host, (const unsigned char *)text, length);
     }
@@ -374,7 +377,8 @@ static int end_event(struct reading *reading) {
     struct kineto_event *event = &reading->event;
     reading->header->events++;
     if (!is_wanted(reading) ||
-        __builtin_add_overflow(event->start_ns, reading->duration_ns, &event->end_ns))
+        __builtin_add_overflow(event->start_ns, reading->duration_ns, &event->end_ns) ||
+        event->start_ns < -TIME_LIMIT || event->end_ns > TIME_LIMIT)
         return 1;
     reading->code = reading->take(reading->context, event, reading->error);
     return reading->code == 0;
@@ -431,7 +435,6 @@ static void note_json(yajl_handle parser, int64_t at, struct kineto_header *head
 
 static int parse(gzFile file, const char *path, yajl_handle parser, struct reading *reading,
                  struct mp_error *error) {
-    static const char cut[] = "it is cut off after %lld bytes of its text";
     struct kineto_header *header = reading->header;
     unsigned char *chunk = malloc(CHUNK);
     int64_t read = 0;
@@ -452,13 +455,14 @@ static int parse(gzFile file, const char *path, yajl_handle parser, struct readi
         return reading->code;
     if (number == Z_ERRNO)
         return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    if (status == yajl_status_ok && number == Z_BUF_ERROR)
-        snprintf(header->damage, sizeof header->damage, cut, (long long)read);
-    else if (status == yajl_status_ok && got < 0)
+    if (status != yajl_status_ok)
+        return MP_OK;
+    if (got < 0 && number != Z_BUF_ERROR)
         snprintf(header->damage, sizeof header->damage, "after %lld bytes of its text: %.100s",
                  (long long)read, reason);
-    else if (status == yajl_status_ok && (yajl_complete_parse(parser) != yajl_status_ok || !read))
-        snprintf(header->damage, sizeof header->damage, cut, (long long)read);
+    else if (number == Z_BUF_ERROR || yajl_complete_parse(parser) != yajl_status_ok || !read)
+        snprintf(header->damage, sizeof header->damage,
+                 "where it is cut off, after %lld bytes of its text", (long long)read);
     return MP_OK;
 }
 

@@ -114,7 +114,7 @@ static void a_cut_trace_keeps_what_is_before(void **state) {
     kineto_write(&job, "");
     free(shell("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json", 0));
     assert_says("moeperf import rank*.json --db run.db", 0,
-                "rank 1: rank1.json is damaged it is cut off");
+                "rank 1: rank1.json is damaged where it is cut off, after");
     assert_answer("run.db", "SELECT group_concat(status) FROM v_rank",
                   "complete,interrupted,complete");
     assert_answer("run.db",
