@@ -30,6 +30,12 @@ struct index {
     bool after_layer, after_iteration;
 };
 
+/* What most have voted for, as Boyer and Moore count a majority. */
+struct majority {
+    int use;
+    int64_t votes;
+};
+
 struct use {
     struct mp_name_use is;
     char *template; /* the pattern with `*` for each index */
@@ -37,7 +43,7 @@ struct use {
     struct index index[INDICES];
     int indices;
     int last_process;
-    int64_t votes; /* for is.parent, as Boyer and Moore count a majority */
+    struct majority parent, before, after;
 };
 
 /* A name of the spool that is being read. */
@@ -250,7 +256,9 @@ static int add_use(struct mp_names *names, const char *template, const char *sam
                         .sample = strdup(sample),
                         .domain = strdup(domain),
                         .last_process = -1,
-                        .is.parent = NO_USE};
+                        .parent.use = NO_USE,
+                        .before.use = NO_USE,
+                        .after.use = NO_USE};
     names->uses++;
     return use->template && use->sample && use->domain ? MP_OK : no_memory(error);
 }
@@ -361,8 +369,9 @@ static int keep_range(struct reading *reading, const struct mp_spool_record *rec
     struct mp_names *names = reading->names;
     const struct mp_range *range = &record->as.range.is;
     const char *domain = "";
-    if (range->kind == MP_RANGE_MARK || range->name >= reading->ids ||
-        !reading->known[range->name].text || !*reading->known[range->name].text)
+    if (range->kind == MP_RANGE_MARK || (range->traits & MP_RANGE_ECHO) ||
+        range->name >= reading->ids || !reading->known[range->name].text ||
+        !*reading->known[range->name].text)
         return MP_OK;
     struct known *known = &reading->known[range->name];
     if (range->domain < reading->ids && reading->known[range->domain].text)
@@ -427,15 +436,17 @@ static int compare_uses(const void *left, const void *right) {
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-static void vote(struct use *use, int parent) {
-    if (use->votes == 0)
-        use->is.parent = parent;
-    use->votes += use->is.parent == parent ? 1 : -1;
+static void vote(struct majority *majority, int use) {
+    if (majority->votes == 0)
+        majority->use = use;
+    majority->votes += majority->use == use ? 1 : -1;
 }
 
-static void find_parents(struct mp_names *names, const struct process *process) {
+/* What the ranges of each use lie in, and what lies there before and behind them. */
+static void find_neighbours(struct mp_names *names, const struct process *process) {
     const struct ordered *open[DEPTH];
-    int depth = 0;
+    int before[DEPTH + 1], depth = 0; /* the last one that ended in each that is open */
+    before[0] = NO_USE;
     for (size_t i = 0; i < process->count; i++) {
         const struct ordered *range = &process->range[i];
         if (!range->nests)
@@ -446,9 +457,15 @@ static void find_parents(struct mp_names *names, const struct process *process) 
         int around = depth; /* what calls itself lies in what called it first */
         while (around > 0 && open[around - 1]->use == range->use)
             around--;
-        vote(&names->use[range->use], around > 0 ? open[around - 1]->use : NO_USE);
-        if (depth < DEPTH)
+        vote(&names->use[range->use].parent, around > 0 ? open[around - 1]->use : NO_USE);
+        vote(&names->use[range->use].before, before[depth]);
+        if (before[depth] != NO_USE)
+            vote(&names->use[before[depth]].after, range->use);
+        before[depth] = range->use;
+        if (depth < DEPTH) {
             open[depth++] = range;
+            before[depth] = NO_USE;
+        }
     }
 }
 
@@ -465,7 +482,7 @@ static int read_process(struct mp_names *names, const char *path, size_t ordered
     struct process *process = reading.process;
     if (!code && process->count > 0) {
         qsort(process->range, process->count, sizeof *process->range, compare_nesting);
-        find_parents(names, process);
+        find_neighbours(names, process);
         qsort(process->range, process->count, sizeof *process->range, compare_uses);
         process->first_ns = reading.first_ns;
         process->seconds = ((double)reading.last_ns - (double)reading.first_ns) / 1e9;
@@ -550,6 +567,9 @@ static int measure(struct mp_names *names, struct mp_error *error) {
         measure_use(names, own, use);
         use->meets = names->processes > 1 && use->least > 0 && use->least == use->most &&
                      find_meetings(own, names->processes);
+        use->parent = names->use[i].parent.use;
+        use->before = names->use[i].before.use;
+        use->after = names->use[i].after.use;
         if (use->parent >= 0)
             names->use[use->parent].is.encloses = true;
     }

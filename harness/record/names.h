@@ -22,13 +22,14 @@ enum mp_name_field {
 
 /* Ranges of one name in one domain. */
 struct mp_name_use {
-    const char *sample;                /* the name of the first one, as it was */
-    const char *pattern;               /* for rules: covers all of them */
-    const char *domain;                /* "": the default one */
-    int64_t count;                     /* in all processes */
-    double seconds;                    /* together; ranges left open have none */
-    int processes;                     /* that have one */
-    int parent;                        /* which other use most of them lie in directly; -1: none */
+    const char *sample;  /* the name of the first one, as it was */
+    const char *pattern; /* for rules: covers all of them */
+    const char *domain;  /* "": the default one */
+    int64_t count;       /* in all processes */
+    double seconds;      /* together; ranges left open have none */
+    int processes;       /* that have one */
+    int parent;          /* which other use most of them lie in directly; -1: none */
+    int before, after;   /* which one mostly comes before and behind them there; -1: none */
     bool says_layer, says_iteration;   /* the pattern does */
     bool has_value;                    /* they have a plain value as payload */
     const char *field[MP_NAME_FIELDS]; /* the payload's, NULL: none */

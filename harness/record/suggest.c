@@ -160,11 +160,20 @@ static void choose_end(struct mp_suggestion *suggestion) {
         last->ends = true;
 }
 
+/* A meeting next to experts is the exchange before or behind them. */
+static int meeting_phase(const struct mp_suggestion *suggestion, const struct mp_name_use *use) {
+    if (use->before >= 0 && suggestion->proposal[use->before].phase == MP_PHASE_EXPERT)
+        return MP_PHASE_COMBINE;
+    if (use->after >= 0 && suggestion->proposal[use->after].phase == MP_PHASE_EXPERT)
+        return MP_PHASE_DISPATCH;
+    return MP_PHASE_WAIT;
+}
+
 static void judge_meetings(struct mp_suggestion *suggestion) {
     for (int i = 0; i < suggestion->count; i++) {
         struct proposal *proposal = &suggestion->proposal[i];
         if (proposal->phase == MP_PHASES && proposal->use->meets && !proposal->use->encloses) {
-            proposal->phase = MP_PHASE_WAIT;
+            proposal->phase = meeting_phase(suggestion, proposal->use);
             proposal->reason = MEETS;
         }
     }

@@ -220,6 +220,7 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
+    ranges_add(ranges, "", "experts", -500, -400, 1); /* once, elsewhere */
     for (int64_t i = 0; i < 4; i++) {
         ranges_add(ranges, "", "moe layer", 1000 * i, 1000 * i + 900, 1);
         for (int depth = 0; depth < 3; depth++) /* which call themselves */
@@ -232,6 +233,33 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
     assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
     assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
     assert_non_null(strstr(ranges->text, "holds experts and more"));
+    mp_rules_destroy(&rules);
+}
+
+/* Two meetings around what is called experts, in a layer of its own. */
+static void meetings_next_to_experts_are_exchanges(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int64_t i = 0; i < 8; i++) {
+            const int64_t at = 1000 * i, late = rank == i % 2 ? 200 : 0;
+            ranges_add(ranges, "", "frob", at, at + 100 + late, 1);
+            ranges_add(ranges, "", "there", at + 100 + late, at + 310, 1);
+            ranges_add(ranges, "", "experts", at + 310, at + 400 + late, 1);
+            ranges_add(ranges, "", "back", at + 400 + late, at + 610, 1);
+            ranges_add(ranges, "", "nicht", at + 620, at + 700 + late, 1);
+            ranges_add(ranges, "", "alone", at + 700 + late, at + 910, 1);
+            ranges_add(ranges, "", "whole layer", at, at + 950, 1);
+        }
+        ranges_end(ranges);
+    }
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(mp_rules_find(&rules, "there", "", &capture)->phase, MP_PHASE_DISPATCH);
+    assert_int_equal(mp_rules_find(&rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
+    assert_int_equal(mp_rules_find(&rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
+    assert_null(mp_rules_find(&rules, "frob", "", &capture));
     mp_rules_destroy(&rules);
 }
 
@@ -272,6 +300,8 @@ static void ranks_may_have_different_names(void **state) {
     assert_non_null(strstr(said, "         5     0.000     1/2   -          only here\n"));
     ranges_suggest(ranges, &rules);
     assert_int_equal(rules.count, 1);
+    assert_non_null(strstr(ranges->text, "2 of 2 processes, 5 on each; a guess"));
+    assert_non_null(strstr(ranges->text, "1 of 2 processes\n"));
     mp_rules_destroy(&rules);
 }
 
@@ -401,9 +431,15 @@ static void payloads_are_proposed(void **state) {
     for (int64_t i = 0; i < 3; i++) {
         ranges_add_value(ranges, "experts", 10 * i, 10 * i + 5, 64);
         ranges_add_value(ranges, "all_to_all", 10 * i + 5, 10 * i + 9, 4096);
+        const struct mp_range echo = {.start_ns = RANGES_T0 + 10 * i + 6, /* nobody's own */
+                                      .end_ns = RANGES_T0 + 10 * i + 8,
+                                      .name = ranges_name(ranges, "experts", MP_NAME_STRING),
+                                      .traits = MP_RANGE_ECHO};
+        mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &echo, sizeof echo, NULL);
     }
     ranges_end(ranges);
     ranges_suggest(ranges, &rules);
+    assert_null(strstr(ranges->text, "# 6 ranges"));
     const struct mp_rule *rule = mp_rules_find(&rules, "experts", "", &capture);
     assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
     assert_string_equal(rule->tokens.field, "");
@@ -446,6 +482,7 @@ int main(void) {
         TEST(one_range_is_the_iteration),
         TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
         TEST(a_layer_with_its_parts_inside_is_left_out),
+        TEST(meetings_next_to_experts_are_exchanges),
         TEST(numbers_of_operators_say_nothing),
         TEST(ranks_may_have_different_names),
         TEST(ten_thousand_names_are_told_in_a_few_lines),
