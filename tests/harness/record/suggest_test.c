@@ -381,6 +381,35 @@ static void hostile_names_are_quoted(void **state) {
     mp_rules_destroy(&rules);
 }
 
+/* Whatever its bytes are, a name's proposal is read back and covers it. */
+static void random_names_are_covered(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    enum { NAMES = 150 };
+    static char name[NAMES][64];
+    uint64_t seed = test_seed();
+    ranges_begin(ranges, 0);
+    for (int i = 0; i < NAMES; i++) {
+        static const char often[] = "0123456789 \\*?{}_.#\"'layerstep\n";
+        int length = test_random_int(&seed, 1, 40);
+        for (int c = 0; c < length; c++)
+            name[i][c] = (char)(test_random_int(&seed, 0, 2)
+                                    ? often[test_random_int(&seed, 0, (int)sizeof often - 2)]
+                                    : test_random_int(&seed, 1, 255));
+        strcpy(name[i] + length, " experts");
+        ranges_add(ranges, "", name[i], 10 * i, 10 * i + 5, 1);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    for (int i = 0; i < NAMES; i++) {
+        struct mp_rule_capture capture;
+        const struct mp_rule *rule = mp_rules_find(&rules, name[i], "", &capture);
+        if (!rule || rule->phase == MP_PHASES)
+            fail_msg("nothing covers %s", name[i]);
+    }
+    mp_rules_destroy(&rules);
+}
+
 /* ---- rules in use ---- */
 
 static void rules_in_use_stay(void **state) {
@@ -487,6 +516,7 @@ int main(void) {
         TEST(ranks_may_have_different_names),
         TEST(ten_thousand_names_are_told_in_a_few_lines),
         TEST(hostile_names_are_quoted),
+        TEST(random_names_are_covered),
         TEST(rules_in_use_stay),
         TEST(payloads_are_proposed),
         TEST(a_file_that_is_there_stays),

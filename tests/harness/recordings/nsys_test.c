@@ -531,6 +531,41 @@ static void a_damaged_file_gives_what_is_before_the_damage(void **state) {
         runs);
 }
 
+/* Any bytes changed: the file is read or refused, and the database is whole. */
+static void changed_bytes_do_no_harm(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    struct stat status;
+    char path[160], said[4000];
+    uint64_t seed = test_seed();
+    int read = 0;
+    create(&export, folder->path, "whole.sqlite", false);
+    set_start(&export, RUNS_T0);
+    add_rank(&export, 0, 0, true);
+    finish(&export);
+    assert_int_equal(stat(export.path, &status), 0);
+    char *bytes = malloc((size_t)status.st_size);
+    FILE *file = fopen(export.path, "r");
+    assert_int_equal(fread(bytes, 1, (size_t)status.st_size, file), status.st_size);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/changed.sqlite", folder->path);
+    const char *const paths[] = {path};
+    for (int round = 0; round < 30; round++) {
+        file = fopen(path, "w");
+        assert_int_equal(fwrite(bytes, 1, (size_t)status.st_size, file), status.st_size);
+        for (int i = test_random_int(&seed, 1, 40); i > 0; i--) {
+            fseek(file, test_random_int(&seed, 0, (int)status.st_size - 1), SEEK_SET);
+            fputc(test_random_int(&seed, 0, 255), file);
+        }
+        fclose(file);
+        memset(said, 0, sizeof said);
+        read += import_files(folder, paths, 1, said) == MP_OK;
+    }
+    free(bytes);
+    print_message("%d of 30 changed files are read\n", read);
+    assert_query(folder, "PRAGMA integrity_check", "ok");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
 
 int main(void) {
@@ -543,6 +578,7 @@ int main(void) {
         TEST(rules_are_proposed),
         TEST(what_is_no_export_is_refused),
         TEST(a_damaged_file_gives_what_is_before_the_damage),
+        TEST(changed_bytes_do_no_harm),
     };
     return cmocka_run_group_tests_name("nsys", tests, NULL, NULL);
 }
