@@ -410,20 +410,28 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     return MP_OK;
 }
 
-/* Echoes are of the layer and iteration of their ranges, and work on the same tokens. */
+/* Echoes are of the layer and iteration of their ranges, and work on the same tokens.  What has a
+ * way back is forward. */
 static void inherit(struct mp_mapping *mapping) {
+    for (size_t i = 0; i < mapping->matches; i++) {
+        const struct match *match = &mapping->match[i];
+        struct match *original =
+            match->original == NO_ORIGINAL ? NULL : &mapping->match[match->original];
+        if (original && is_backward(match) && original->direction == MP_NO_DIRECTION)
+            original->direction = MP_FORWARD;
+    }
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         if (match->original == NO_ORIGINAL)
             continue;
-        struct match *original = &mapping->match[match->original];
-        if (is_backward(match) && original->direction == MP_NO_DIRECTION)
-            original->direction = MP_FORWARD; /* what has a way back */
+        const struct match *original = &mapping->match[match->original];
         match->layer = original->layer;
         match->iteration = original->iteration;
         match->tokens = original->tokens;
         match->bytes = original->bytes;
         match->dropped = match->dropped || original->dropped;
+        if (!is_backward(match))
+            match->direction = original->direction;
     }
 }
 

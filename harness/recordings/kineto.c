@@ -404,7 +404,7 @@ static int write_gloo(const struct kineto_model *model, struct mp_recording_proc
                    .communicator = gloo_communicator(model),
                    .count = extra ? (uint64_t)extra->count : 0,
                    .rank = model->header.rank,
-                   .ranks = model->header.groups > 1 ? 1 : 0,
+                   .ranks = model->header.groups > 1 ? model->header.ranks : 0,
                    .peer = -1},
             .function = kineto_function_name(name->function),
             .datatype = extra ? text_of(model, extra->type) : NULL};

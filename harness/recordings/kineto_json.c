@@ -460,7 +460,7 @@ static int parse(gzFile file, const char *path, yajl_handle parser, struct readi
     if (got < 0 && number != Z_BUF_ERROR)
         snprintf(header->damage, sizeof header->damage, "after %lld bytes of its text: %.100s",
                  (long long)read, reason);
-    else if (number == Z_BUF_ERROR || yajl_complete_parse(parser) != yajl_status_ok || !read)
+    else if (yajl_complete_parse(parser) != yajl_status_ok || !read)
         snprintf(header->damage, sizeof header->damage,
                  "where it is cut off, after %lld bytes of its text", (long long)read);
     return MP_OK;

@@ -13,7 +13,7 @@ static struct kineto_job planted(void) {
 }
 
 static void start_anew(void) {
-    free(shell("rm -f *.json *.json.gz *.csv run.db", 0));
+    free(shell("rm -f *.json *.json.gz *.csv *.db", 0));
 }
 
 #define REPORT "moeperf report --db run.db --stragglers | tr -s ' \\n' ' '"
@@ -64,9 +64,13 @@ static void a_gpu_s_time_counts(void **state) {
                   "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
                   "72 6000000 1 64,72 3000000 1 64");
     assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) AS n FROM v_span WHERE phase = "
+                  "'combine' GROUP BY direction)",
+                  "72,72");
+    assert_answer("run.db",
                   "SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
                   "= 'expert'",
-                  "144 696.0");
+                  "216 696.0");
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
                   "round(max(wait_ms), 3) FROM v_collective",
@@ -83,9 +87,56 @@ static void who_waits_is_known_without_annotations(void **state) {
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
     assert_answer("run.db",
-                  "SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || sum(wait_ns > "
-                  "0) FROM v_span WHERE phase = 'dispatch' AND direction = 'backward'",
-                  "144 4 144");
+                  "SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
+                  "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
+                  "'backward'",
+                  "144 4 3 144");
+    /* The same by operators, which have the way back of what is around them. */
+    write_file("my.yaml",
+               "rules:\n  - {name: AllToAll, phase: dispatch, layer: count, waits: all}\n"
+               "  - {name: 'ProfilerStep#{iteration}', phase: iteration}\n");
+    free(shell("moeperf import rank*.json --db my.db --rules my.yaml", 0));
+    assert_answer("my.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || max(layer) || ' ' || "
+                  "direction AS n FROM v_span WHERE phase = 'dispatch' GROUP BY direction)",
+                  "144 3 backward,144 3 forward");
+}
+
+/* One rank's profiler begins later than the others' first exchange: what it has no call of is still
+ * an operation, and NCCL's have numbers. */
+static void ranks_may_begin_late(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.late = true;
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT min(wait_ns) || ' ' || count(*) FROM v_span WHERE phase = 'dispatch' AND "
+                  "stream = 'compute' AND rank = 2",
+                  "200000 95");
+    job.on_gpu = true;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer(
+        "run.db",
+        "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
+        "|| max(ordinal) FROM v_collective",
+        "287 285 96.0 96");
+}
+
+/* Of which group an exchange of gloo was is not known. */
+static void exchanges_of_several_groups_are_not_compared(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.groups = 2;
+    job.named_hosts = false;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says("moeperf import rank*.json --db run.db", 0, "share no collective with the first");
+    assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
 }
 
 static void clocks_are_put_beside_one_another(void **state) {
@@ -228,6 +279,8 @@ int main(void) {
         cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
         cmocka_unit_test(a_gpu_s_time_counts),
         cmocka_unit_test(who_waits_is_known_without_annotations),
+        cmocka_unit_test(ranks_may_begin_late),
+        cmocka_unit_test(exchanges_of_several_groups_are_not_compared),
         cmocka_unit_test(clocks_are_put_beside_one_another),
         cmocka_unit_test(a_cut_trace_keeps_what_is_before),
         cmocka_unit_test(span_tables_have_phases),

@@ -26,6 +26,8 @@ enum {
 
 struct kineto_job {
     bool on_gpu, annotated, named_hosts;
+    bool late;  /* the last rank's recording begins after its first exchange */
+    int groups; /* process groups; 0: one */
     int steps;
     int slow_rank, slow_layer;
     int64_t slow_ns;                 /* longer, forward */
@@ -37,7 +39,8 @@ struct kineto_job {
 struct kineto_file {
     const struct kineto_job *job;
     gzFile file;
-    int rank, external, correlation, sequence;
+    int rank, external, correlation, exchanges;
+    bool silent;     /* what it does is not recorded */
     int64_t now_ns;  /* of the work */
     int64_t host_ns; /* of the launching thread, on a GPU */
 };
@@ -46,6 +49,8 @@ struct kineto_file {
 static inline void kineto_event(struct kineto_file *file, const char *category, const char *name,
                                 int thread, int64_t start_ns, int64_t end_ns,
                                 const char *arguments) {
+    if (file->silent)
+        return;
     const int64_t own_ns = start_ns + file->job->offset_ns[file->rank], ns = end_ns - start_ns;
     gzprintf(
         file->file,
@@ -65,8 +70,8 @@ static inline void kineto_open(struct kineto_file *file, const struct kineto_job
     gzprintf(file->file,
              "{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [{\"id\": 0, \"name\": \"x\"}],\n"
              "  \"distributedInfo\": {\"backend\": \"gloo\", \"rank\": %d, \"world_size\": %d, "
-             "\"pg_count\": 1, \"pg_config\": [{\"pg_name\": \"0\", \"ranks\": [0, 1, 2]}]},\n",
-             rank, KINETO_RANKS);
+             "\"pg_count\": %d, \"pg_config\": [{\"pg_name\": \"0\", \"ranks\": [0, 1, 2]}]},\n",
+             rank, KINETO_RANKS, job->groups ? job->groups : 1);
     if (job->named_hosts)
         gzprintf(file->file, "  \"host_name\": \"host\",\n");
     gzprintf(file->file,
@@ -87,15 +92,16 @@ static inline void kineto_close(struct kineto_file *file) {
 /* Work of `ns` on the thread or, launched by a call there, on the GPU.  end_ns: when it is over, if
  * it meets others; 0: after `ns`. */
 static inline void kineto_work(struct kineto_file *file, const char *name, const char *kernel,
-                               int thread, int sequence, int64_t ns, int64_t end_ns) {
+                               int thread, int sequence, const char *dimensions, int64_t ns,
+                               int64_t end_ns) {
     const int64_t start_ns = file->now_ns, until_ns = end_ns ? end_ns : start_ns + ns;
-    char arguments[256];
+    char arguments[384], collective[256];
     const int64_t host_ns = file->job->on_gpu ? file->host_ns : start_ns;
     const int64_t host_end_ns = file->job->on_gpu ? host_ns + KINETO_LAUNCH_NS : until_ns;
     snprintf(arguments, sizeof arguments,
              "\"External id\": %d, \"Sequence number\": %d, \"Fwd thread id\": %d, \"Input Dims\": "
-             "[[64, 8], [8, 4]], \"Input type\": [\"float\", \"float\"]",
-             ++file->external, sequence, thread == KINETO_AUTOGRAD);
+             "%s, \"Input type\": [\"float\", \"float\"]",
+             ++file->external, sequence, thread == KINETO_AUTOGRAD, dimensions);
     kineto_event(file, "cpu_op", name, thread, host_ns, host_end_ns, arguments);
     if (file->job->on_gpu) {
         snprintf(arguments, sizeof arguments,
@@ -103,13 +109,15 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
                  ++file->correlation);
         kineto_event(file, "cuda_runtime", "cudaLaunchKernel", thread, host_ns + 1000,
                      host_ns + 5000, arguments);
+        snprintf(collective, sizeof collective,
+                 ", \"Collective name\": \"all_to_all\", \"Process Group Name\": \"0\", "
+                 "\"Process Group Ranks\": \"[0, 1, 2]\", \"Group size\": 3, \"dtype\": \"Float\", "
+                 "\"In msg nelems\": 1000, \"Seq\": %d",
+                 file->exchanges);
         snprintf(arguments, sizeof arguments,
                  "\"External id\": %d, \"device\": 0, \"stream\": %d, \"correlation\": %d%s",
                  file->external, KINETO_STREAM, file->correlation,
-                 end_ns ? ", \"Collective name\": \"all_to_all\", \"Process Group Name\": \"0\", "
-                          "\"Process Group Ranks\": \"[0, 1, 2]\", \"Group size\": 3, \"dtype\": "
-                          "\"Float\", \"In msg nelems\": 1000"
-                        : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
+                 end_ns ? collective : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
         kineto_event(file, "kernel", kernel, KINETO_STREAM, start_ns, until_ns, arguments);
         file->host_ns = host_end_ns;
     }
@@ -128,20 +136,24 @@ static inline void kineto_exchange(struct kineto_file file[KINETO_RANKS], int th
         const int64_t start_ns = own->now_ns, host_ns = own->host_ns;
         char arguments[64];
         snprintf(arguments, sizeof arguments, "\"External id\": %d", ++own->external);
-        kineto_work(own, outer, "ncclDevKernel_SendRecv(ncclDevKernelArgs)", thread, sequence, 0,
-                    last_ns);
+        own->silent = own->job->late && r == KINETO_RANKS - 1 && own->exchanges == 0;
+        kineto_work(own, outer, "ncclDevKernel_SendRecv(ncclDevKernelArgs)", thread, sequence,
+                    "[[10, 100]]", 0, last_ns);
         if (!own->job->on_gpu) {
             kineto_event(own, "cpu_op", "c10d::alltoall_base_", thread, start_ns, start_ns + 5000,
                          arguments);
+            own->silent = false; /* it began before, and ends now */
             kineto_event(own, "user_annotation", "gloo:all_to_all", KINETO_LOOP, start_ns + 6000,
                          last_ns,
                          "\"External id\": 3, \"Input Dims\": [[10, 100]], \"Input type\": "
                          "[\"float\"]");
         }
+        own->silent = false;
         if (annotation && own->job->annotated)
             kineto_event(own, "user_annotation", annotation, thread,
                          own->job->on_gpu ? host_ns : start_ns,
                          own->job->on_gpu ? own->host_ns : last_ns, "\"External id\": 4");
+        own->exchanges++;
     }
 }
 
@@ -149,8 +161,12 @@ static inline void kineto_experts(struct kineto_file *own, int layer, int sequen
     char name[32];
     const int64_t start_ns = own->job->on_gpu ? own->host_ns : own->now_ns;
     const bool is_slow = own->rank == own->job->slow_rank && layer == own->job->slow_layer;
-    kineto_work(own, "aten::linear", "gemm", KINETO_MAIN, sequence,
-                KINETO_EXPERT_NS + (is_slow ? own->job->slow_ns : 0), 0);
+    kineto_event(own, "cpu_op", "aten::mm", KINETO_MAIN, start_ns + 100, start_ns + 200,
+                 "\"Input Dims\": [[64, 8], [8, 4]], \"Input type\": [\"float\"]"); /* in linear */
+    kineto_work(own, "aten::linear", "gemm", KINETO_MAIN, sequence, "[[64, 8], [8, 4]]",
+                KINETO_EXPERT_NS - 1000 + (is_slow ? own->job->slow_ns : 0), 0);
+    kineto_work(own, "aten::linear", "gemm", KINETO_MAIN, sequence + 1, "[[64, 4], [4, 8]]", 1000,
+                0);
     snprintf(name, sizeof name, "layer %d expert", layer);
     if (own->job->annotated)
         kineto_event(own, "user_annotation", name, KINETO_MAIN, start_ns,
@@ -164,7 +180,7 @@ static inline void kineto_forward(struct kineto_file file[KINETO_RANKS], int lay
     for (int r = 0; r < KINETO_RANKS; r++)
         kineto_experts(&file[r], layer, sequence + 1);
     snprintf(name, sizeof name, "layer %d combine", layer);
-    kineto_exchange(file, KINETO_MAIN, sequence + 2, name, "AllToAll");
+    kineto_exchange(file, KINETO_MAIN, sequence + 3, name, "AllToAll");
 }
 
 static inline void kineto_backward(struct kineto_file file[KINETO_RANKS], int sequence) {
@@ -172,10 +188,10 @@ static inline void kineto_backward(struct kineto_file file[KINETO_RANKS], int se
     char exchange[80], linear[80];
     snprintf(exchange, sizeof exchange, "%sAllToAllBackward", evaluation);
     snprintf(linear, sizeof linear, "%sAddmmBackward0", evaluation);
-    kineto_exchange(file, KINETO_AUTOGRAD, sequence + 2, NULL, exchange);
+    kineto_exchange(file, KINETO_AUTOGRAD, sequence + 3, NULL, exchange);
     for (int r = 0; r < KINETO_RANKS; r++)
-        kineto_work(&file[r], linear, "gemm", KINETO_AUTOGRAD, sequence + 1, 2 * KINETO_EXPERT_NS,
-                    0);
+        kineto_work(&file[r], linear, "gemm", KINETO_AUTOGRAD, sequence + 2, "[]",
+                    2 * KINETO_EXPERT_NS, 0);
     kineto_exchange(file, KINETO_AUTOGRAD, sequence, NULL, exchange);
 }
 
