@@ -1,5 +1,6 @@
 /* The ready-made rules on what the programs they are for say: range names as their releases make
  * them (the rules files say which), told by a program that knows nothing of moeperf. */
+#include "harness/record/rules.h"
 #include "tests/harness/cli/annotated.h"
 
 /* Records a program that makes the ranges of a script; `rules` with --rules before each. */
@@ -133,6 +134,27 @@ static void known_names_have_their_phase(void **state) {
     check_facts("fastmoe");
     check_facts("vllm");
     check_facts("sglang");
+}
+
+/* Without --rules all files are used: none takes another's names for something else. */
+static void all_rules_together_say_the_same(void **state) {
+    struct mp_rules rules = {0};
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(mp_rules_load_ready(&rules, &error), MP_OK);
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        struct mp_rule_capture capture;
+        if (!facts[i].phase)
+            continue;
+        const struct mp_rule *rule =
+            mp_rules_find(&rules, facts[i].name, facts[i].domain, &capture);
+        assert_non_null(rule);
+        const char *phase = mp_phase_name(rule->phase == MP_PHASES ? (enum mp_phase)capture.phase
+                                                                   : (enum mp_phase)rule->phase);
+        if (strncmp(phase, facts[i].phase, strlen(phase)) != 0)
+            fail_msg("%s: %s is %s", facts[i].rules, facts[i].name, phase);
+    }
+    mp_rules_destroy(&rules);
 }
 
 static const char megatron_step[] = "+" LAYER "_forward_attention.self_attention\n-\n"
@@ -315,6 +337,7 @@ static void a_late_rank_of_a_foreign_program_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_names_have_their_phase),
+        cmocka_unit_test(all_rules_together_say_the_same),
         cmocka_unit_test(training_loops_are_counted),
         cmocka_unit_test(a_range_of_iterations_counts_before_their_ends),
         cmocka_unit_test(a_late_rank_of_a_foreign_program_is_named),
