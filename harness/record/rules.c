@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/suite/paths.h"
 #include "reference/base/yaml.h"
 #include "reference/plan/option.h"
 
@@ -360,18 +359,6 @@ int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_ru
     if (!code)
         code = read_document(&reading, document, rules);
     mp_yaml_destroy(document);
-    return code;
-}
-
-int mp_rules_load_ready(struct mp_rules *rules, struct mp_error *error) {
-    char path[MP_PATH_SIZE], **names = NULL;
-    int code = mp_path_rules_names(&names, error);
-    for (int i = 0; !code && names[i]; i++) {
-        code = mp_path_rules(names[i], path, error);
-        if (!code)
-            code = mp_rules_load(path, rules, error);
-    }
-    mp_path_names_destroy(names);
     return code;
 }
 

@@ -5,10 +5,10 @@
 
 enum { HEAD_BYTES = 1 << 16 };
 
-extern const struct mp_recording_format mp_recording_pytorch, mp_recording_nsys, mp_recording_spans;
+extern const struct mp_recording_format mp_recording_pytorch, mp_recording_spans, mp_recording_nsys;
 
 const struct mp_recording_format *const mp_recording_formats[] = {
-    &mp_recording_pytorch, &mp_recording_nsys, &mp_recording_spans, NULL};
+    &mp_recording_pytorch, &mp_recording_spans, &mp_recording_nsys, NULL};
 
 const struct mp_recording_format *mp_recording_format_named(const char *name) {
     for (int i = 0; mp_recording_formats[i]; i++)
