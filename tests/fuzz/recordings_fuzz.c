@@ -1,7 +1,6 @@
 /* Arbitrary bytes as a file of each kind of recording: the readers end, say what is wrong, and what
  * they wrote are spools that hold together.  The first byte chooses the kind. */
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "harness/recordings/recordings.h"
@@ -13,12 +12,10 @@ static const char rules_text[] = "rules:\n"
                                  "  - {name: \"ProfilerStep#{iteration}\", phase: iteration}\n"
                                  "  - {name: \"*linear\", phase: expert}\n";
 
-/* A new file of nothing but these bytes; its path, which says rank 3. */
-static int file_of(const uint8_t *bytes, size_t size, char path[64]) {
-    int file = memfd_create("fuzz", 0);
-    expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "a file in memory");
-    snprintf(path, 64, "/proc/self/fd/%d", file);
-    return file;
+/* Writes a file of nothing but these bytes, in memory, which SQLite can open by its name, too. */
+static void make_file(const uint8_t *bytes, size_t size, const char *path) {
+    FILE *file = fopen(path, "w");
+    expect(file && fwrite(bytes, 1, size, file) == size && !fclose(file), "a file in memory");
 }
 
 static void read_spool(const char *folder, const char *name, int64_t expected) {
@@ -55,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     while (mp_recording_formats[kinds])
         kinds++;
     const struct mp_recording_format *format = mp_recording_formats[input[0] % kinds];
-    int file = file_of(input + 1, size - 1, path);
+    snprintf(path, sizeof path, "%s.rank3", folder);
+    make_file(input + 1, size - 1, path);
     expect(!mp_recording_create(folder, "fuzz", &recording, &error), "a recording");
     int code = format->read(path, &rules, recording, &error);
     expect(code == error.code && (code == MP_OK) == !error.text[0], "an error has its sentence");
@@ -65,6 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
             read_spool(folder, "0.spool", summary.ranges);
     }
     mp_recording_destroy(recording);
-    close(file);
+    unlink(path);
     return 0;
 }
