@@ -93,7 +93,8 @@ static void add_column(const struct nsys_file *file, const char *table, const ch
     size_t length = strlen(list);
     const bool is_text = *name == '@';
     const char *plain = name + is_text;
-    const bool there = nsys_has(file, table, plain);
+    const bool there =
+        nsys_has(file, table, plain) && (!is_text || nsys_has(file, "StringIds", "value"));
     const char *form = !there    ? "%sNULL%.0s"
                        : is_text ? "%s(SELECT value FROM StringIds WHERE id = \"%s\")"
                                  : "%s\"%s\"";
@@ -339,9 +340,50 @@ static bool recognises(const char *path, const char *head, size_t size) {
     return !is_own || is_report(path);
 }
 
+/* What a version or a trace option left out, and what that means; "": nothing that matters. */
+static void describe_missing(const struct nsys_file *file, char text[400]) {
+    static const struct {
+        const char *table, *unless, *meaning;
+    } tables[] = {
+        {"NVTX_EVENTS", NULL, "no ranges of NVTX"},
+        {"StringIds", NULL, "no names but those that stand in the ranges themselves"},
+        {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
+         "no calls of CUDA, so that kernels belong to no span"},
+        {"TARGET_INFO_SESSION_START_TIME", NULL, "no time at which the session began"},
+    };
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && length < 400; i++)
+        if (!nsys_has(file, tables[i].table, NULL) &&
+            (!tables[i].unless || nsys_has(file, tables[i].unless, NULL)))
+            length += (size_t)snprintf(text + length, 400 - length, "%s%s",
+                                       length > 0 ? ", " : "the file has ", tables[i].meaning);
+}
+
+/* What is to be known of a file is said once, of its first process; damage of all. */
+static void say_notes(struct nsys_file *file) {
+    char missing[400], foreign[160];
+    bool said = false;
+    describe_missing(file, missing);
+    snprintf(
+        foreign, sizeof foreign,
+        "%lld rows of the file belong to processes that used no GPU, or to none that it names, "
+        "and are left out",
+        (long long)file->foreign);
+    for (int i = 0; i < file->processes; i++) {
+        struct mp_recording_process *process = file->item[i].process;
+        if (process && file->damage[0])
+            mp_recording_cut(process, file->damage);
+        if (process && !said && missing[0])
+            mp_recording_note(process, missing);
+        if (process && !said && file->foreign > 0)
+            mp_recording_note(process, foreign);
+        said = said || process;
+    }
+}
+
 static int read_all(struct nsys_file *file, struct mp_recording *recording,
                     struct mp_error *error) {
-    char note[160];
     int code = nsys_open(file, file->path, error);
     if (!code)
         code = nsys_begin(file, recording, error);
@@ -349,19 +391,8 @@ static int read_all(struct nsys_file *file, struct mp_recording *recording,
         code = nsys_read_ranges(file, error);
     if (!code)
         code = nsys_read_work(file, error);
-    snprintf(
-        note, sizeof note,
-        "%lld rows of the file belong to processes that used no GPU, or to none that it names, "
-        "and are left out",
-        (long long)file->foreign);
-    for (int i = 0; i < file->processes && !code; i++) {
-        struct mp_recording_process *process = file->item[i].process;
-        if (process && file->damage[0])
-            mp_recording_cut(process, file->damage);
-        else if (process && file->foreign > 0)
-            mp_recording_note(process, note);
-        file->foreign = process && !file->damage[0] ? 0 : file->foreign; /* said once a file */
-    }
+    if (!code)
+        say_notes(file);
     return code;
 }
 

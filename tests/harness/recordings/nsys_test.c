@@ -226,6 +226,7 @@ static void old_schemas_are_read(void **state) {
     finish(&export);
     const char *const path[] = {export.path};
     runs_ok(import_files(folder, path, 1, said), &error);
+    assert_non_null(strstr(said, "the file has no time at which the session began\n"));
     assert_query(folder, "SELECT count(*), sum(bytes) FROM v_span WHERE phase = 'dispatch'",
                  "3|771");
     assert_query(folder,
@@ -236,6 +237,26 @@ static void old_schemas_are_read(void **state) {
                  "SELECT count(*) FROM v_nvtx WHERE (name = 'open' AND end_ns IS NULL AND kind "
                  "= 'pushed') OR (name = 'mark' AND kind = 'mark')",
                  "2");
+}
+
+static void missing_tables_are_said(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    create(&export, folder->path, "little.sqlite", false);
+    set_start(&export, RUNS_T0);
+    add_rank(&export, 0, 0, false);
+    run_sql(&export, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE StringIds; DROP TABLE "
+                     "META_DATA_EXPORT; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY");
+    finish(&export);
+    const char *const path[] = {export.path};
+    runs_ok(import_files(folder, path, 1, said), &error);
+    assert_non_null(strstr(said,
+                           "the file has no names but those that stand in the ranges "
+                           "themselves, no calls of CUDA, so that kernels belong to no span"));
+    assert_query(folder, "SELECT count(*) FROM v_span WHERE phase = 'dispatch'", "6");
+    assert_query(folder, "SELECT kernels, span_id FROM v_gpu", "12|NULL");
+    assert_query(folder, "SELECT status FROM v_run", "complete");
 }
 
 /* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
@@ -401,6 +422,7 @@ int main(void) {
         TEST(several_files_are_several_ranks),
         TEST(ranks_are_in_mpis_table_or_the_files_name),
         TEST(old_schemas_are_read),
+        TEST(missing_tables_are_said),
         TEST(rules_are_proposed),
         TEST(what_is_no_export_is_refused),
         TEST(a_damaged_file_gives_what_is_before_the_damage),
