@@ -498,6 +498,7 @@ static int read_trace(const char *path, const struct mp_rules *rules,
     if (!code)
         code = kineto_nest(&model, error);
     const struct mp_recorded_process about = {.rank = model.header.rank,
+                                              .ranks = model.header.ranks,
                                               .pid =
                                                   model.threads ? (int)model.thread[0].process : 0,
                                               .host = model.header.host,

@@ -236,12 +236,13 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
     made->first_ns = INT64_MAX;
     made->wall_minus_clock_ns = about->wall_minus_clock_ns;
     snprintf(made->source, sizeof made->source, "%s", about->source);
-    made->header = (struct spool_header_payload){.magic = SPOOL_MAGIC,
-                                                 .version = MP_SPOOL_VERSION,
-                                                 .rank = about->rank,
-                                                 .ranks = about->rank + 1,
-                                                 .node = about->node,
-                                                 .pid = about->pid};
+    made->header = (struct spool_header_payload){
+        .magic = SPOOL_MAGIC,
+        .version = MP_SPOOL_VERSION,
+        .rank = about->rank,
+        .ranks = about->ranks > about->rank ? about->ranks : about->rank + 1,
+        .node = about->node,
+        .pid = about->pid};
     snprintf(made->header.host, sizeof made->header.host, "%s", about->host ? about->host : "");
     code = open_file(made, ".spool", &made->spool, error);
     if (code) {

@@ -18,6 +18,7 @@ enum {
     KINETO_AUTOGRAD = 101,
     KINETO_LOOP = 102,
     KINETO_STREAM = 7,
+    KINETO_COMM_STREAM = 20,
     KINETO_TRANSFER_NS = 200000,
     KINETO_EXPERT_NS = 3000000,
     KINETO_LAUNCH_NS = 20000,
@@ -95,6 +96,7 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
                                int thread, int sequence, const char *dimensions, int64_t ns,
                                int64_t end_ns) {
     const int64_t start_ns = file->now_ns, until_ns = end_ns ? end_ns : start_ns + ns;
+    const int stream = end_ns ? KINETO_COMM_STREAM : KINETO_STREAM;
     char arguments[384], collective[256];
     const int64_t host_ns = file->job->on_gpu ? file->host_ns : start_ns;
     const int64_t host_end_ns = file->job->on_gpu ? host_ns + KINETO_LAUNCH_NS : until_ns;
@@ -116,9 +118,9 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
                  file->exchanges);
         snprintf(arguments, sizeof arguments,
                  "\"External id\": %d, \"device\": 0, \"stream\": %d, \"correlation\": %d%s",
-                 file->external, KINETO_STREAM, file->correlation,
+                 file->external, stream, file->correlation,
                  end_ns ? collective : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
-        kineto_event(file, "kernel", kernel, KINETO_STREAM, start_ns, until_ns, arguments);
+        kineto_event(file, "kernel", kernel, stream, start_ns, until_ns, arguments);
         file->host_ns = host_end_ns;
     }
     file->now_ns = until_ns;
