@@ -132,6 +132,10 @@ static void ranks_may_begin_late(void **state) {
         "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
         "|| max(ordinal) FROM v_collective",
         "287 285 96.0 96");
+    assert_answer("run.db",
+                  "SELECT count(*) FROM v_collective AS a JOIN v_collective AS b USING (ordinal) "
+                  "WHERE a.rank = 0 AND b.rank = 2 AND a.wait_ms = b.wait_ms",
+                  "95");
 }
 
 /* Of which group an exchange of gloo was is not known. */
