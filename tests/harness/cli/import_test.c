@@ -138,6 +138,27 @@ static void ranks_may_begin_late(void **state) {
                   "95");
 }
 
+/* The kernel is one of sends and receives. */
+static void nccl_s_kernels_are_what_torch_called(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.on_gpu = job.unnamed = true;
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
+                  "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
+                  "288 all_to_all 96 96.0");
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || direction || ' ' || "
+                  "max(layer) || ' ' || max(wait_ns) AS n FROM v_span WHERE phase = 'dispatch' "
+                  "GROUP BY direction)",
+                  "144 backward 3 200000,144 forward 3 4200000");
+    assert_says(REPORT, 0, "for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
+}
+
 /* Of which group an exchange of gloo was is not known. */
 static void exchanges_of_several_groups_are_not_compared(void **state) {
     (void)state;
@@ -161,7 +182,7 @@ static void clocks_are_put_beside_one_another(void **state) {
     assert_says(
         "moeperf import rank*.json --db run.db", 0,
         "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, known to "
-        "within 0 us");
+        "within 0 ms");
     assert_says(REPORT, 0, CULPRIT);
     assert_answer("run.db",
                   "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
@@ -292,6 +313,7 @@ int main(void) {
         cmocka_unit_test(a_gpu_s_time_counts),
         cmocka_unit_test(who_waits_is_known_without_annotations),
         cmocka_unit_test(ranks_may_begin_late),
+        cmocka_unit_test(nccl_s_kernels_are_what_torch_called),
         cmocka_unit_test(exchanges_of_several_groups_are_not_compared),
         cmocka_unit_test(clocks_are_put_beside_one_another),
         cmocka_unit_test(a_cut_trace_keeps_what_is_before),

@@ -27,8 +27,9 @@ enum {
 
 struct kineto_job {
     bool on_gpu, annotated, named_hosts;
-    bool late;  /* the last rank's recording begins after its first exchange */
-    int groups; /* process groups; 0: one */
+    bool unnamed; /* torch says of NCCL's kernels only what is annotated around their launches */
+    bool late;    /* the last rank's recording begins after its first exchange */
+    int groups;   /* process groups; 0: one */
     int steps;
     int slow_rank, slow_layer;
     int64_t slow_ns;                 /* longer, forward */
@@ -119,8 +120,12 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
         snprintf(arguments, sizeof arguments,
                  "\"External id\": %d, \"device\": 0, \"stream\": %d, \"correlation\": %d%s",
                  file->external, stream, file->correlation,
-                 end_ns ? collective : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
+                 end_ns ? (file->job->unnamed ? "" : collective)
+                        : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
         kineto_event(file, "kernel", kernel, stream, start_ns, until_ns, arguments);
+        if (end_ns && file->job->unnamed)
+            kineto_event(file, "user_annotation", "nccl:all_to_all", thread, host_ns + 500,
+                         host_ns + 6000, "\"External id\": 6");
         file->host_ns = host_end_ns;
     }
     file->now_ns = until_ns;
