@@ -383,7 +383,7 @@ static const char *nccl_function(const struct kineto_model *model,
                                  const struct kineto_device *work) {
     const struct kineto_extra *extra = &model->extra[work->collective];
     int32_t at = extra->is_named || work->launch == KINETO_NONE ? KINETO_NONE : work->launch;
-    for (; at != KINETO_NONE; at = model->host[at].around) {
+    for (; model->host && at != KINETO_NONE; at = model->host[at].around) {
         const struct kineto_name *name = kineto_name_of(model, model->host[at].name);
         if (name->is_nccl && name->function != KINETO_FUNCTIONS)
             return kineto_function_name(name->function);
