@@ -164,10 +164,14 @@ static bool is_taken(const struct process processes[], int count, int rank) {
     return false;
 }
 
-/* Gives each process its rank; returns how many ranks there are. */
-static int assign_ranks(struct process processes[], int count) {
+/* Gives each process its rank; returns how many ranks there are.  Who imports files of some ranks
+ * knows of the others. */
+static int assign_ranks(const struct mp_record_run *run, struct process processes[], int count) {
     int ranks = 0;
     for (int i = 0; i < count; i++) {
+        const int known = processes[i].totals->header.ranks;
+        if (run->importer && known <= RANKS_LIMIT && known > ranks)
+            ranks = known;
         int wanted = processes[i].totals->header.rank;
         if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(processes, i, wanted))
             continue;
@@ -219,7 +223,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
     int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
-    int ranks = assign_ranks(processes, count), nodes = count_hosts(processes, count);
+    int ranks = assign_ranks(run, processes, count), nodes = count_hosts(processes, count);
     for (int i = 0; i < count && !code; i++) {
         paths[i] = processes[i].mapped;
         unlink(processes[i].mapped); /* of an attempt that failed */

@@ -44,14 +44,14 @@ static void say_clocks(const struct mp_recording_summary *summary, FILE *stream)
                 "taken as they are\n",
                 apart, summary->processes);
     if (summary->aligned > 0 && summary->offset_ns == 0)
-        fprintf(stream, "clocks: one clock, as %lld collectives say to within %.3g us\n",
-                (long long)summary->matched, 1e-3 * (double)summary->clock_error_ns);
+        fprintf(stream, "clocks: one clock, as %lld collectives say to within %.3g ms\n",
+                (long long)summary->matched, 1e-6 * (double)summary->clock_error_ns);
     else if (summary->aligned > 0)
         fprintf(stream,
                 "clocks: put beside one another by %lld collectives: up to %.3f ms apart, known "
-                "to within %.3g us\n",
+                "to within %.3g ms\n",
                 (long long)summary->matched, 1e-6 * (double)summary->offset_ns,
-                1e-3 * (double)summary->clock_error_ns);
+                1e-6 * (double)summary->clock_error_ns);
 }
 
 static int read_files(const struct mp_recordings *recordings, struct mp_recording *recording,

@@ -8,6 +8,7 @@
 #include "harness/recordings/recordings.h"
 
 #define GLOO "gloo:"
+#define NCCL "nccl:"
 /* Ranges of operations that the thread which asked for them waited for. */
 #define WAITS_DOMAIN "waits"
 
@@ -72,10 +73,12 @@ static void describe(const struct kineto_model *model, struct kineto_name *name)
     name->ends_iterations = mp_rules_end_iteration(model->rules, name->text, "") >= 0;
     name->is_evaluation = !strncmp(name->text, evaluation, sizeof evaluation - 1);
     name->is_gloo = !strncmp(name->text, GLOO, sizeof GLOO - 1);
+    name->is_nccl = !strncmp(name->text, NCCL, sizeof NCCL - 1);
     name->is_product = is_product(name->text);
     name->is_issue = !strncmp(name->text, "c10d::", sizeof "c10d::" - 1);
-    name->function =
-        name->is_gloo || name->is_issue ? kineto_function_of(name->text) : KINETO_FUNCTIONS;
+    name->function = name->is_gloo || name->is_issue || name->is_nccl
+                         ? kineto_function_of(name->text)
+                         : KINETO_FUNCTIONS;
 }
 
 /* The number of a name; 0: no memory. */
@@ -187,8 +190,11 @@ static int take_collective(struct kineto_model *model, const struct kineto_event
     if (function == KINETO_FUNCTIONS && !is_named)
         return MP_OK;
     struct kineto_extra extra = {
-        .communicator = mp_recording_communicator(event->group[0] ? event->group : "nccl",
-                                                  event->members[0] ? event->members : NULL),
+        .communicator =
+            event->group[0]
+                ? mp_recording_communicator(event->group, event->members[0] ? event->members : NULL)
+                : 0,
+        .is_named = is_named,
         .count = event->elements_in,
         .group_size = event->group_size,
         .number = event->number,
@@ -250,24 +256,38 @@ static bool is_waited(const struct kineto_model *model, const struct kineto_host
            bsearch(&key, model->wait, model->waits, sizeof key, kineto_compare_waits);
 }
 
+/* Its value is the rows of the products in it. */
+static void fill_value(const struct kineto_model *model, const struct kineto_host *event,
+                       struct mp_recorded_range *range) {
+    const struct kineto_extra *extra =
+        event->extra == KINETO_NONE ? NULL : &model->extra[event->extra];
+    if (!extra || extra->width <= 0)
+        return;
+    range->value_type = MP_VALUE_I64;
+    range->value = (uint64_t)extra->rows;
+}
+
 static int write_ranges(const struct kineto_model *model, struct mp_recording_process *process,
                         struct mp_error *error) {
+    const int64_t base_ns = model->header.base_ns;
     int code = MP_OK;
     for (size_t i = 0; i < model->hosts && !code; i++) {
         const struct kineto_host *event = &model->host[i];
         if (!kineto_is_range(model, event) || is_waited(model, event))
             continue;
-        const struct kineto_extra *extra =
-            event->extra == KINETO_NONE ? NULL : &model->extra[event->extra];
-        const struct mp_recorded_range range = {
-            .start_ns = event->start_ns + model->header.base_ns,
-            .end_ns = event->end_ns + model->header.base_ns,
+        struct mp_recorded_range range = {
+            .start_ns = event->start_ns + base_ns,
+            .end_ns = event->end_ns + base_ns,
             .name = kineto_name_of(model, event->name)->text,
             .thread = model->thread[event->thread].thread,
             .level = event->level,
-            .value_type = extra && extra->width > 0 ? MP_VALUE_I64 : MP_VALUE_NONE,
-            .value = extra ? (uint64_t)extra->rows : 0,
             .traits = event->evaluation == KINETO_NONE ? 0 : MP_RANGE_BACKWARD};
+        const int32_t counterpart = kineto_counterpart(model, (int32_t)i);
+        fill_value(model, event, &range);
+        if (counterpart != KINETO_NONE) {
+            range.traits |= MP_RANGE_ECHO;
+            range.value = (uint64_t)(model->host[counterpart].start_ns + base_ns);
+        }
         code = mp_recording_range(process, &range, error);
     }
     return code;
@@ -342,6 +362,35 @@ static bool is_pair(const char *function) {
                         !strcmp(function, kineto_function_name(KINETO_RECV)));
 }
 
+/* Of operations of which nobody says in which group they were: where there are several, they can't
+ * be compared with those of other ranks. */
+static uint64_t only_communicator(const struct kineto_model *model, const char *library) {
+    char own[32] = "";
+    if (model->header.groups > 1)
+        snprintf(own, sizeof own, "%d", model->header.rank);
+    return mp_recording_communicator(library, own);
+}
+
+/* Ranks of that one, where it can't be compared: more than it has recordings; else counted. */
+static int32_t only_ranks(const struct kineto_model *model) {
+    return model->header.groups > 1 ? model->header.ranks : 0;
+}
+
+/* The kernel of an all-to-all is that of sends and receives: what torch called is around its
+ * launch.
+ */
+static const char *nccl_function(const struct kineto_model *model,
+                                 const struct kineto_device *work) {
+    const struct kineto_extra *extra = &model->extra[work->collective];
+    int32_t at = extra->is_named || work->launch == KINETO_NONE ? KINETO_NONE : work->launch;
+    for (; model->host && at != KINETO_NONE; at = model->host[at].around) {
+        const struct kineto_name *name = kineto_name_of(model, model->host[at].name);
+        if (name->is_nccl && name->function != KINETO_FUNCTIONS)
+            return kineto_function_name(name->function);
+    }
+    return kineto_name_of(model, extra->function)->text;
+}
+
 static int write_nccl(const struct kineto_model *model, struct mp_recording_process *process,
                       struct mp_error *error) {
     const int64_t base_ns = model->header.base_ns;
@@ -358,29 +407,22 @@ static int write_nccl(const struct kineto_model *model, struct mp_recording_proc
                    .queued_ns = (launch ? launch->end_ns : work->start_ns) + base_ns,
                    .timer_start = (uint64_t)(work->start_ns + base_ns),
                    .timer_end = (uint64_t)(work->end_ns + base_ns),
-                   .communicator = extra->communicator,
+                   .communicator =
+                       extra->communicator ? extra->communicator : only_communicator(model, "nccl"),
                    .sequence = extra->number < 0 ? 0 : (uint64_t)extra->number + 1,
                    .count = extra->count < 0 ? 0 : (uint64_t)extra->count,
                    .rank = model->header.rank,
                    .ranks = extra->group_size > 0 && extra->group_size < INT32_MAX
                                 ? (int32_t)extra->group_size
-                                : 0,
+                            : extra->communicator ? 0
+                                                  : only_ranks(model),
                    .peer = -1},
-            .function = text_of(model, extra->function),
+            .function = nccl_function(model, work),
             .datatype = text_of(model, extra->type)};
         made.is.is_pair = is_pair(made.function);
         code = mp_recording_collective(process, &made, error);
     }
     return code;
-}
-
-/* Which group an operation of gloo was in is not recorded: where there are several, it can't be
- * compared with those of other ranks. */
-static uint64_t gloo_communicator(const struct kineto_model *model) {
-    char own[32] = "";
-    if (model->header.groups > 1)
-        snprintf(own, sizeof own, "%d", model->header.rank);
-    return mp_recording_communicator("gloo", own);
 }
 
 static int write_gloo(const struct kineto_model *model, struct mp_recording_process *process,
@@ -401,10 +443,10 @@ static int write_gloo(const struct kineto_model *model, struct mp_recording_proc
                    .queued_ns = issue->end_ns + base_ns,
                    .timer_start = (uint64_t)(event->start_ns + base_ns),
                    .timer_end = (uint64_t)(event->end_ns + base_ns),
-                   .communicator = gloo_communicator(model),
+                   .communicator = only_communicator(model, "gloo"),
                    .count = extra ? (uint64_t)extra->count : 0,
                    .rank = model->header.rank,
-                   .ranks = model->header.groups > 1 ? model->header.ranks : 0,
+                   .ranks = only_ranks(model),
                    .peer = -1},
             .function = kineto_function_name(name->function),
             .datatype = extra ? text_of(model, extra->type) : NULL};
@@ -498,6 +540,7 @@ static int read_trace(const char *path, const struct mp_rules *rules,
     if (!code)
         code = kineto_nest(&model, error);
     const struct mp_recorded_process about = {.rank = model.header.rank,
+                                              .ranks = model.header.ranks,
                                               .pid =
                                                   model.threads ? (int)model.thread[0].process : 0,
                                               .host = model.header.host,

@@ -133,6 +133,22 @@ static int write_backward(const struct kineto_model *model, struct mp_recording_
 
 /* ---- the GPU's work ---- */
 
+/* Puts what an evaluation itself has annotated behind what its forward operator was in. */
+static int add_own(const struct kineto_model *model, int32_t range, struct link chain[LEVELS],
+                   int depth) {
+    struct link own[LEVELS];
+    const int owns = chain_of(model, range, own);
+    for (int i = 0; i < owns && depth < LEVELS; i++) {
+        if (model->host[own[i].range].evaluation == KINETO_NONE)
+            continue; /* around the evaluation */
+        const int32_t counterpart = kineto_counterpart(model, own[i].range);
+        chain[depth++] =
+            (struct link){.range = counterpart == KINETO_NONE ? own[i].range : counterpart,
+                          .backward = counterpart != KINETO_NONE};
+    }
+    return depth;
+}
+
 static int device_chain(const struct kineto_model *model, const struct kineto_device *work,
                         struct link chain[LEVELS]) {
     if (work->launch == KINETO_NONE)
@@ -144,7 +160,7 @@ static int device_chain(const struct kineto_model *model, const struct kineto_de
     const int32_t own = kineto_is_range(model, launch) ? work->launch : launch->around;
     const int depth = chain_of(model, forward == KINETO_NONE ? own : forward, chain);
     mark_backward(model, chain, depth, launch->start_ns);
-    return depth;
+    return forward == KINETO_NONE ? depth : add_own(model, own, chain, depth);
 }
 
 /* The start of the outermost echo that a rule makes a span, 0: none. */

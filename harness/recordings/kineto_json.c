@@ -201,11 +201,21 @@ static void take_category(struct reading *reading, const char *text, size_t leng
     static const struct {
         const char *name;
         enum kineto_category category;
-    } known[] = {{"cpu_op", KINETO_OPERATOR},          {"user_annotation", KINETO_ANNOTATION},
-                 {"python_function", KINETO_MODULE},   {"kernel", KINETO_KERNEL},
-                 {"cuda_runtime", KINETO_CALL},        {"cuda_driver", KINETO_CALL},
-                 {"gpu_memcpy", KINETO_COPY},          {"gpu_memset", KINETO_SET},
-                 {"privateuse1_runtime", KINETO_CALL}, {"hip_runtime", KINETO_CALL}};
+    } known[] = {{"cpu_op", KINETO_OPERATOR},
+                 {"user_annotation", KINETO_ANNOTATION},
+                 {"python_function", KINETO_MODULE},
+                 {"kernel", KINETO_KERNEL},
+                 {"cuda_runtime", KINETO_CALL},
+                 {"cuda_driver", KINETO_CALL},
+                 {"hip_runtime", KINETO_CALL},
+                 {"privateuse1_runtime", KINETO_CALL},
+                 {"gpu_memcpy", KINETO_COPY},
+                 {"gpu_memset", KINETO_SET},
+                 {"Operator", KINETO_OPERATOR}, /* until torch 1.12 */
+                 {"Kernel", KINETO_KERNEL},
+                 {"Runtime", KINETO_CALL},
+                 {"Memcpy", KINETO_COPY},
+                 {"Memset", KINETO_SET}};
     reading->event.category = KINETO_OTHER;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strlen(known[i].name) == length && !memcmp(known[i].name, text, length))

@@ -42,6 +42,7 @@ struct kineto_name {
     bool ends_iterations;
     bool is_evaluation;            /* autograd evaluates a node */
     bool is_gloo, is_issue;        /* gloo does it; the call that asks for it */
+    bool is_nccl;                  /* torch's annotation around a call of NCCL */
     bool is_product;               /* multiplies the rows of its first input by a matrix */
     enum kineto_function function; /* of one of these */
 };
@@ -75,6 +76,7 @@ struct kineto_device {
  * what the products in it say together, of inputs as wide as the first one's. */
 struct kineto_extra {
     uint64_t communicator; /* 0: not said */
+    bool is_named;         /* function is what torch calls it, not the kernel */
     int64_t count, group_size, number;
     int64_t rows, width;
     uint32_t function, type; /* names; 0: not said */
@@ -146,6 +148,10 @@ int kineto_compare_waits(const void *left, const void *right); /* by issue, for 
  * KINETO_NONE: not known.  *forward: the operator, may be NULL. */
 int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation,
                              int32_t *forward);
+
+/* Of an operation of NCCL that autograd evaluates: that of the same name in the forward operator.
+ * KINETO_NONE: it is no such, or there is none. */
+int32_t kineto_counterpart(const struct kineto_model *model, int32_t range);
 
 /* kineto_echo.c: writes what echoes ranges: evaluations of autograd, the GPU's work.  The latter is
  * written as activities, too, linked with the echo that counts. */

@@ -205,6 +205,25 @@ int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluatio
     return kineto_is_range(model, &model->host[found]) ? found : model->host[found].around;
 }
 
+int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
+    const struct kineto_host *own = &model->host[range];
+    int32_t forward = KINETO_NONE;
+    if (own->evaluation == KINETO_NONE || !kineto_name_of(model, own->name)->is_nccl)
+        return KINETO_NONE;
+    kineto_forward_range(model, own->evaluation, &forward);
+    if (forward == KINETO_NONE)
+        return KINETO_NONE;
+    const struct kineto_host *within = &model->host[forward];
+    for (size_t i = (size_t)forward + 1; i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        if (event->thread != within->thread || event->start_ns >= within->end_ns)
+            break;
+        if (event->name == own->name)
+            return (int32_t)i;
+    }
+    return KINETO_NONE;
+}
+
 /* ---- operations that threads wait for ---- */
 
 static int by_start(const void *left, const void *right) {

@@ -245,12 +245,13 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
     made->first_ns = INT64_MAX;
     made->wall_minus_clock_ns = about->wall_minus_clock_ns;
     snprintf(made->source, sizeof made->source, "%s", about->source);
-    made->header = (struct spool_header_payload){.magic = SPOOL_MAGIC,
-                                                 .version = MP_SPOOL_VERSION,
-                                                 .rank = about->rank,
-                                                 .ranks = about->rank + 1,
-                                                 .node = about->node,
-                                                 .pid = about->pid};
+    made->header = (struct spool_header_payload){
+        .magic = SPOOL_MAGIC,
+        .version = MP_SPOOL_VERSION,
+        .rank = about->rank,
+        .ranks = about->ranks > about->rank ? about->ranks : about->rank + 1,
+        .node = about->node,
+        .pid = about->pid};
     snprintf(made->header.host, sizeof made->header.host, "%s", about->host ? about->host : "");
     code = open_file(made, ".spool", &made->spool, error);
     if (code) {
@@ -439,25 +440,34 @@ static int compare_communicators(const void *left, const void *right) {
     return (a->is.communicator > b->is.communicator) - (a->is.communicator < b->is.communicator);
 }
 
-/* Communicators of which nobody has said how many ranks they have: those that were in them. */
+static int32_t members_of(const struct mp_recording *recording, const struct kept *kept) {
+    int32_t members = 0;
+    for (int p = 0; p < recording->processes; p++) {
+        const struct mp_recording_process *process = recording->process[p];
+        members +=
+            process->collectives > 0 && bsearch(kept, process->collective, process->collectives,
+                                                sizeof *kept, compare_communicators) != NULL;
+    }
+    return members;
+}
+
+/* Communicators of which nobody has said how many ranks they have: those that were in them, or,
+ * where files are missing and so may be members, all. */
 static void count_members(struct mp_recording *recording) {
     for (int p = 0; p < recording->processes; p++) {
         struct mp_recording_process *own = recording->process[p];
-        int32_t members = 0;
+        const struct kept *counted = NULL;
         for (size_t i = 0; i < own->collectives; i++) {
             struct kept *kept = &own->collective[i];
             if (kept->is.ranks > 0)
                 continue;
-            if (i == 0 || compare_communicators(kept - 1, kept) != 0 || members == 0) {
-                members = 0;
-                for (int q = 0; q < recording->processes; q++) {
-                    const struct mp_recording_process *other = recording->process[q];
-                    members += other->collectives > 0 &&
-                               bsearch(kept, other->collective, other->collectives, sizeof *kept,
-                                       compare_communicators) != NULL;
-                }
-            }
-            kept->is.ranks = members;
+            if (own->header.ranks > recording->processes)
+                kept->is.ranks = own->header.ranks;
+            else if (counted && compare_communicators(counted, kept) == 0)
+                kept->is.ranks = counted->is.ranks;
+            else
+                kept->is.ranks = members_of(recording, kept);
+            counted = kept;
         }
     }
 }

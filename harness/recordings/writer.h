@@ -23,6 +23,7 @@ struct mp_recording_process; /* belongs to its recording */
 /* Who a process was.  Texts are copied. */
 struct mp_recorded_process {
     int rank;                    /* in the job, from 0 */
+    int ranks;                   /* of the job; 0: not known, as many as there are */
     int node;                    /* 0 where it isn't known */
     int pid;                     /* the system's; 0: not known */
     const char *host;            /* NULL: not known */

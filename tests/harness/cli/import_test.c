@@ -46,6 +46,11 @@ static void the_slow_rank_of_a_trace_is_named(void **state) {
     /* Again: nothing is added. */
     assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
     assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    /* The last one's file is missing. */
+    assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
+                "rank 2: no recording");
+    assert_answer("part.db", "SELECT group_concat(status) FROM v_rank",
+                  "complete,complete,missing");
 }
 
 /* The host's ranges take 20 us each, wherever the time went. */
@@ -64,9 +69,10 @@ static void a_gpu_s_time_counts(void **state) {
                   "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
                   "72 6000000 1 64,72 3000000 1 64");
     assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) AS n FROM v_span WHERE phase = "
-                  "'combine' GROUP BY direction)",
-                  "72,72");
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - start_ns) "
+                  "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "
+                  "BY direction)",
+                  "72 200000 200000,72 200000 4200000");
     assert_answer("run.db",
                   "SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
                   "= 'expert'",
@@ -91,6 +97,7 @@ static void who_waits_is_known_without_annotations(void **state) {
                   "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
                   "'backward'",
                   "144 4 3 144");
+    assert_answer("run.db", "SELECT count(*) FROM v_span WHERE stream = 'comm'", "0");
     /* The same by operators, which have the way back of what is around them. */
     write_file("my.yaml",
                "rules:\n  - {name: AllToAll, phase: dispatch, layer: count, waits: all}\n"
@@ -125,6 +132,31 @@ static void ranks_may_begin_late(void **state) {
         "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
         "|| max(ordinal) FROM v_collective",
         "287 285 96.0 96");
+    assert_answer("run.db",
+                  "SELECT count(*) FROM v_collective AS a JOIN v_collective AS b USING (ordinal) "
+                  "WHERE a.rank = 0 AND b.rank = 2 AND a.wait_ms = b.wait_ms",
+                  "95");
+}
+
+/* The kernel is one of sends and receives. */
+static void nccl_s_kernels_are_what_torch_called(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.on_gpu = job.unnamed = true;
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
+                  "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
+                  "288 all_to_all 96 96.0");
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || direction || ' ' || "
+                  "max(layer) || ' ' || max(wait_ns) AS n FROM v_span WHERE phase = 'dispatch' "
+                  "GROUP BY direction)",
+                  "144 backward 3 200000,144 forward 3 4200000");
+    assert_says(REPORT, 0, "for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
 }
 
 /* Of which group an exchange of gloo was is not known. */
@@ -143,19 +175,20 @@ static void clocks_are_put_beside_one_another(void **state) {
     (void)state;
     struct kineto_job job = planted();
     job.named_hosts = false;
-    job.offset_ns[1] = 123000000;
+    job.offset_ns[1] = 3600000000000; /* no wall clock is so wrong */
     job.offset_ns[2] = -77000000;
     start_anew();
     kineto_write(&job, "");
     assert_says(
         "moeperf import rank*.json --db run.db", 0,
-        "clocks: put beside one another by 96 collectives: up to 123.000 ms apart, known to "
-        "within 0 us");
+        "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, known to "
+        "within 0 ms");
     assert_says(REPORT, 0, CULPRIT);
     assert_answer("run.db",
                   "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
                   "USING (iteration, phase) WHERE phase = 'iteration'",
                   "0");
+    assert_answer("run.db", "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
 }
 
 static void a_cut_trace_keeps_what_is_before(void **state) {
@@ -280,6 +313,7 @@ int main(void) {
         cmocka_unit_test(a_gpu_s_time_counts),
         cmocka_unit_test(who_waits_is_known_without_annotations),
         cmocka_unit_test(ranks_may_begin_late),
+        cmocka_unit_test(nccl_s_kernels_are_what_torch_called),
         cmocka_unit_test(exchanges_of_several_groups_are_not_compared),
         cmocka_unit_test(clocks_are_put_beside_one_another),
         cmocka_unit_test(a_cut_trace_keeps_what_is_before),

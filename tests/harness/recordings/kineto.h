@@ -18,6 +18,7 @@ enum {
     KINETO_AUTOGRAD = 101,
     KINETO_LOOP = 102,
     KINETO_STREAM = 7,
+    KINETO_COMM_STREAM = 20,
     KINETO_TRANSFER_NS = 200000,
     KINETO_EXPERT_NS = 3000000,
     KINETO_LAUNCH_NS = 20000,
@@ -26,8 +27,9 @@ enum {
 
 struct kineto_job {
     bool on_gpu, annotated, named_hosts;
-    bool late;  /* the last rank's recording begins after its first exchange */
-    int groups; /* process groups; 0: one */
+    bool unnamed; /* torch says of NCCL's kernels only what is annotated around their launches */
+    bool late;    /* the last rank's recording begins after its first exchange */
+    int groups;   /* process groups; 0: one */
     int steps;
     int slow_rank, slow_layer;
     int64_t slow_ns;                 /* longer, forward */
@@ -95,6 +97,7 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
                                int thread, int sequence, const char *dimensions, int64_t ns,
                                int64_t end_ns) {
     const int64_t start_ns = file->now_ns, until_ns = end_ns ? end_ns : start_ns + ns;
+    const int stream = end_ns ? KINETO_COMM_STREAM : KINETO_STREAM;
     char arguments[384], collective[256];
     const int64_t host_ns = file->job->on_gpu ? file->host_ns : start_ns;
     const int64_t host_end_ns = file->job->on_gpu ? host_ns + KINETO_LAUNCH_NS : until_ns;
@@ -116,9 +119,13 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
                  file->exchanges);
         snprintf(arguments, sizeof arguments,
                  "\"External id\": %d, \"device\": 0, \"stream\": %d, \"correlation\": %d%s",
-                 file->external, KINETO_STREAM, file->correlation,
-                 end_ns ? collective : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
-        kineto_event(file, "kernel", kernel, KINETO_STREAM, start_ns, until_ns, arguments);
+                 file->external, stream, file->correlation,
+                 end_ns ? (file->job->unnamed ? "" : collective)
+                        : ", \"grid\": [4, 2, 1], \"block\": [128, 1, 1]");
+        kineto_event(file, "kernel", kernel, stream, start_ns, until_ns, arguments);
+        if (end_ns && file->job->unnamed)
+            kineto_event(file, "user_annotation", "nccl:all_to_all", thread, host_ns + 500,
+                         host_ns + 6000, "\"External id\": 6");
         file->host_ns = host_end_ns;
     }
     file->now_ns = until_ns;
