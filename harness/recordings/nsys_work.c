@@ -57,9 +57,9 @@ static bool is_word(const char *text, size_t length, const char *word) {
     return strlen(word) == length && !strncmp(text, word, length);
 }
 
-/* NCCL's src/device/generate.py: ncclDevKernel_FUNCTION[_REDUCTION_TYPE]_ALGORITHM_PROTOCOL, before
- * 2.20 ncclKernel_FUNCTION_ALGORITHM_PROTOCOL_REDUCTION_TYPE with C's types, of which _t and __nv
- * are words of their own here.  false: it is another kernel. */
+/* NCCL's src/device/generate.py: ncclDevKernel_FUNCTION[_REDUCTION_TYPE]_ALGORITHM_PROTOCOL; older
+ * releases' ncclKernel_FUNCTION_ALGORITHM_PROTOCOL_REDUCTION_TYPE has C's types, of which _t and
+ * __nv are words of their own here.  false: it is another kernel. */
 static bool read_kernel_name(const char *name, struct collective *collective) {
     static const char *const prefixes[] = {"ncclDevKernel_", "ncclKernel_"};
     const char *at = NULL;
