@@ -28,8 +28,8 @@ struct process {
 struct processes {
     struct process *item;
     int count;
-    bool keep_spools;
-    bool without_ranges; /* known by what collectors of GPU work left of them only */
+    bool keep_spools, proposed; /* rules are proposed for them */
+    bool without_ranges;        /* known by what collectors of GPU work left of them only */
 };
 
 /* ---- which processes there are ---- */
@@ -310,7 +310,8 @@ static void say_no_ranges(FILE *stream) {
           stream);
 }
 
-static void say_hint(const struct process processes[], int count, FILE *stream) {
+static void say_hint(const struct process processes[], int count, const char *advice,
+                     FILE *stream) {
     for (int i = 0; i < count; i++) {
         int64_t times;
         char text[101];
@@ -318,8 +319,8 @@ static void say_hint(const struct process processes[], int count, FILE *stream) 
         if (!name)
             continue;
         mp_clean_text(text, sizeof text, name);
-        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges\n",
-                text, (long long)times);
+        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges%s\n",
+                text, (long long)times, advice);
         return;
     }
 }
@@ -429,7 +430,9 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
         say_totals(processes->item, first, stream);
     if (!run->importer) /* which knows better */
         say_clocks(processes->item, first, stream);
-    say_hint(processes->item, first, stream);
+    say_hint(processes->item, first,
+             run->suggested && !processes->proposed ? "; --suggest FILE.yaml proposes rules" : "",
+             stream);
     say_notes(store, run_id, stream);
     code = mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error);
     if (!code && processes->without_ranges)
@@ -455,6 +458,7 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
         code = check_ended(&processes, error);
     if (!code)
         code = suggest(run, &processes, &suggestion, error);
+    processes.proposed = suggestion != NULL;
     processes.keep_spools = run->keep_spools || suggestion;
     if (!code)
         code = keep_groups(store, run, &processes, stream, error);

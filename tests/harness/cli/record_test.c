@@ -251,6 +251,8 @@ static void rules_suggest_themselves(void **state) {
                    " told <script",
                    0);
     assert_null(strstr(output, "moeperf record --"));
+    assert_non_null(strstr(output, "no rule matches \"block 0\" (1 times), the most frequent of "
+                                   "such ranges; --suggest FILE.yaml proposes rules\n"));
     free(output);
     free(shell("! ls -d 'my run.db.spools'*", 0));
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' --suggest more.yaml "
