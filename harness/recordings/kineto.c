@@ -294,17 +294,28 @@ static int write_ranges(const struct kineto_model *model, struct mp_recording_pr
 }
 
 /* The wait for an operation of this name that the forward operator of an evaluation made; NULL:
- * none. */
+ * none.  Waits are in the order of their calls, and those within an operator follow it. */
 static const struct kineto_wait *forward_wait(const struct kineto_model *model, int32_t evaluation,
                                               uint32_t name) {
     int32_t forward;
+    size_t low = 0, high = model->waits;
     kineto_forward_range(model, evaluation, &forward);
-    for (size_t i = 0; forward != KINETO_NONE && i < model->waits; i++) {
-        const struct kineto_host *issue = &model->host[model->wait[i].issue],
-                                 *within = &model->host[forward];
-        if (model->wait[i].name == name && issue->thread == within->thread &&
-            issue->start_ns >= within->start_ns && issue->end_ns <= within->end_ns)
-            return &model->wait[i];
+    if (forward == KINETO_NONE)
+        return NULL;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->wait[middle].issue < forward)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct kineto_host *within = &model->host[forward];
+    for (; low < model->waits; low++) {
+        const struct kineto_host *issue = &model->host[model->wait[low].issue];
+        if (issue->thread != within->thread || issue->start_ns >= within->end_ns)
+            break;
+        if (model->wait[low].name == name)
+            return &model->wait[low];
     }
     return NULL;
 }
