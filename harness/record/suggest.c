@@ -82,18 +82,24 @@ static void judge_name(const struct mp_suggestion *suggestion, struct proposal *
     }
 }
 
-/* Of ranges taken for experts by their name that lie in one another, the innermost are meant: the
- * others hold gate and exchanges as well. */
+/* Whether the guess about a range is worth less than what is known of one inside it: a layer's
+ * experts say more than the layer, which holds gate and exchanges as well, and an exchange that a
+ * rule knows more than what calls it. */
+static bool says_less(const struct proposal *outer, const struct proposal *inner) {
+    if (outer->reason != BY_NAME)
+        return false;
+    return (outer->phase == MP_PHASE_EXPERT && inner->phase == MP_PHASE_EXPERT) ||
+           (of_exchange(outer->phase) && of_exchange(inner->phase) &&
+            (inner->reason == IN_USE || inner->reason == READY_MADE));
+}
+
 static void leave_out_enclosing(struct mp_suggestion *suggestion) {
     for (int i = 0; i < suggestion->count; i++) {
         const struct proposal *inner = &suggestion->proposal[i];
-        if (inner->phase != MP_PHASE_EXPERT)
-            continue;
         int outer = inner->use->parent;
         for (int depth = 0; outer >= 0 && depth < 32; depth++) {
             struct proposal *proposal = &suggestion->proposal[outer];
-            if (proposal->phase == MP_PHASE_EXPERT && proposal->reason == BY_NAME)
-                proposal->encloses = true;
+            proposal->encloses = proposal->encloses || says_less(proposal, inner);
             outer = proposal->use->parent;
         }
     }
@@ -407,7 +413,7 @@ static void write_facts(const struct writing *writing, const struct proposal *pr
     if (is_guess(proposal))
         fprintf(writing->stream, "; a guess: %s", why[proposal->reason]);
     if (proposal->encloses)
-        fputs("; holds experts and more", writing->stream);
+        fputs("; holds ranges that say more", writing->stream);
     fputs("\n", writing->stream);
 }
 

@@ -225,6 +225,7 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
         ranges_add(ranges, "", "moe layer", 1000 * i, 1000 * i + 900, 1);
         for (int depth = 0; depth < 3; depth++) /* which call themselves */
             ranges_add(ranges, "", "experts", 1000 * i + 100 + depth, 1000 * i + 700 - depth, 1);
+        ranges_add(ranges, "", "late gate", 1000 * i + 710, 1000 * i + 750, 1);
         ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
     }
     ranges_end(ranges);
@@ -232,7 +233,7 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
     assert_null(mp_rules_find(&rules, "moe layer", "", &capture));
     assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
     assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
-    assert_non_null(strstr(ranges->text, "holds experts and more"));
+    assert_non_null(strstr(ranges->text, "holds ranges that say more"));
     mp_rules_destroy(&rules);
 }
 
@@ -260,6 +261,34 @@ static void meetings_next_to_experts_are_exchanges(void **state) {
     assert_int_equal(mp_rules_find(&rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
     assert_int_equal(mp_rules_find(&rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
     assert_null(mp_rules_find(&rules, "frob", "", &capture));
+    mp_rules_destroy(&rules);
+}
+
+/* What is known by a rule counts, not what its caller's name looks like. */
+static void callers_of_known_exchanges_are_left_out(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    char said[4000] = "";
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 4; i++) {
+        ranges_add(ranges, "", "## alltoall_fwd ##", 100 * i, 100 * i + 50, 1);
+        ranges_add(ranges, "", "nccl:all_to_all", 100 * i + 10, 100 * i + 40, 1);
+        ranges_add(ranges, "", "alltoall alone", 100 * i + 60, 100 * i + 70, 1);
+        ranges_add(ranges, "", "a2a inside", 100 * i + 61, 100 * i + 69, 1); /* no better known */
+        ranges_add(ranges, "", "attention", 100 * i + 75, 100 * i + 95, 1);
+        ranges_add(ranges, "", "nccl:all_reduce", 100 * i + 80, 100 * i + 90, 1);
+    }
+    ranges_add(ranges, "", "megatron.transformer_layer._forward_mlp.mlp", 500, 600, 1);
+    ranges_add(ranges, "", "experts", 510, 590, 1);
+    ranges_end(ranges);
+    ranges_say(ranges, said, sizeof said);
+    assert_non_null(strstr(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n"));
+    ranges_suggest(ranges, &rules);
+    assert_null(mp_rules_find(&rules, "## alltoall_fwd ##", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "nccl:all_to_all", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "alltoall alone", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "attention", "", &capture));
     mp_rules_destroy(&rules);
 }
 
@@ -512,6 +541,7 @@ int main(void) {
         TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
         TEST(a_layer_with_its_parts_inside_is_left_out),
         TEST(meetings_next_to_experts_are_exchanges),
+        TEST(callers_of_known_exchanges_are_left_out),
         TEST(numbers_of_operators_say_nothing),
         TEST(ranks_may_have_different_names),
         TEST(ten_thousand_names_are_told_in_a_few_lines),
