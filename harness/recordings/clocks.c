@@ -4,12 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW_MEETINGS = 16 /* least, for a window of its own */, QUARTER = 4, WITHIN = 3 };
+enum {
+    WINDOW_MEETINGS = 16 /* least, for a window of its own */,
+    QUARTER = 4,
+    WITHIN = 3,
+    TENTH = 10
+};
 
 /* Two ends of one meeting. */
 struct pair {
     int64_t at_ns, offset_ns;
-    int64_t transfer_ns; /* what it took the last one who came */
+    int64_t own_ns, other_ns; /* how long it took either */
 };
 
 bool meeting_synchronises(const char *function) {
@@ -66,10 +71,9 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
         int order = compare_meetings(&own->meeting[a], &known->meeting[b]);
         if (order == 0) {
             const int64_t there_ns = clock_fit_apply(&fit, known->meeting[b].end_ns);
-            const int64_t own_ns = own->meeting[a].end_ns - own->meeting[a].start_ns,
-                          other_ns = known->meeting[b].end_ns - known->meeting[b].start_ns;
             pair[pairs].at_ns = own->meeting[a].end_ns;
-            pair[pairs].transfer_ns = own_ns < other_ns ? own_ns : other_ns;
+            pair[pairs].own_ns = own->meeting[a].end_ns - own->meeting[a].start_ns;
+            pair[pairs].other_ns = known->meeting[b].end_ns - known->meeting[b].start_ns;
             pairs +=
                 !__builtin_sub_overflow(own->meeting[a].end_ns, there_ns, &pair[pairs].offset_ns);
         }
@@ -81,9 +85,23 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
     return pairs;
 }
 
+/* What it took the one who came last. */
+static int64_t transfer_of(const struct pair *pair) {
+    return pair->own_ns < pair->other_ns ? pair->own_ns : pair->other_ns;
+}
+
 static int compare_transfers(const void *left, const void *right) {
-    const struct pair *a = left, *b = right;
-    return (a->transfer_ns > b->transfer_ns) - (a->transfer_ns < b->transfer_ns);
+    const int64_t a = transfer_of(left), b = transfer_of(right);
+    return (a > b) - (a < b);
+}
+
+/* How many of them one left before the other had come, by these clocks: they were no meetings. */
+static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
+    size_t impossible = 0;
+    for (size_t i = 0; i < pairs; i++)
+        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
+                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
+    return impossible;
 }
 
 /* Leaves the pairs in another order. */
@@ -100,23 +118,29 @@ static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t n
     return sample;
 }
 
-static void fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
+/* false: they were other meetings. */
+static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
                          struct pair pair[], size_t pairs, int64_t number[]) {
     size_t windows = pairs / WINDOW_MEETINGS;
     windows = windows < 1 ? 1 : windows > CLOCK_WINDOWS ? CLOCK_WINDOWS : windows;
     int64_t passed_on = 0; /* error of the clock that it was compared with */
+    size_t impossible = 0;
     bool one_clock = true;
     for (int i = 0; i < known->samples; i++)
         passed_on = known->sample[i].error_ns > passed_on ? known->sample[i].error_ns : passed_on;
     for (size_t w = 0; w < windows; w++) {
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
+        impossible += count_impossible(pair + first, end - first, sample.offset_ns);
         sample.error_ns += passed_on;
         const int64_t apart_ns = llabs(sample.offset_ns);
         one_clock = one_clock && (apart_ns <= WITHIN * sample.error_ns ||
                                   (own->on_first_host && apart_ns <= CLOCK_SAME_NS));
         own->sample[w] = sample;
     }
+    own->mismatched = impossible * TENTH > pairs;
+    if (own->mismatched)
+        return false;
     own->samples = one_clock && own->on_first_host ? 0 : (int)windows;
     own->matched = (int64_t)pairs;
     own->aligned = true;
@@ -126,6 +150,7 @@ static void fill_samples(struct meeting_clock *own, const struct meeting_clock *
                                                                        : sample->error_ns;
         sample->offset_ns = 0;
     }
+    return true;
 }
 
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
@@ -146,10 +171,8 @@ bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
             if (clock[i].aligned)
                 continue;
             size_t pairs = match(&clock[i], &clock[order[next]], pair);
-            if (pairs == 0)
-                continue;
-            fill_samples(&clock[i], &clock[order[next]], pair, pairs, number);
-            order[compared++] = i;
+            if (pairs > 0 && fill_samples(&clock[i], &clock[order[next]], pair, pairs, number))
+                order[compared++] = i;
         }
     }
     free(pair);

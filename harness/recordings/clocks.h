@@ -31,6 +31,8 @@ struct meeting_clock {
     bool on_first_host; /* its host has the name of the first process's */
     /* What is found. */
     bool aligned;
+    bool mismatched; /* what has equal numbers were other meetings: more than a tenth of them were
+                        left before the other one had come, on any clocks */
     int64_t matched; /* meetings that were compared; 0 for the first process */
     struct clock_sample sample[CLOCK_WINDOWS]; /* offsets from the first process's clock */
     int samples;

@@ -25,7 +25,7 @@ enum {
 struct kept {
     struct mp_collective is;
     uint32_t function; /* in the recording's table */
-    bool synchronises;
+    bool synchronises, is_counted;
 };
 
 struct mp_recording_process {
@@ -404,7 +404,8 @@ static void count_collectives(struct mp_recording_process *process) {
             before->function != kept->function)
             sequence = 0;
         sequence++;
-        if (kept->is.sequence == 0 && !kept->is.is_pair)
+        kept->is_counted = kept->is.sequence == 0 && !kept->is.is_pair;
+        if (kept->is_counted)
             kept->is.sequence = sequence;
     }
 }
@@ -455,7 +456,7 @@ static bool fill_meetings(const struct mp_recording_process *process, struct mee
     struct meeting *meeting = calloc(process->collectives + 1, sizeof *meeting);
     for (size_t i = 0; meeting && i < process->collectives; i++) {
         const struct kept *kept = &process->collective[i];
-        if (kept->synchronises && kept->is.timer_end > 0)
+        if (kept->synchronises && kept->is.timer_end > 0 && !(kept->is_counted && process->cut[0]))
             meeting[clock->meetings++] = (struct meeting){.communicator = kept->is.communicator,
                                                           .sequence = kept->is.sequence,
                                                           .function = kept->function,
@@ -495,6 +496,13 @@ static void summarise_clock(const struct meeting_clock *clock,
         if (clock->sample[i].error_ns > summary->clock_error_ns)
             summary->clock_error_ns = clock->sample[i].error_ns;
     }
+}
+
+/* Numbers that were counted and can't be right say nothing: some operations were not recorded. */
+static void forget_counts(struct mp_recording_process *process) {
+    for (size_t i = 0; i < process->collectives; i++)
+        if (process->collective[i].is_counted)
+            process->collective[i].is.sequence = 0;
 }
 
 /* Collectives, how its clock lies, and the end. */
@@ -577,6 +585,8 @@ int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summ
         summary->collectives += (int64_t)process->collectives;
         summarise_clock(&clock[p], summary);
         fill_clocks(process, &clock[p], recording->process[0]);
+        if (process->cut[0] || (clock[p].mismatched && !clock[p].aligned))
+            forget_counts(process);
         if (!code)
             code = finish_process(process, &clock[p], error);
     }

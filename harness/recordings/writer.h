@@ -82,8 +82,8 @@ int mp_recording_activity(struct mp_recording_process *process, const struct mp_
 
 /* A collective, send or receive.  timer_start and timer_end are when it ran, on the process's own
  * clock, whatever ran it; both 0: not known.  sequence 0: it is counted, in the order of start_ns,
- * among those of its communicator and function.  group 0, ranks 0: not known.  The texts take the
- * place of the numbers of names; NULL: not known. */
+ * among those of its communicator and function, unless the recording is cut.  group 0, ranks 0: not
+ * known.  The texts take the place of the numbers of names; NULL: not known. */
 struct mp_recorded_collective {
     struct mp_collective is;
     const char *function; /* "AllReduce", "AllToAll", ...: the same on all its ranks */

@@ -27,7 +27,7 @@ static void meet(const struct machine machine[], int machines, struct meeting_cl
             room[i][m] = (struct meeting){.communicator = 7,
                                           .sequence = (uint64_t)m + 1,
                                           .function = 3,
-                                          .start_ns = shown(&machine[i], left_ns - 10000),
+                                          .start_ns = shown(&machine[i], left_ns - 100000),
                                           .end_ns = shown(&machine[i], left_ns)};
         }
         meetings_order(room[i], MEETINGS);
@@ -109,6 +109,30 @@ static void short_meetings_count(void **state) {
         assert_in_range(clock[1].sample[w].offset_ns + 100 - 9000000, 0, 200);
 }
 
+/* One of them began to record an operation later than the other: the counts don't match, and the
+ * clocks are not to be put beside one another by them.  Where each waits 0 to 4 ms, a tenth fits.
+ */
+static void other_meetings_are_no_meetings(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 1000, 1}, {5000, 1000, 1}};
+    for (int shift = 0; shift < 2; shift++) {
+        meet(machine, 2, clock, room);
+        for (int m = 0; m < MEETINGS; m++) {
+            const int64_t irregular_ns = (int64_t)((uint32_t)(m + 1) * 2654435761u % 4000000);
+            for (int i = 0; i < 2; i++) {
+                room[i][m].end_ns += irregular_ns;
+                room[i][m].start_ns += irregular_ns - (i == m % 2 ? 800000 : 0);
+            }
+            room[1][m].sequence += (uint64_t)shift;
+        }
+        assert_true(meeting_clocks_align(clock, 2));
+        assert_int_equal(clock[1].mismatched, shift);
+        assert_int_equal(clock[1].aligned, !shift);
+    }
+}
+
 /* The third process meets only the second; its offset from the first is the sum, as its error. */
 static void clocks_are_compared_through_others(void **state) {
     (void)state;
@@ -160,6 +184,7 @@ int main(void) {
         cmocka_unit_test(one_clock_is_left_alone),
         cmocka_unit_test(one_host_has_one_clock),
         cmocka_unit_test(short_meetings_count),
+        cmocka_unit_test(other_meetings_are_no_meetings),
         cmocka_unit_test(clocks_are_compared_through_others),
         cmocka_unit_test(who_meets_nobody_is_not_aligned),
         cmocka_unit_test(names_say_what_synchronises),
