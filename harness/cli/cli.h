@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "harness/record/rules.h"
+#include "harness/suite/paths.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
 #include "results/store/store.h"
@@ -39,6 +41,25 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 /* Opens a database to read it.  Errors: those of mp_store_open_read_only; where there is none of
  * this name, the sentence names those of the working folder. */
 int cli_open_database(const char *path, struct mp_store **store, struct mp_error *error);
+
+/* Adds the rules files that --rules named (a name of moeperf list rules, or a path), without any
+ * all ready-made ones.  Errors: those of mp_path_rules and mp_rules_load. */
+int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error);
+#define CLI_RULES_HELP                                                                             \
+    "which range is which phase: a name of moeperf list rules or a\n"                              \
+    "file that ends in .yaml; repeated, the first that match count.\n"                             \
+    "Without it, all ready-made ones"
+
+/* --suggest: rules file that is to be written.  Errors: MP_EINVAL (it is there, or is none). */
+int cli_check_suggest(const char *path, struct mp_error *error);
+#define CLI_SUGGEST_HELP                                                                           \
+    "rules file to write, which must not exist: what the ranges are\n"                             \
+    "called, and a phase proposed for each.  Without it that is done\n"                            \
+    "where no range became a phase of the model"
+/* Where rules are proposed: the file that was wanted, else one beside the database. */
+void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]);
+/* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
+void cli_add_word(char *command, size_t size, const char *flag, const char *word);
 
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);

@@ -1,10 +1,11 @@
-/* moeperf import: others' loads as a trace. */
+/* moeperf import: others' loads as a trace, others' recordings of a program as a run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/trace_file.h"
+#include "harness/recordings/recordings.h"
 #include "harness/workload/formats.h"
 
 /* moeperf's own format: `mp_formats` has the others'. */
@@ -12,7 +13,8 @@ static const struct mp_format native = {"native",
                                         "moeperf's own .mptrace, checked and written anew"};
 
 struct import_flags {
-    const char *kind, *output, *experts;
+    const char *kind, *output, *experts, *database, *system, *workload, *suggest;
+    struct cli_words rules;
     bool ragged;
 };
 
@@ -23,10 +25,17 @@ static char *write_about(void) {
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
         return NULL;
-    fputs("Reads the loads of a training or serving run that was recorded by something else\n"
-          "and writes them as a trace: all of FILE or, where something is wrong in it,\n"
-          "nothing.  What the format left open is in the trace's notes.\n\nkinds:\n",
+    fputs("Reads what something else recorded of a training or serving run.  Recordings, one\n"
+          "file per rank or one of all, become a run of a database, as those of moeperf\n"
+          "record: rules map ranges to phases, and every report works; of a file that is cut\n"
+          "or damaged what is before counts.  Loads become a trace: all of FILE or, where\n"
+          "something is wrong in it, nothing.  What the format left open is in the trace's\n"
+          "notes.\n\nkinds of recordings:\n",
           stream);
+    for (int i = 0; mp_recording_formats[i]; i++)
+        fprintf(stream, "  %-15s %s\n", mp_recording_formats[i]->name,
+                mp_recording_formats[i]->description);
+    fputs("kinds of loads:\n", stream);
     for (const struct mp_format *format = mp_formats; format->name; format++)
         fprintf(stream, "  %-15s %s\n", format->name, format->description);
     fprintf(stream, "  %-15s %s", native.name, native.description);
@@ -41,8 +50,16 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
                  struct mp_error *error) {
     const struct cli_flag table[] = {
         {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "what FILE is; otherwise its name's ending says so"},
-        {"-o", CLI_VALUE, &flags->output, "OUT", "trace to write, OUT.mptrace by custom"},
+         "what FILE is; otherwise its beginning or its name says so"},
+        {"--db", CLI_VALUE, &flags->database, "FILE",
+         "of recordings: database to add the run to (" CLI_DATABASE ")"},
+        {"--rules", CLI_REPEATED, &flags->rules, "NAME", "of recordings: " CLI_RULES_HELP},
+        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
+        {"--system", CLI_VALUE, &flags->system, "NAME",
+         "of recordings: what reports call the run (the kind's name)"},
+        {"--workload", CLI_VALUE, &flags->workload, "NAME",
+         "of recordings: what it was given to do (recorded)"},
+        {"-o", CLI_VALUE, &flags->output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
         {"--experts", CLI_VALUE, &flags->experts, "N",
          "experts of a layer, for a kind that does not say: megatron,\n"
          "megatron-tokens, csv-tokens"},
@@ -55,11 +72,14 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
     if (!about)
         return mp_fail(error, MP_ENOMEM, "no memory for the list of kinds");
     const struct cli_usage usage = {
-        "moeperf import FILE --as KIND -o OUT.mptrace",
+        "moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"
+        "       moeperf import FILE [--as KIND] -o OUT.mptrace",
         about,
         table,
         1,
-        1,
+        CLI_WORDS_LIMIT,
+        "  moeperf import rank*.json.gz --db run.db\n"
+        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
         "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
         "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
         "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
@@ -99,30 +119,115 @@ static int open_input(const struct import_flags *flags, const char *path,
     return mp_format_open_with(flags->kind, path, &options, stream, error);
 }
 
-static int import(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    (void)systems;
-    struct import_flags flags = {0};
-    struct cli_words words;
-    struct mp_trace_stream *stream;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    const char *path = words.word[0];
-    if (!flags.output)
-        return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    code = choose_kind(&flags, path, error);
+/* The format that --as names, or that recognises the first file; NULL: it is none of a recording.
+ */
+static const struct mp_recording_format *recording_format(const struct import_flags *flags,
+                                                          const char *path) {
+    return flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+}
+
+/* How to read the same files once more, with other rules.  Free it. */
+static char *plan_again(const struct import_flags *flags, const char *database,
+                        const struct cli_words *words) {
+    size_t size = 4 * MP_PATH_SIZE;
+    for (int i = 0; i < words->count; i++)
+        size += 4 * strlen(words->word[i]) + 8; /* each byte quoted */
+    char *command = malloc(size);
+    if (!command)
+        return NULL;
+    snprintf(command, size, "moeperf import");
+    if (flags->kind)
+        cli_add_word(command, size, "--as", flags->kind);
+    cli_add_word(command, size, "--db", database);
+    if (flags->system)
+        cli_add_word(command, size, "--system", flags->system);
+    if (flags->workload)
+        cli_add_word(command, size, "--workload", flags->workload);
+    for (int i = 0; i < words->count; i++)
+        cli_add_word(command, size, "", words->word[i]);
+    return command;
+}
+
+static int import_recordings(const struct mp_recording_format *format,
+                             const struct import_flags *flags, const struct cli_words *words,
+                             struct mp_error *error) {
+    struct mp_rules rules = {0};
+    if (flags->output || flags->experts || flags->ragged)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: a recording (%s) goes into a database, --db FILE; -o, --experts and "
+                       "--ragged are for loads",
+                       words->word[0], format->name);
+    for (int i = 1; !flags->kind && i < words->count; i++)
+        if (mp_recording_recognise(words->word[i]) != format)
+            return mp_fail(error, MP_EINVAL,
+                           "%s: it can't be read, or is not of kind %s as %s is; files of one kind "
+                           "are right, or --as KIND",
+                           words->word[i], format->name, words->word[0]);
+    const char *database = flags->database ? flags->database : CLI_DATABASE;
+    char suggested[MP_PATH_SIZE], *again = plan_again(flags, database, words);
+    cli_suggest_file(flags->suggest, database, suggested);
+    int code = again ? cli_check_suggest(flags->suggest, error)
+                     : mp_fail(error, MP_ENOMEM, "no memory for %d paths", words->count);
     if (!code)
-        code = open_input(&flags, path, &stream, error);
+        code = cli_load_rules(&flags->rules, &rules, error);
+    const struct mp_recordings recordings = {.format = format,
+                                             .path = words->word,
+                                             .paths = words->count,
+                                             .database = database,
+                                             .suggested = suggested,
+                                             .suggest = flags->suggest,
+                                             .resume = again,
+                                             .system = flags->system,
+                                             .workload = flags->workload,
+                                             .rules = &rules};
+    if (!code)
+        code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
+    mp_rules_destroy(&rules);
+    free(again);
+    return code;
+}
+
+static int import_loads(struct import_flags *flags, const struct cli_words *words,
+                        struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    const char *path = words->word[0];
+    if (words->count > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: one file of loads makes a trace; several are for recordings, and %s is "
+                       "none that --help lists",
+                       words->word[1], path);
+    if (flags->database || flags->rules.count || flags->system || flags->workload)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system and "
+                       "--workload are for recordings, and it is none that --help lists",
+                       path);
+    if (!flags->output)
+        return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
+    int code = choose_kind(flags, path, error);
+    if (!code)
+        code = open_input(flags, path, &stream, error);
     if (code)
         return code;
-    if (flags.ragged)
+    if (flags->ragged)
         mp_trace_allow_ragged(stream);
-    code = cli_write_trace(stream, flags.output, error);
+    code = cli_write_trace(stream, flags->output, error);
     if (!code && fflush(stdout))
         code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
     return code;
 }
 
-const struct cli_command cli_import = {"import", "makes a trace of loads that others recorded",
-                                       import};
+static int import(const struct mp_systems *systems, int argc, char *argv[],
+                  struct mp_error *error) {
+    (void)systems;
+    struct import_flags flags = {0};
+    struct cli_words words;
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    const struct mp_recording_format *format = recording_format(&flags, words.word[0]);
+    return format ? import_recordings(format, &flags, &words, error)
+                  : import_loads(&flags, &words, error);
+}
+
+const struct cli_command cli_import = {
+    "import", "reads others' recordings into a database, others' loads into a trace", import};

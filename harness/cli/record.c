@@ -14,9 +14,10 @@
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
+#include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *from, *job, *experts;
+    const char *database, *ranks_from, *system, *workload, *keep, *from, *suggest, *job, *experts;
     struct mp_record_loads_source loads;
     struct cli_words rules;
 };
@@ -26,10 +27,8 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
     const struct cli_flag table[] = {
         {"-o", CLI_VALUE, &flags->database, "FILE",
          "database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME",
-         "which range is which phase: a name of moeperf list rules or a\n"
-         "file that ends in .yaml; repeated, the first that match count.\n"
-         "Without it, all ready-made ones"},
+        {"--rules", CLI_REPEATED, &flags->rules, "NAME", CLI_RULES_HELP},
+        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", CLI_SUGGEST_HELP},
         {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
          "environment variable with a process's rank; without it the\n"
          "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
@@ -175,25 +174,15 @@ static int describe_model(struct record_flags *flags, const struct mp_systems *s
     return code;
 }
 
-static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
-                      struct mp_error *error) {
-    char path[MP_PATH_SIZE], **names = NULL;
+int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
     int code = MP_OK;
-    for (int i = 0; i < flags->rules.count && !code; i++) {
-        code = mp_path_rules(flags->rules.word[i], path, error);
+    for (int i = 0; i < name->count && !code; i++) {
+        code = mp_path_rules(name->word[i], path, error);
         if (!code)
             code = mp_rules_load(path, rules, error);
     }
-    if (code || flags->rules.count > 0)
-        return code;
-    code = mp_path_rules_names(&names, error);
-    for (int i = 0; !code && names[i]; i++) {
-        code = mp_path_rules(names[i], path, error);
-        if (!code)
-            code = mp_rules_load(path, rules, error);
-    }
-    mp_path_names_destroy(names);
-    return code;
+    return code || name->count > 0 ? code : mp_rules_load_ready(rules, error);
 }
 
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
@@ -225,6 +214,49 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
     return mp_path_create_folder(folder, error);
 }
 
+/* Where rules are proposed, and how to go on with them. */
+struct continuing {
+    char file[MP_PATH_SIZE], command[5 * MP_PATH_SIZE];
+};
+
+int cli_check_suggest(const char *path, struct mp_error *error) {
+    const char *ending = path ? strrchr(path, '.') : ".yaml";
+    if (!ending || strcmp(ending, ".yaml") != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--suggest %.200s: a rules file's name has to end in .yaml", path);
+    if (path && !access(path, F_OK))
+        return mp_fail(error, MP_EINVAL, "--suggest %.200s: this file is there already", path);
+    return MP_OK;
+}
+
+void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]) {
+    snprintf(path, MP_PATH_SIZE, "%s%s", wanted ? wanted : database, wanted ? "" : ".rules.yaml");
+    if (!access(path, F_OK)) /* of an earlier recording, edited perhaps */
+        snprintf(path, MP_PATH_SIZE, "%s.rules-%d.yaml", database, (int)getpid());
+}
+
+void cli_add_word(char *command, size_t size, const char *flag, const char *word) {
+    size_t length = strlen(command);
+    length += (size_t)snprintf(command + length, size - length, *flag ? " %s " : " %s", flag);
+    if (length < size)
+        mp_shell_word(command + length, size - length, word);
+}
+
+/* `program`: what was run, NULL: nothing was. */
+static void plan_continuing(const struct record_flags *flags, const char *program,
+                            const char *spools, struct continuing *next) {
+    const char *name = program && strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    const size_t size = sizeof next->command;
+    cli_suggest_file(flags->suggest, flags->database, next->file);
+    snprintf(next->command, size, "moeperf record");
+    cli_add_word(next->command, size, "-o", flags->database);
+    if (flags->system || name)
+        cli_add_word(next->command, size, "--system", flags->system ? flags->system : name);
+    if (flags->workload)
+        cli_add_word(next->command, size, "--workload", flags->workload);
+    cli_add_word(next->command, size, "--from", spools);
+}
+
 static int record_command(const struct record_flags *flags, char *command[],
                           struct mp_record_run *run, int *status, struct mp_error *error) {
     struct mp_store *store = NULL;
@@ -252,6 +284,7 @@ static int record_command(const struct record_flags *flags, char *command[],
 static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
                        const char *job, struct mp_error *error) {
     struct mp_store *store = NULL;
+    struct continuing next;
     char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
     const struct mp_record_run run = {.command = name,
                                       .spools = flags->from,
@@ -261,7 +294,11 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
                                       .workload = flags->workload,
                                       .loads = flags->loads,
                                       .job_text = job,
+                                      .suggested = next.file,
+                                      .suggest = flags->suggest,
+                                      .resume = next.command,
                                       .rules = rules};
+    plan_continuing(flags, NULL, flags->from, &next);
     int code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
@@ -277,6 +314,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
     struct record_flags flags = {.database = CLI_DATABASE};
     struct mp_rules rules = {0};
+    struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE], *job = NULL;
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
@@ -289,9 +327,11 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!flags.from && own + 1 >= argc)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = describe_model(&flags, systems, &job, error);
+    code = cli_check_suggest(flags.suggest, error);
     if (!code)
-        code = load_rules(&flags, &rules, error);
+        code = describe_model(&flags, systems, &job, error);
+    if (!code)
+        code = cli_load_rules(&flags.rules, &rules, error);
     if (flags.from) {
         code = code ? code : add_earlier(&flags, &rules, job, error);
         mp_rules_destroy(&rules);
@@ -303,6 +343,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     if (!code)
         code = make_folder(&flags, folder, error);
     if (!code) {
+        plan_continuing(&flags, argv[own + 1], folder, &next);
         struct mp_record_run run = {.command = &argv[own + 1],
                                     .collector = collector,
                                     .spools = folder,
@@ -312,6 +353,9 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                                     .workload = flags.workload,
                                     .loads = flags.loads,
                                     .job_text = job,
+                                    .suggested = next.file,
+                                    .suggest = flags.suggest,
+                                    .resume = next.command,
                                     .rules = &rules};
         code = record_command(&flags, &argv[own + 1], &run, &status, error);
     }

@@ -6,12 +6,10 @@
 #include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
-#include "profiler/record/format.h"
-#include "profiler/record/spool_file.h"
+#include "profiler/record/spool_writer.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
-    BATCH_BYTES = 1 << 20,
     THREADS_LIMIT = 4096
 };
 
@@ -22,9 +20,14 @@ struct match {
     uint32_t thread;
     int32_t iteration; /* -1: not known yet */
     int64_t layer, tokens, bytes, wait_ns;
+    int64_t origin_ns; /* start of the range that it echoes, or its own */
+    size_t original;   /* the match of that range; NO_ORIGINAL: it has none, or is it itself */
+    uint16_t traits, level;
     uint8_t phase, direction;
-    bool dropped; /* lies in another one */
+    bool dropped;       /* lies in another one */
+    bool has_device[2]; /* it has echoes on a GPU: forward, backward */
 };
+#define NO_ORIGINAL SIZE_MAX
 
 /* What is known of a name of the spool. */
 struct name {
@@ -200,7 +203,7 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     struct name *name = look_up(mapping, range);
     const struct mp_rule *rule = name->rule;
     int code = MP_OK;
-    if (name->end >= 0 && range->end_ns)
+    if (name->end >= 0 && range->end_ns && !(range->traits & MP_RANGE_ECHO))
         code = add_end(mapping, name->end, range->end_ns, error);
     if (!rule && name->end < 0 && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
@@ -212,7 +215,9 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     if (code)
         return code;
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
-    int64_t direction = value_of(mapping, record, &rule->direction, -1);
+    int64_t direction = range->traits & MP_RANGE_BACKWARD
+                            ? MP_BACKWARD
+                            : value_of(mapping, record, &rule->direction, -1);
     int64_t iteration = value_of(mapping, record, &rule->iteration, name->capture.iteration);
     mapping->match[mapping->matches++] = (struct match){
         .start_ns = range->start_ns,
@@ -226,6 +231,10 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         .wait_ns = wait_ns < 0          ? 0
                    : wait_ns < duration ? wait_ns
                                         : duration,
+        .origin_ns = range->traits & MP_RANGE_ECHO ? (int64_t)range->value : range->start_ns,
+        .original = NO_ORIGINAL,
+        .traits = range->traits,
+        .level = range->level,
         .phase = (uint8_t)(rule->phase == MP_PHASES ? name->capture.phase : rule->phase),
         .direction =
             (uint8_t)(direction == MP_FORWARD || direction == MP_BACKWARD ? direction
@@ -267,7 +276,9 @@ static int compare_matches(const void *left, const void *right) {
     const struct match *a = left, *b = right;
     if (a->start_ns != b->start_ns)
         return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+    if (a->end_ns != b->end_ns)
+        return a->end_ns > b->end_ns ? -1 : 1;
+    return (a->level > b->level) - (a->level < b->level);
 }
 
 static int compare_times(const void *left, const void *right) {
@@ -275,8 +286,7 @@ static int compare_times(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Whether the phase is one of a model's forward or backward pass. */
-static bool of_model(uint8_t phase) {
+bool mp_mapping_of_model(int phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
            phase == MP_PHASE_SHARED || phase == MP_PHASE_HEAD;
@@ -288,24 +298,32 @@ static void join_ends(struct mp_mapping *mapping) {
     size_t kept = 0, next = 0, models = 0;
     qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
     for (size_t i = 0; i < mapping->matches; i++)
-        models += of_model(mapping->match[i].phase);
+        models += mp_mapping_of_model(mapping->match[i].phase);
     if (models == 0)
         return;
     for (size_t i = 0; i < mapping->ends; i++) {
         bool worked = false;
         for (; next < mapping->matches && mapping->match[next].start_ns < mapping->end_ns[i];
              next++)
-            worked = worked || of_model(mapping->match[next].phase);
+            worked = worked || mp_mapping_of_model(mapping->match[next].phase);
         kept += worked || kept == 0;
         mapping->end_ns[kept - 1] = mapping->end_ns[i];
     }
     mapping->ends = kept;
 }
 
-/* Iterations from the ranges that end them; the first begins with the first match. */
+static bool has_iterations(const struct mp_mapping *mapping) {
+    for (size_t i = 0; i < mapping->matches; i++)
+        if (mapping->match[i].phase == MP_PHASE_ITERATION)
+            return true;
+    return false;
+}
+
+/* Iterations from the ranges that end them, where none has a range of its own; the first begins
+ * with the first match. */
 static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
-    if (mapping->matches == 0)
+    if (mapping->matches == 0 || has_iterations(mapping))
         return MP_OK;
     int64_t start_ns = mapping->match[0].start_ns;
     const uint32_t thread = mapping->match[0].thread;
@@ -324,6 +342,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
                                                             .layer = -1,
                                                             .tokens = -1,
                                                             .bytes = -1,
+                                                            .original = NO_ORIGINAL,
                                                             .phase = MP_PHASE_ITERATION,
                                                             .direction = MP_NO_DIRECTION};
         start_ns = mapping->end_ns[i];
@@ -332,12 +351,112 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     return MP_OK;
 }
 
+/* ---- echoes ---- */
+
+static bool is_echo(const struct match *match) {
+    return match->traits & MP_RANGE_ECHO;
+}
+
+static bool is_backward(const struct match *match) {
+    return match->traits & MP_RANGE_BACKWARD;
+}
+
+/* Whether the same work has a span where a GPU did it. */
+static bool is_replaced(const struct mp_mapping *mapping, const struct match *match) {
+    if (match->traits & MP_RANGE_DEVICE)
+        return false;
+    return is_echo(match) ? match->original != NO_ORIGINAL &&
+                                mapping->match[match->original].has_device[is_backward(match)]
+                          : match->has_device[0];
+}
+
+struct origin {
+    const struct mp_rule *rule;
+    int64_t start_ns;
+    size_t match;
+};
+
+static int compare_origins(const void *left, const void *right) {
+    const struct origin *a = left, *b = right;
+    if (a->rule != b->rule)
+        return (uintptr_t)a->rule < (uintptr_t)b->rule ? -1 : 1;
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* Finds the range that each echo is of. */
+static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
+    size_t origins = 0;
+    struct origin *origin = calloc(mapping->matches + 1, sizeof *origin);
+    if (!origin)
+        return no_memory(mapping, error);
+    for (size_t i = 0; i < mapping->matches; i++)
+        if (!is_echo(&mapping->match[i]))
+            origin[origins++] =
+                (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
+    if (origins > 0 && origins < mapping->matches)
+        qsort(origin, origins, sizeof *origin, compare_origins);
+    for (size_t i = 0; origins > 0 && i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        const struct origin key = {match->rule, match->origin_ns, 0};
+        const struct origin *found =
+            is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins) : NULL;
+        if (!found)
+            continue;
+        match->original = found->match;
+        if (match->traits & MP_RANGE_DEVICE)
+            mapping->match[found->match].has_device[is_backward(match)] = true;
+    }
+    free(origin);
+    return MP_OK;
+}
+
+/* Echoes are of the layer and iteration of their ranges, and work on the same tokens.  What has a
+ * way back is forward. */
+static void inherit(struct mp_mapping *mapping) {
+    for (size_t i = 0; i < mapping->matches; i++) {
+        const struct match *match = &mapping->match[i];
+        struct match *original =
+            match->original == NO_ORIGINAL ? NULL : &mapping->match[match->original];
+        if (original && is_backward(match) && original->direction == MP_NO_DIRECTION)
+            original->direction = MP_FORWARD;
+    }
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->original == NO_ORIGINAL)
+            continue;
+        const struct match *original = &mapping->match[match->original];
+        match->layer = original->layer;
+        match->iteration = original->iteration;
+        match->tokens = original->tokens;
+        match->bytes = original->bytes;
+        match->dropped = match->dropped || original->dropped;
+        if (!is_backward(match))
+            match->direction = original->direction;
+    }
+}
+
+/* Iterations follow each other, also on a GPU: of several streams the one that begins first stands
+ * for each. */
+static void drop_beside(struct mp_mapping *mapping) {
+    const struct match *current = NULL;
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->phase != MP_PHASE_ITERATION || match->dropped || is_replaced(mapping, match))
+            continue;
+        match->dropped = current && (match->start_ns < current->end_ns ||
+                                     (is_echo(match) && match->iteration == current->iteration));
+        current = match->dropped ? current : match;
+    }
+}
+
 /* Numbers the iterations and gives the others theirs. */
 static void place_in_iterations(struct mp_mapping *mapping) {
     const struct match *current = NULL;
     int32_t next = 0;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
+        if (match->original != NO_ORIGINAL)
+            continue;
         if (match->phase == MP_PHASE_ITERATION) {
             if (current && match->start_ns < current->end_ns) {
                 match->dropped = true; /* one inside another, or of a second thread */
@@ -366,6 +485,10 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || match->rule->in_flight)
             continue;
+        if (match->original != NO_ORIGINAL && mapping->match[match->original].dropped) {
+            match->dropped = true; /* as what it echoes */
+            continue;
+        }
         int t = 0;
         while (t < threads && busy[t].thread != match->thread)
             t++;
@@ -392,7 +515,8 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
-        if (match->dropped || number < 0 || number >= rules->count)
+        if (match->dropped || match->original != NO_ORIGINAL || number < 0 ||
+            number >= rules->count)
             continue;
         struct counter *own = &counter[number];
         if (match->rule->iteration.source == MP_RULE_COUNT && match->iteration < 0)
@@ -412,9 +536,11 @@ static void sum_up(struct mp_mapping *mapping) {
     totals->last = -1;
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
+        const bool is_span = !match->dropped && !is_replaced(mapping, match);
         totals->enclosed += match->dropped;
-        totals->spans += !match->dropped;
-        if (match->dropped || match->phase != MP_PHASE_ITERATION)
+        totals->spans += is_span;
+        totals->of_model += is_span && mp_mapping_of_model(match->phase);
+        if (!is_span || match->phase != MP_PHASE_ITERATION)
             continue;
         if (totals->iterations++ == 0 || match->iteration < totals->first)
             totals->first = match->iteration;
@@ -435,10 +561,14 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
     struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
     if (!code && !busy)
         code = no_memory(mapping, error);
+    if (!code)
+        code = find_originals(mapping, error);
     if (!code) {
         place_in_iterations(mapping);
         drop_enclosed(mapping, busy);
         code = count_up(mapping, error);
+        inherit(mapping);
+        drop_beside(mapping);
     }
     free(busy);
     sum_up(mapping);
@@ -471,40 +601,13 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
 
 /* ---- writing ---- */
 
-struct writing {
-    struct spool_file file;
-    uint8_t *batch; /* [BATCH_BYTES] */
-    size_t filled;
-};
-
-static int flush(struct writing *writing, struct mp_error *error) {
-    int code = writing->filled > 0
-                   ? spool_file_append(&writing->file, writing->batch, writing->filled, error)
-                   : MP_OK;
-    writing->filled = 0;
-    return code;
-}
-
-static int write_record(struct writing *writing, const void *record, size_t size,
-                        struct mp_error *error) {
-    int code = writing->filled + size > BATCH_BYTES ? flush(writing, error) : MP_OK;
-    memcpy(writing->batch + writing->filled, record, size);
-    writing->filled += size;
-    return code;
-}
-
-static int write_streams(struct writing *writing, struct mp_error *error) {
+static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     static const char *const names[] = {"compute", "comm"};
     int code = MP_OK;
     for (int stream = 0; stream < 2 && !code; stream++) {
-        struct {
-            struct spool_head head;
-            struct spool_stream_payload fixed;
-            char name[8];
-        } record = {.head = {.type = MP_SPOOL_STREAM, .size = sizeof record / SPOOL_UNIT},
-                    .fixed = {.stream = stream}};
-        strcpy(record.name, names[stream]);
-        code = write_record(writing, &record, sizeof record, error);
+        const struct spool_stream_payload fixed = {.stream = stream};
+        code =
+            spool_writer_text(writer, MP_SPOOL_STREAM, &fixed, sizeof fixed, names[stream], error);
     }
     return code;
 }
@@ -513,56 +616,43 @@ static int16_t layer_of(const struct match *match) {
     return match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer;
 }
 
-static int write_spans(struct writing *writing, const struct mp_mapping *mapping,
+static int write_spans(struct spool_writer *writer, const struct mp_mapping *mapping,
                        struct mp_error *error) {
     int code = MP_OK;
     for (size_t i = 0; i < mapping->matches && !code; i++) {
         const struct match *match = &mapping->match[i];
-        if (match->dropped)
+        if (match->dropped || is_replaced(mapping, match))
             continue;
-        struct {
-            struct spool_head head;
-            struct mp_span span;
-        } record = {.head = {.type = MP_SPOOL_SPAN, .size = sizeof record / SPOOL_UNIT},
-                    .span = {.start_ns = match->start_ns,
-                             .end_ns = match->end_ns,
-                             .wait_ns = match->wait_ns,
-                             .cpu_ns = -1,
-                             .tokens = match->tokens,
-                             .bytes = match->bytes,
-                             .flops = -1,
-                             .iteration = match->iteration,
-                             .layer = layer_of(match),
-                             .phase = match->phase,
-                             .direction = match->direction & 3,
-                             .stream = match->rule->in_flight}};
-        code = write_record(writing, &record, sizeof record, error);
+        const struct mp_span span = {.start_ns = match->start_ns,
+                                     .end_ns = match->end_ns,
+                                     .wait_ns = match->wait_ns,
+                                     .cpu_ns = -1,
+                                     .tokens = match->tokens,
+                                     .bytes = match->bytes,
+                                     .flops = -1,
+                                     .iteration = match->iteration,
+                                     .layer = layer_of(match),
+                                     .phase = match->phase,
+                                     .direction = match->direction & 3,
+                                     .stream = match->rule->in_flight};
+        code = spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error);
     }
     return code;
 }
 
-static int write_load(struct writing *writing, int64_t iteration, int layer, int experts,
+static int write_load(struct spool_writer *writer, int64_t iteration, int layer, int experts,
                       const uint32_t routes[], struct mp_error *error) {
-    struct {
-        struct spool_head head;
-        struct spool_load_payload fixed;
-    } record = {.fixed = {.iteration = iteration, .layer = layer, .experts = (uint32_t)experts}};
-    static const uint8_t zeros[SPOOL_UNIT];
-    const size_t bytes = (size_t)experts * sizeof *routes, whole = sizeof record + bytes;
-    const size_t size = (whole + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
-    if (experts > SPOOL_EXPERTS)
-        return mp_fail(error, MP_ELIMIT, "loads of %d experts; a record has room for %d", experts,
-                       SPOOL_EXPERTS);
-    record.head = (struct spool_head){.type = MP_SPOOL_LOAD, .size = (uint16_t)(size / SPOOL_UNIT)};
-    int code = writing->filled + size > BATCH_BYTES ? flush(writing, error) : MP_OK;
-    if (!code)
-        code = write_record(writing, &record, sizeof record, error);
-    if (!code)
-        code = write_record(writing, routes, bytes, error);
-    return code ? code : write_record(writing, zeros, size - whole, error);
+    const struct spool_load_payload payload = {
+        .iteration = iteration, .layer = layer, .experts = (uint32_t)experts};
+    const size_t bytes = (size_t)experts * sizeof *routes;
+    if (sizeof payload + bytes > SPOOL_TEXT_LIMIT)
+        return mp_fail(error, MP_ELIMIT, "loads of %d experts; a record has room for %zu", experts,
+                       (SPOOL_TEXT_LIMIT - sizeof payload) / sizeof *routes);
+    return spool_writer_record(writer, MP_SPOOL_LOAD, &payload, sizeof payload, routes, bytes,
+                               error);
 }
 
-static int write_loads(struct writing *writing, const struct mp_mapping *mapping, int rank,
+static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
                        const struct mp_record_loads *loads, struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; i < loads->iterations && !code; i++) {
@@ -570,7 +660,7 @@ static int write_loads(struct writing *writing, const struct mp_mapping *mapping
         if (number < mapping->totals.first || number > mapping->totals.last)
             continue;
         for (int layer = 0; layer < loads->layers && !code; layer++)
-            code = write_load(writing, number, layer, loads->experts,
+            code = write_load(writer, number, layer, loads->experts,
                               mp_record_loads_of(loads, i, layer, rank), error);
     }
     return code;
@@ -587,7 +677,7 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
 }
 
 /* Everything of the spool that was read; its end comes after the spans. */
-static int copy_spool(struct writing *writing, const struct mp_mapping *mapping, int rank,
+static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
                       int ranks, const struct mp_record_loads *loads, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
@@ -597,17 +687,17 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
     if (code)
         return code;
     const void *bytes = mp_spool_bytes(reader, &size);
-    code = write_record(writing, bytes, size, error);
-    struct spool_header_payload *header =
-        (void *)(writing->batch + writing->filled - size + sizeof(struct spool_head));
+    void *copied = NULL;
+    code = spool_writer_copy(writer, bytes, size, &copied, error);
+    struct spool_header_payload *header = (void *)((uint8_t *)copied + sizeof(struct spool_head));
     header->rank = rank;
     header->ranks = ranks;
     if (!code)
-        code = write_streams(writing, error);
+        code = write_streams(writer, error);
     while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
         if (is_copied(mapping, record.type)) {
-            code = write_record(writing, bytes, size, error);
+            code = spool_writer_copy(writer, bytes, size, NULL, error);
         } else if (record.type == MP_SPOOL_END && size <= sizeof end) {
             memcpy(end, bytes, size);
             end_size = size;
@@ -617,27 +707,21 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
     if (!code && got < 0)
         code = got;
     if (!code)
-        code = write_spans(writing, mapping, error);
+        code = write_spans(writer, mapping, error);
     if (!code)
-        code = write_loads(writing, mapping, rank, loads, error);
+        code = write_loads(writer, mapping, rank, loads, error);
     if (!code && end_size > 0)
-        code = write_record(writing, end, end_size, error);
+        code = spool_writer_copy(writer, end, end_size, NULL, error);
     return code;
 }
 
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
                      const struct mp_record_loads *loads, struct mp_error *error) {
-    struct writing writing = {.batch = malloc(BATCH_BYTES)};
-    if (!writing.batch)
-        return no_memory(mapping, error);
-    int code = spool_file_create(&writing.file, path, error);
-    if (!code) {
-        code = copy_spool(&writing, mapping, rank, ranks, loads, error);
-        if (!code)
-            code = flush(&writing, error);
-        int closed = spool_file_close(&writing.file, error);
-        code = code ? code : closed;
-    }
-    free(writing.batch);
-    return code;
+    struct spool_writer writer;
+    int code = spool_writer_create(&writer, path, error);
+    if (code)
+        return code;
+    code = copy_spool(&writer, mapping, rank, ranks, loads, error);
+    int closed = spool_writer_close(&writer, code ? NULL : error);
+    return code ? code : closed;
 }

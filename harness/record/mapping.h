@@ -1,7 +1,10 @@
 /* Mapping: the ranges that one process recorded, made spans by rules.
  *
  * Where mapped ranges of one thread lie in one another, the outermost is the span, so that no time
- * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them. */
+ * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them.
+ *
+ * Echoes (enum mp_range_trait) take layer, iteration and tokens of the range that they are of, and
+ * fall away with it; where a GPU has done a range's work, its time there is the span. */
 #ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
 #define MOEPERF_HARNESS_RECORD_MAPPING_H
 
@@ -14,6 +17,7 @@ struct mp_mapping;
 struct mp_mapping_totals {
     int64_t ranges;         /* marks included */
     int64_t spans;          /* that they became */
+    int64_t of_model;       /* spans of a phase of the model */
     int64_t enclosed;       /* matched a rule, and lie in another span */
     int64_t unfinished;     /* were open at the end, matched or not */
     int64_t iterations;     /* spans of phase iteration ... */
@@ -25,6 +29,9 @@ struct mp_mapping_totals {
     bool ended;             /* its spool has an end */
     struct mp_spool_header header;
 };
+
+/* Whether the phase is one of a model's forward or backward pass. */
+bool mp_mapping_of_model(int phase);
 
 /* Reads a spool and applies the rules.  Errors: those of mp_spool_open, MP_ENOMEM. */
 int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,

@@ -259,6 +259,16 @@ static void free_rule(struct mp_rule *rule) {
     free(rule->waits.field);
 }
 
+static bool says_phase(const char *pattern) {
+    for (; *pattern; pattern++) {
+        if (*pattern == '\\' && pattern[1])
+            pattern++;
+        else if (!strncmp(pattern, "{phase}", 7))
+            return true;
+    }
+    return false;
+}
+
 static int read_rule(const struct reading *reading, const struct mp_yaml *node, bool is_end,
                      struct mp_rule *rule) {
     *rule = (struct mp_rule){.phase = MP_PHASES, .line = node->line};
@@ -271,7 +281,7 @@ static int read_rule(const struct reading *reading, const struct mp_yaml *node, 
     if (!code && !rule->name)
         code = mp_fail(reading->error, MP_EFORMAT, "%s:%d: a rule needs a name", reading->path,
                        node->line);
-    const bool said = !code && strstr(rule->name, "{phase}");
+    const bool said = !code && says_phase(rule->name);
     if (!code && !is_end && said == (rule->phase != MP_PHASES))
         code = mp_fail(reading->error, MP_EFORMAT,
                        said ? "%s:%d: the name has {phase}, so there can't be a phase as well"

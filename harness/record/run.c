@@ -10,8 +10,10 @@
 
 #include "harness/record/devices.h"
 #include "harness/record/mapping.h"
+#include "harness/record/suggest.h"
 #include "harness/suite/processes.h"
 #include "reference/base/characters.h"
+#include "reference/base/shell.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
 enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
@@ -26,7 +28,8 @@ struct process {
 struct processes {
     struct process *item;
     int count;
-    bool without_ranges; /* known by what collectors of GPU work left of them only */
+    bool keep_spools, proposed; /* rules are proposed for them */
+    bool without_ranges;        /* known by what collectors of GPU work left of them only */
 };
 
 /* ---- which processes there are ---- */
@@ -161,10 +164,14 @@ static bool is_taken(const struct process processes[], int count, int rank) {
     return false;
 }
 
-/* Gives each process its rank; returns how many ranks there are. */
-static int assign_ranks(struct process processes[], int count) {
+/* Gives each process its rank; returns how many ranks there are.  Who imports files of some ranks
+ * knows of the others. */
+static int assign_ranks(const struct mp_record_run *run, struct process processes[], int count) {
     int ranks = 0;
     for (int i = 0; i < count; i++) {
+        const int known = processes[i].totals->header.ranks;
+        if (run->importer && known <= RANKS_LIMIT && known > ranks)
+            ranks = known;
         int wanted = processes[i].totals->header.rank;
         if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(processes, i, wanted))
             continue;
@@ -285,7 +292,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
     int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
-    int ranks = assign_ranks(processes, count), nodes = count_hosts(processes, count);
+    int ranks = assign_ranks(run, processes, count), nodes = count_hosts(processes, count);
     for (int i = 0; i < count && paths; i++) {
         paths[i] = processes[i].mapped;
         iterations = processes[i].totals->iterations > iterations ? processes[i].totals->iterations
@@ -296,14 +303,16 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     join_command(run, command);
     format_start(processes, count, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
-    if (run->is_earlier)
+    if (run->importer)
+        snprintf(reason, sizeof reason, "a file ends before its recording: v_rank says which");
+    else if (run->is_earlier)
         snprintf(reason, sizeof reason,
                  "nobody saw its end, and not every process recorded its own");
     else
         snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
     const char *program = strrchr(run->command[0], '/');
     program = program ? program + 1 : run->command[0];
-    const struct mp_store_run described = {.suite = "record",
+    const struct mp_store_run described = {.suite = run->importer ? "import" : "record",
                                            .job = job,
                                            .suite_run = invocation,
                                            .system = run->system ? run->system : program,
@@ -370,7 +379,8 @@ static void say_no_ranges(FILE *stream) {
           stream);
 }
 
-static void say_hint(const struct process processes[], int count, FILE *stream) {
+static void say_hint(const struct process processes[], int count, const char *advice,
+                     FILE *stream) {
     for (int i = 0; i < count; i++) {
         int64_t times;
         char text[101];
@@ -378,10 +388,46 @@ static void say_hint(const struct process processes[], int count, FILE *stream) 
         if (!name)
             continue;
         mp_clean_text(text, sizeof text, name);
-        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges\n",
-                text, (long long)times);
+        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges%s\n",
+                text, (long long)times, advice);
         return;
     }
+}
+
+/* Says what the ranges are taken for, and writes rules for them. */
+static int say_suggestion(const struct mp_record_run *run, const struct mp_suggestion *suggestion,
+                          FILE *stream, struct mp_error *error) {
+    char file[PATH_SIZE];
+    int code = mp_suggestion_write(suggestion, run->suggested, run->resume, error);
+    if (code)
+        return code;
+    fputs("\nwhat the ranges are called, and what they are taken for:\n", stream);
+    mp_suggestion_say(suggestion, stream);
+    mp_shell_word(file, sizeof file, run->suggested);
+    fprintf(stream, "\n%s has rules for them.  Look at the phases, then:\n  %s --rules %s\n\n",
+            file, run->resume, file);
+    return MP_OK;
+}
+
+/* What is proposed, where the rules in use leave the model out; NULL: nothing. */
+static int suggest(const struct mp_record_run *run, const struct processes *processes,
+                   struct mp_suggestion **suggestion, struct mp_error *error) {
+    const char **paths = calloc((size_t)processes->count + 1, sizeof *paths);
+    int64_t spans = 0, of_model = 0;
+    for (int i = 0; paths && i < processes->count; i++) {
+        paths[i] = processes->item[i].path;
+        spans += processes->item[i].totals->spans;
+        of_model += processes->item[i].totals->of_model;
+    }
+    int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the names of spools");
+    if (!code && run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
+        code = mp_suggestion_create(paths, processes->count, run->rules, suggestion, error);
+    free(paths);
+    if (*suggestion && !run->suggest && spans > 0 && mp_suggestion_guesses(*suggestion) == 0) {
+        mp_suggestion_destroy(*suggestion);
+        *suggestion = NULL;
+    }
+    return code;
 }
 
 static void say_clocks(const struct process processes[], int count, FILE *stream) {
@@ -423,12 +469,12 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
 static void remove_spools(const struct mp_record_run *run, const struct processes *processes) {
     for (int i = 0; i < processes->count; i++) {
         unlink(processes->item[i].mapped);
-        if (!run->keep_spools)
+        if (!processes->keep_spools)
             unlink(processes->item[i].path);
     }
-    if (!run->keep_spools)
+    if (!processes->keep_spools)
         each_table(run->spools, true);
-    if (!run->keep_spools)
+    if (!processes->keep_spools)
         rmdir(run->spools); /* stays where a file was left out */
 }
 
@@ -446,16 +492,20 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     int code = ingest(store, run, job, processes->item, first, stream, &run_id, error);
     if (code)
         return code;
-    fprintf(stream, "moeperf record: run %lld of %s: %d process%s, ", (long long)run_id,
-            mp_store_path(store), first, first == 1 ? "" : "es");
+    fprintf(stream, "moeperf %s: run %lld of %s: %d process%s, ",
+            run->importer ? "import" : "record", (long long)run_id, mp_store_path(store), first,
+            first == 1 ? "" : "es");
     if (processes->without_ranges)
         fputs("no NVTX range\n", stream);
     else
         say_totals(processes->item, first, stream);
-    say_clocks(processes->item, first, stream);
-    say_hint(processes->item, first, stream);
+    if (!run->importer) /* which knows better */
+        say_clocks(processes->item, first, stream);
+    say_hint(processes->item, first,
+             run->suggested && !processes->proposed ? "; --suggest FILE.yaml proposes rules" : "",
+             stream);
     say_notes(store, run_id, stream);
-    code = mp_devices_keep(store, run_id, run->spools, run->keep_spools, stream, error);
+    code = mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error);
     if (!code && processes->without_ranges)
         say_no_ranges(stream);
     if (code || rest == 0)
@@ -479,17 +529,25 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
     struct mp_record_run with_loads = *run;
     if (!run->loads.path && each_table(run->spools, false) > 0)
         with_loads.loads.path = run->spools;
+    struct mp_suggestion *suggestion = NULL;
     int code = find_processes(run, &processes, stream, error);
     if (!code && run->is_earlier)
         code = check_ended(&processes, error);
     if (!code)
+        code = suggest(run, &processes, &suggestion, error);
+    processes.proposed = suggestion != NULL;
+    processes.keep_spools = run->keep_spools || suggestion;
+    if (!code)
         code = keep_groups(store, &with_loads, &processes, stream, error);
+    if (!code && suggestion)
+        code = say_suggestion(run, suggestion, stream, error);
     if (!code)
         remove_spools(run, &processes);
     else if (processes.count == 0 && !run->keep_spools)
         rmdir(run->spools);
-    else
+    else if (!run->importer)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
+    mp_suggestion_destroy(suggestion);
     free_processes(&processes);
     return code;
 }

@@ -20,8 +20,12 @@ struct mp_record_run {
     struct mp_record_loads_source loads;
     const char *job_text; /* a job file with the model's sizes; NULL: not known */
     const struct mp_rules *rules;
-    bool is_earlier; /* the spools were found: nobody saw how the command ended */
-    int status;      /* else: that it ended with */
+    const char *suggested; /* rules file for proposals, which must not exist; NULL: none wanted */
+    bool suggest;          /* proposals are written whatever the rules in use say */
+    const char *resume;    /* the command that adds these spools once more, but for --rules */
+    const char *importer;  /* what made the spools of another tool's files; NULL: a collector did */
+    bool is_earlier;       /* the spools were found: nobody saw how the command ended */
+    int status;            /* else: that it ended with */
 };
 
 /* Maps every process's ranges by the rules and adds one run with those processes that have spans.
@@ -29,7 +33,8 @@ struct mp_record_run {
  * without one, get ranks behind the largest in the order in which they began.  Processes without
  * any span go into a second run "NAME (others)" of the same invocation if there are others with,
  * so that no range is lost and no rank is empty.  Where no process has made a range, those in which
- * collectors of GPU work were are the run's, without spans.  Then the spools are removed, and
+ * collectors of GPU work were are the run's, without spans.  Where no range became a phase of the
+ * model, rules are proposed (suggest.h) and the spools stay.  Else they are removed, and
  * the findings are said on `stream`: what was recorded, what rules did with it, which clock, what
  * it cost, and of each rank why something of it is missing.  Errors: those of mp_store_ingest,
  * MP_ENOTFOUND (no process has annotated anything or had a collector of GPU work: the sentence says

@@ -7,80 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "profiler/record/name_table.h"
 #include "profiler/record/spool.h"
 
-/* ---- names ---- */
-
-enum { FIRST_SLOTS = 256, ATTEMPTS = 1000 };
-
-struct name_slot {
-    char *text; /* NULL: free */
-    uint64_t hash;
-    uint32_t id;
-};
-
-/* Open addressing, never more than half full. */
-struct name_table {
-    struct name_slot *slots;
-    uint32_t capacity, count;
-};
-
-/* FNV-1a. */
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
-static struct name_slot *slot_of(const struct name_table *table, const char *text, uint64_t hash) {
-    uint32_t at = (uint32_t)hash & (table->capacity - 1);
-    while (table->slots[at].text &&
-           (table->slots[at].hash != hash || strcmp(table->slots[at].text, text) != 0))
-        at = (at + 1) & (table->capacity - 1);
-    return &table->slots[at];
-}
-
-static bool grow(struct name_table *table) {
-    struct name_table larger = {.capacity = table->capacity ? 2 * table->capacity : FIRST_SLOTS,
-                                .count = table->count};
-    larger.slots = calloc(larger.capacity, sizeof *larger.slots);
-    if (!larger.slots)
-        return false;
-    for (uint32_t i = 0; i < table->capacity; i++)
-        if (table->slots[i].text)
-            *slot_of(&larger, table->slots[i].text, table->slots[i].hash) = table->slots[i];
-    free(table->slots);
-    *table = larger;
-    return true;
-}
-
-static void names_destroy(struct name_table *table) {
-    if (!table)
-        return;
-    for (uint32_t i = 0; i < table->capacity; i++)
-        free(table->slots[i].text);
-    free(table->slots);
-    free(table);
-}
+enum { ATTEMPTS = 1000 };
 
 uint32_t mp_companion_name(struct mp_companion *companion, const char *name) {
-    struct name_table *table = companion->names;
-    if (!name || !table)
+    bool is_new = false;
+    if (!name || !companion->names)
         return 0;
-    if (2 * table->count >= table->capacity && !grow(table))
-        return 0;
-    uint64_t hash = hash_of(name);
-    struct name_slot *slot = slot_of(table, name, hash);
-    if (slot->text)
-        return slot->id;
-    char *copy = strdup(name);
-    if (!copy)
-        return 0;
-    *slot = (struct name_slot){copy, hash, ++table->count};
-    const uint32_t payload[4] = {slot->id, MP_NAME_STRING, 0, 0};
-    mp_record_fixed(companion->thread, MP_SPOOL_NAME, payload, sizeof payload, name);
-    return slot->id;
+    uint32_t id = name_table_number(companion->names, name, &is_new);
+    const uint32_t payload[4] = {id, MP_NAME_STRING, 0, 0};
+    if (is_new)
+        mp_record_fixed(companion->thread, MP_SPOOL_NAME, payload, sizeof payload, name);
+    return id;
 }
 
 /* ---- whose ---- */
@@ -161,7 +101,9 @@ void mp_companion_status(struct mp_companion *companion, const char *collector,
 void mp_companion_close(struct mp_companion *companion) {
     if (companion->pid == (int)getpid()) {
         mp_recorder_finish(&companion->recorder, MP_OK, NULL, NULL);
-        names_destroy(companion->names);
+        if (companion->names)
+            name_table_free(companion->names);
+        free(companion->names);
     }
     *companion = (struct mp_companion){0};
 }

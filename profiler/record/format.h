@@ -25,7 +25,7 @@
  *   RANGE    0 i64 start_ns               8 i64 end_ns       16 u64 value       24 u32 name
  *           28 u32 domain                32 u32 thread       36 u32 end_thread  40 u32 category
  *           44 u32 color                 48 u8 kind          49 u8 value_type   50 u16 level
- *           52 u16 payloads              54 u16 zero         56 payloads, one after the other:
+ *           52 u16 payloads              54 u16 traits       56 payloads, one after the other:
  *                                           u64 schema, u32 size, u32 zero, u8 bytes[size], padded
  *   SCHEMA   0 u64 id                     8 u32 domain       12 u32 type        16 u64 bytes
  *           24 u32 entries               28 u32 pack         32 string name, then for each entry

@@ -42,6 +42,14 @@ enum mp_name_kind { MP_NAME_STRING, MP_NAME_DOMAIN, MP_NAME_CATEGORY, MP_NAME_TH
 
 enum mp_range_kind { MP_RANGE_PUSHED, MP_RANGE_STARTED, MP_RANGE_MARK };
 
+/* What an importer says of ranges that no program made (harness/recordings); bits. */
+enum mp_range_trait {
+    MP_RANGE_ECHO = 1, /* what the work of another range, with this name, became: its time there;
+                          `value` is where that one starts, in ns */
+    MP_RANGE_BACKWARD = 2, /* of the backward pass, whatever a rule says */
+    MP_RANGE_DEVICE = 4 /* an echo on a GPU, `thread` is a stream: it counts in that one's place */
+};
+
 /* What `value` of a range holds; the numbers are NVTX's payload types. */
 enum mp_value_type {
     MP_VALUE_NONE,
@@ -63,7 +71,7 @@ struct mp_range {
     uint8_t value_type;          /* enum mp_value_type */
     uint16_t level;              /* pushed: ranges of its thread and domain around it */
     uint16_t payloads;           /* how many follow */
-    uint16_t zero;
+    uint16_t traits;             /* of enum mp_range_trait */
 };
 
 /* One payload of a range; `bytes` are not aligned. */

@@ -12,7 +12,7 @@ enum cli_flag_kind {
     CLI_VALUE,   /* target: const char * */
     CLI_REPEATED /* target: struct cli_words, one word per use */
 };
-enum { CLI_WORDS_LIMIT = 128 };
+enum { CLI_WORDS_LIMIT = 1024 };
 struct cli_words {
     const char *word[CLI_WORDS_LIMIT];
     int count;

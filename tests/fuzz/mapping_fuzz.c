@@ -82,6 +82,7 @@ static struct mp_range choose_range(struct program *program) {
         range.value = (uint64_t)choose_number(&program->choices);
     }
     range.payloads = more >> 3 & 1;
+    range.traits = more >> 4 & 7;
     return range;
 }
 

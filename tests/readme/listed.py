@@ -25,6 +25,14 @@ PAIRS = f"--pairs 1 --slice 0 {ONE} --set iterations=23"
 # What SGLang's recorder writes.
 COUNTS = """python3 -c "print({'logical_count': [list(range(1, 33))]})" | tr "'" '"' > """
 
+# What torch.profiler exports on two ranks, a step of each.
+KINETO = """for rank in 0 1; do gzip > rank$rank.json.gz << END
+{"distributedInfo": {"rank": $rank, "world_size": 2}, "host_name": "h", "traceEvents": [
+{"ph": "X", "cat": "user_annotation", "name": "layer 0 combine", "pid": 1, "tid": 1, "ts": 2, "dur": 5},
+{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 1, "dur": 9}]}
+END
+done"""
+
 LISTED = {
     "README.md": {
         "ci/quickstart": Listed(more=f"{TINY} --set iterations=12"),
@@ -61,6 +69,7 @@ LISTED = {
         "moeperf run --from out/runs/RUN": Listed(
             "needs a killed run, as harness/cli/killed_run has"),
         "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
+        "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
             "takes minutes, on a quiet machine"),
@@ -126,9 +135,20 @@ LISTED = {
     "CONTRIBUTING.md": {
         "ctest --test-dir build/release -R harness/record/rules": Listed(OWN),
     },
+    "harness/recordings/README.md": {
+        "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
+        "moeperf import report.sqlite --db run.db": Listed(
+            first="""sqlite3 report.sqlite 'CREATE TABLE NVTX_EVENTS (start, end, eventType,
+    text, globalTid); INSERT INTO NVTX_EVENTS VALUES (1, 9, 59, "experts", 67108865)'"""),
+    },
     "harness/record/README.md": {
         "moeperf record -o run.db -- python train.py": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1": Listed(needs_ranges=True),
+        "moeperf record -o run.db -- torchrun --nproc-per-node 8 train.py": Listed(
+            needs_ranges=True, first="rm -r run.db*"),
+        "moeperf record -o run.db --from run.db.spools-1234 --rules run.db.rules.yaml": Listed(
+            needs_ranges=True, first="mv run.db.spools-* run.db.spools-1234"),
+        "moeperf report --db run.db --run 2 --stragglers": Listed(needs_ranges=True),
         "pip install torch nvtx megatron-core": Listed("downloads gigabytes"),
         """moeperf record -o run.db -- torchrun --nproc-per-node 8 pretrain_gpt.py ARGUMENTS \\
     --profile --nvtx-ranges --record-shapes --profile-step-start 10 --profile-step-end 20 \\
@@ -136,7 +156,7 @@ LISTED = {
         """sqlite3 -box run.db 'SELECT rank, function, sum(wait_ms), sum(transfer_ms)
     FROM v_collective WHERE run_id = 1 GROUP BY rank, function'""": Listed(needs_ranges=True),
         "moeperf record -o run.db --rules my.yaml -- torchrun --nproc-per-node 8 train.py": Listed(
-            needs_ranges=True, first="rm run.db*"),
+            needs_ranges=True, first="rm -r run.db*"),
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
         "moeperf record -o run.db --loads router_traces --experts 64 -- torchrun pretrain_gpt.py": Listed(
@@ -152,7 +172,7 @@ LISTED = {
                   "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"),
         "mkdir all && cp spools-*/* all/": Listed(needs_ranges=True),
         "moeperf record -o run.db --rules my.yaml --from all": Listed(
-            needs_ranges=True, first="rm run.db*",
+            needs_ranges=True, first="rm -r run.db*",
             more='&& test "$(sqlite3 run.db "SELECT count(*) FROM v_rank")" = 4'),
         "moeperf run quickstart --pairs 12 --trainer ./with-collector --against $bin/moeperf-train":
             Listed(more=PAIRS),

@@ -173,8 +173,9 @@ static void exit_statuses_and_signals_pass_through(void **state) {
     (void)state;
     if (!has_collector())
         skip(NO_COLLECTOR);
-    free(shell("moeperf record -o status.db -- " ANNOTATED " status 3", 3));
-    free(shell("moeperf record -o status.db -- " ANNOTATED " killed 5", 137));
+    write_file("status.yaml", "rules:\n  - {name: \"*\", phase: expert}\n");
+    free(shell("moeperf record -o status.db --rules status.yaml -- " ANNOTATED " status 3", 3));
+    free(shell("moeperf record -o status.db --rules status.yaml -- " ANNOTATED " killed 5", 137));
     assert_answer("status.db", "SELECT group_concat(status, ' ') FROM v_run", "failed failed");
     assert_answer("status.db", "SELECT status FROM v_rank WHERE run_id = 2", "cut");
     assert_answer("status.db", "SELECT count(*) FROM v_nvtx WHERE run_id = 2", "5");
@@ -208,6 +209,58 @@ static void every_process_is_kept(void **state) {
     assert_answer("later.db", "SELECT count(*) FROM run", "1");
     assert_answer("later.db", "SELECT ranks FROM run", "5");
     free(shell("rm -r kept", 0));
+}
+
+static const char step[] = "+train step 0\n+block 0\n+exchange\n=50\n-\n+experts\n=200\n-\n-\n"
+                           "+block 1\n+exchange\n=50\n-\n+experts\n=200\n-\n-\n-\n";
+
+/* The line of the output that says how to go on. */
+static void take_command(const char *output, char command[1024]) {
+    const char *at = strstr(output, "\n  moeperf record ");
+    assert_non_null(at);
+    snprintf(command, 1024, "%.*s", (int)strcspn(at + 3, "\n"), at + 3);
+}
+
+/* A newcomer's first recording: no rules, and the answer in two more commands. */
+static void rules_suggest_themselves(void **state) {
+    char command[1024];
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    write_file("script", step);
+    char *output = shell("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0);
+    assert_non_null(strstr(output, "expert     experts\n"));
+    assert_answer("my run.db", "SELECT count(*) FROM v_span", "0");
+    take_command(output, command);
+    free(output);
+    /* As it is, and once more. */
+    for (int again = 0; again < 2; again++)
+        free(shell(command, 0));
+    assert_answer("my run.db", "SELECT count(*) || min(system) || max(system) FROM v_run",
+                  "2nvtx_annotatednvtx_annotated");
+    assert_answer("my run.db",
+                  "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * "
+                  "FROM v_span ORDER BY start_ns, end_ns DESC)",
+                  "0iteration-1 0dispatch0 0expert0 0dispatch1 0expert1");
+    free(shell("rm -r 'my run.db.spools'*", 0));
+    /* A file that somebody may have edited stays; with rules that match, nothing is left. */
+    assert_says("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0,
+                "'my run.db.rules-");
+    free(shell("rm -r 'my run.db.spools'*", 0));
+    output = shell("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' -- " ANNOTATED
+                   " told <script",
+                   0);
+    assert_null(strstr(output, "moeperf record --"));
+    assert_non_null(strstr(output, "no rule matches \"block 0\" (1 times), the most frequent of "
+                                   "such ranges; --suggest FILE.yaml proposes rules\n"));
+    free(output);
+    free(shell("! ls -d 'my run.db.spools'*", 0));
+    assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' --suggest more.yaml "
+                "-- " ANNOTATED " told <script",
+                0, "--rules more.yaml");
+    free(shell("grep -q 'name: \"experts\"' more.yaml && rm -r 'my run.db.spools'*", 0));
+    assert_says("moeperf record --suggest more.yaml -- true", 2, "more.yaml: this file is there");
+    assert_says("moeperf record --suggest more.txt -- true", 2, "has to end in .yaml");
 }
 
 static void names_of_any_bytes_arrive(void **state) {
@@ -275,6 +328,7 @@ int main(void) {
         cmocka_unit_test(iterations_may_be_known_by_their_end),
         cmocka_unit_test(exit_statuses_and_signals_pass_through),
         cmocka_unit_test(every_process_is_kept),
+        cmocka_unit_test(rules_suggest_themselves),
         cmocka_unit_test(names_of_any_bytes_arrive),
         cmocka_unit_test(mistakes_are_refused),
         cmocka_unit_test(a_python_program_is_recorded),

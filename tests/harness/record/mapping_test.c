@@ -9,9 +9,10 @@
 
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
-                                 "  - {name: work, phase: expert}\n";
+                                 "  - {name: work, phase: expert}\n"
+                                 "  - {name: counted, phase: dispatch, layer: count}\n";
 
-enum { STEP = 1, WORK };
+enum { STEP = 1, WORK, COUNTED };
 
 static const struct mp_record_loads no_loads;
 
@@ -37,6 +38,7 @@ static int set_up(void **state) {
     assert_int_equal(mp_recorder_thread(fixture.recorder, "nvtx", &fixture.thread, &error), MP_OK);
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){WORK}, 16, "work");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
     *state = &fixture;
     return 0;
 }
@@ -52,6 +54,18 @@ static int tear_down(void **state) {
 
 static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
     const struct mp_range is = {.start_ns = start_ns, .end_ns = end_ns, .name = name, .thread = 1};
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+/* On a thread of its own: what became of the work of the range of this name at `of_ns`. */
+static void echo(struct fixture *fixture, uint32_t name, int64_t of_ns, int64_t start_ns,
+                 int64_t end_ns, uint16_t traits) {
+    const struct mp_range is = {.start_ns = start_ns,
+                                .end_ns = end_ns,
+                                .name = name,
+                                .thread = 2,
+                                .value = (uint64_t)of_ns,
+                                .traits = MP_RANGE_ECHO | traits};
     mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
 }
 
@@ -126,6 +140,89 @@ static void the_reason_for_its_end_is_written_whole_and_last(void **state) {
     mp_spool_close(reader);
 }
 
+/* The spans as "phase iteration layer direction start", in the order in which they were written. */
+static void assert_spans(const struct fixture *fixture, const char *expected) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[1024] = "";
+    size_t length = 0;
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN)
+            length += (size_t)snprintf(
+                text + length, sizeof text - length, "%s %d %d %c %d, ",
+                mp_phase_name(record.as.span.phase), record.as.span.iteration, record.as.span.layer,
+                "fb-"[record.as.span.direction], (int)record.as.span.start_ns);
+    mp_spool_close(reader);
+    assert_string_equal(text, expected);
+}
+
+/* The way back of the second counted range comes first, as autograd has it. */
+static void echoes_are_of_their_range_s_layer(void **state) {
+    struct fixture *fixture = *state;
+    range(fixture, STEP, 100, 900);
+    range(fixture, COUNTED, 200, 210);
+    range(fixture, COUNTED, 300, 310);
+    range(fixture, WORK, 400, 410);
+    echo(fixture, COUNTED, 300, 500, 510, MP_RANGE_BACKWARD);
+    echo(fixture, COUNTED, 200, 950, 960, MP_RANGE_BACKWARD);
+    map(fixture, "");
+    assert_spans(fixture, "iteration 0 -1 - 100, dispatch 0 0 f 200, dispatch 0 1 f 300, "
+                          "expert 0 -1 - 400, dispatch 0 1 b 500, dispatch 0 0 b 950, ");
+}
+
+/* Iteration 1's work is done on the GPU while the host is in iteration 2. */
+static void a_gpu_s_time_stands_for_the_host_s(void **state) {
+    struct fixture *fixture = *state;
+    for (int step = 0; step < 2; step++) {
+        const int host = 100 + 100 * step, device = 1000 + 1000 * step;
+        range(fixture, STEP, host, host + 90);
+        range(fixture, COUNTED, host + 10, host + 20);
+        range(fixture, WORK, host + 30, host + 40); /* has nothing on the GPU */
+        echo(fixture, STEP, host, device, device + 900, MP_RANGE_DEVICE);
+        echo(fixture, STEP, host, device + 10, device + 1100, MP_RANGE_DEVICE); /* another stream */
+        echo(fixture, COUNTED, host + 10, device + 100, device + 200, MP_RANGE_DEVICE);
+        echo(fixture, COUNTED, host + 10, host + 60, host + 70, MP_RANGE_BACKWARD);
+        echo(fixture, COUNTED, host + 10, device + 300, device + 400,
+             MP_RANGE_DEVICE | MP_RANGE_BACKWARD);
+    }
+    const struct mp_mapping_totals *totals = map(fixture, "");
+    assert_int_equal(totals->iterations, 2);
+    assert_int_equal(totals->spans, 8);
+    assert_spans(fixture,
+                 "expert 0 -1 - 130, expert 1 -1 - 230, iteration 0 -1 - 1000, dispatch 0 0 "
+                 "f 1100, dispatch 0 0 b 1300, iteration 1 -1 - 2000, dispatch 1 0 f 2100, "
+                 "dispatch 1 0 b 2300, ");
+}
+
+/* What lies in another range is no span, and neither are its echoes. */
+static void echoes_fall_away_with_their_range(void **state) {
+    struct fixture *fixture = *state;
+    range(fixture, STEP, 100, 900);
+    range(fixture, STEP, 150, 800);
+    range(fixture, WORK, 200, 300);
+    range(fixture, COUNTED, 210, 220);
+    echo(fixture, COUNTED, 210, 500, 510, MP_RANGE_BACKWARD);
+    echo(fixture, STEP, 150, 2000, 2100, MP_RANGE_DEVICE);
+    map(fixture, "");
+    assert_spans(fixture, "iteration 0 -1 - 100, expert 0 -1 - 200, ");
+}
+
+static void of_equal_ranges_the_outer_one_counts(void **state) {
+    struct fixture *fixture = *state;
+    for (uint16_t level = 2; level-- > 0;) { /* the inner one ends first */
+        const struct mp_range is = {.start_ns = 200,
+                                    .end_ns = 300,
+                                    .name = level ? WORK : COUNTED,
+                                    .thread = 1,
+                                    .level = level};
+        mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    }
+    map(fixture, "");
+    assert_spans(fixture, "dispatch -1 0 - 200, ");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -133,6 +230,10 @@ int main(void) {
         TEST(a_clock_may_jump_anywhere),
         TEST(a_range_longer_than_time_is_no_span),
         TEST(an_open_range_is_no_span_whenever_it_began),
+        TEST(echoes_are_of_their_range_s_layer),
+        TEST(a_gpu_s_time_stands_for_the_host_s),
+        TEST(echoes_fall_away_with_their_range),
+        TEST(of_equal_ranges_the_outer_one_counts),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
     return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);

@@ -1,0 +1,598 @@
+#include "harness/record/suggest.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/record/mapping.h"
+#include "harness/suite/paths.h"
+#include "reference/base/characters.h"
+#include "reference/base/yaml.h"
+
+enum {
+    WRITTEN_LIMIT = 200, /* proposals, and names without one */
+    SAID_LIMIT = 12,
+    NAME_BYTES = 61,
+    LEAST_ITERATIONS = 3
+};
+
+/* Where a phase comes from. */
+enum reason { UNKNOWN, IN_USE, READY_MADE, BY_NAME, COVERS_TIME, MEETS };
+
+struct proposal {
+    const struct mp_name_use *use;
+    const struct mp_rule *rule; /* NULL: by structure */
+    enum reason reason;
+    int phase;     /* MP_PHASES: none */
+    bool encloses; /* left out, for ranges inside it that say more */
+    bool ends;     /* an iteration, for all that is known */
+};
+
+struct mp_suggestion {
+    struct mp_names *names;
+    const struct mp_rules *in_use;
+    struct mp_rules ready, guesses;
+    struct proposal *proposal; /* [count] as the names' uses */
+    struct proposal **order;   /* [count] as they are written */
+    int count, processes;
+    bool several_domains;
+};
+
+/* ---- what each name is taken for ---- */
+
+static bool of_layers(int phase) {
+    return mp_mapping_of_model(phase) && phase != MP_PHASE_EMBED && phase != MP_PHASE_HEAD;
+}
+
+static bool of_exchange(int phase) {
+    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE || phase == MP_PHASE_FETCH ||
+           phase == MP_PHASE_REDUCE || phase == MP_PHASE_ALLREDUCE || phase == MP_PHASE_WAIT;
+}
+
+static bool is_guess(const struct proposal *proposal) {
+    return proposal->phase != MP_PHASES && !proposal->encloses && proposal->reason >= BY_NAME;
+}
+
+static void in_small_letters(const char *name, char small[], size_t size) {
+    size_t length = 0;
+    for (; name[length] && length + 1 < size; length++)
+        small[length] = (char)tolower((unsigned char)name[length]);
+    small[length] = '\0';
+}
+
+static void judge_name(const struct mp_suggestion *suggestion, struct proposal *proposal) {
+    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready,
+                                           &suggestion->guesses};
+    static const enum reason reasons[] = {IN_USE, READY_MADE, BY_NAME};
+    const struct mp_name_use *use = proposal->use;
+    char small[4096];
+    in_small_letters(use->sample, small, sizeof small);
+    for (int i = 0; i < 3; i++) {
+        struct mp_rule_capture capture;
+        proposal->rule =
+            mp_rules_find(list[i], i == 2 ? small : use->sample, use->domain, &capture);
+        if (!proposal->rule)
+            continue;
+        proposal->reason = reasons[i];
+        proposal->phase =
+            proposal->rule->phase == MP_PHASES ? capture.phase : proposal->rule->phase;
+        return;
+    }
+}
+
+/* Whether the guess about a range is worth less than what is known of one inside it: a layer's
+ * experts say more than the layer, which holds gate and exchanges as well, and an exchange that a
+ * rule knows more than what calls it. */
+static bool says_less(const struct proposal *outer, const struct proposal *inner) {
+    if (outer->reason != BY_NAME)
+        return false;
+    return (outer->phase == MP_PHASE_EXPERT && inner->phase == MP_PHASE_EXPERT) ||
+           (of_exchange(outer->phase) && of_exchange(inner->phase) &&
+            (inner->reason == IN_USE || inner->reason == READY_MADE));
+}
+
+static void leave_out_enclosing(struct mp_suggestion *suggestion) {
+    for (int i = 0; i < suggestion->count; i++) {
+        const struct proposal *inner = &suggestion->proposal[i];
+        int outer = inner->use->parent;
+        for (int depth = 0; outer >= 0 && depth < 32; depth++) {
+            struct proposal *proposal = &suggestion->proposal[outer];
+            proposal->encloses = proposal->encloses || says_less(proposal, inner);
+            outer = proposal->use->parent;
+        }
+    }
+}
+
+static bool covers_time(const struct proposal *proposal) {
+    const struct mp_name_use *use = proposal->use;
+    return proposal->phase == MP_PHASES && use->encloses && use->least >= LEAST_ITERATIONS &&
+           use->most - use->least <= 1 && use->share > 0.7 && use->share < 1.05;
+}
+
+/* One name is the iteration: a rule's; else of those called so the one with most of the time; else
+ * the outermost that covers the time. */
+static bool choose_iteration(struct mp_suggestion *suggestion) {
+    struct proposal *named = NULL, *covering = NULL;
+    bool is_known = false;
+    for (int i = 0; i < suggestion->count; i++) {
+        struct proposal *proposal = &suggestion->proposal[i];
+        const bool is_iteration = proposal->phase == MP_PHASE_ITERATION;
+        is_known = is_known || (is_iteration && proposal->reason < BY_NAME);
+        if (is_iteration && (!named || proposal->use->seconds > named->use->seconds))
+            named = proposal;
+        if (covers_time(proposal) && (!covering || proposal->use->most < covering->use->most))
+            covering = proposal;
+    }
+    for (int i = 0; i < suggestion->count; i++) {
+        struct proposal *proposal = &suggestion->proposal[i];
+        if (proposal->phase == MP_PHASE_ITERATION && proposal->reason == BY_NAME &&
+            (is_known || proposal != named))
+            *proposal = (struct proposal){.use = proposal->use, .phase = MP_PHASES};
+    }
+    if (!named && covering) {
+        covering->phase = MP_PHASE_ITERATION;
+        covering->reason = COVERS_TIME;
+    }
+    return named || covering;
+}
+
+static bool has_end(const struct mp_suggestion *suggestion, const struct mp_name_use *use) {
+    return mp_rules_end_iteration(suggestion->in_use, use->sample, use->domain) >= 0 ||
+           mp_rules_end_iteration(&suggestion->ready, use->sample, use->domain) >= 0;
+}
+
+/* Without iterations: the optimizer's longest range ends one; else the last of those that all
+ * processes do equally often and as rarely as any. */
+static void choose_end(struct mp_suggestion *suggestion) {
+    struct proposal *optimizer = NULL, *last = NULL;
+    for (int i = 0; i < suggestion->count; i++) {
+        struct proposal *proposal = &suggestion->proposal[i];
+        const struct mp_name_use *use = proposal->use;
+        if (has_end(suggestion, use))
+            return;
+        if (proposal->phase == MP_PHASE_OPTIMIZER &&
+            (!optimizer || use->seconds > optimizer->use->seconds))
+            optimizer = proposal;
+        if (use->least >= LEAST_ITERATIONS && use->least == use->most &&
+            (!last || use->most < last->use->most ||
+             (use->most == last->use->most && use->first_end > last->use->first_end)))
+            last = proposal;
+    }
+    if (optimizer)
+        optimizer->ends = true;
+    else if (last)
+        last->ends = true;
+}
+
+/* A meeting next to experts is the exchange before or behind them. */
+static int meeting_phase(const struct mp_suggestion *suggestion, const struct mp_name_use *use) {
+    if (use->before >= 0 && suggestion->proposal[use->before].phase == MP_PHASE_EXPERT)
+        return MP_PHASE_COMBINE;
+    if (use->after >= 0 && suggestion->proposal[use->after].phase == MP_PHASE_EXPERT)
+        return MP_PHASE_DISPATCH;
+    return MP_PHASE_WAIT;
+}
+
+static void judge_meetings(struct mp_suggestion *suggestion) {
+    for (int i = 0; i < suggestion->count; i++) {
+        struct proposal *proposal = &suggestion->proposal[i];
+        if (proposal->phase == MP_PHASES && proposal->use->meets && !proposal->use->encloses) {
+            proposal->phase = meeting_phase(suggestion, proposal->use);
+            proposal->reason = MEETS;
+        }
+    }
+}
+
+/* ---- order ---- */
+
+static int stars(const char *pattern) {
+    int count = 0;
+    for (; *pattern; pattern++) {
+        if (*pattern == '\\' && pattern[1])
+            pattern++;
+        else
+            count += *pattern == '*';
+    }
+    return count;
+}
+
+/* What is proposed, then the rest, the frequent first; patterns that cover other names come after
+ * those. */
+static int compare_proposals(const void *left, const void *right) {
+    const struct proposal *a = *(struct proposal *const *)left,
+                          *b = *(struct proposal *const *)right;
+    if (is_guess(a) != is_guess(b))
+        return is_guess(a) ? -1 : 1;
+    const int a_stars = is_guess(a) ? stars(a->use->pattern) : 0,
+              b_stars = is_guess(b) ? stars(b->use->pattern) : 0;
+    if (a_stars != b_stars)
+        return a_stars < b_stars ? -1 : 1;
+    if (a->use->count != b->use->count)
+        return a->use->count > b->use->count ? -1 : 1;
+    return a->use < b->use ? -1 : a->use > b->use;
+}
+
+static int judge(struct mp_suggestion *made, struct mp_error *error) {
+    const struct mp_name_use *uses = mp_names_uses(made->names, &made->count);
+    made->proposal = calloc((size_t)made->count + 1, sizeof *made->proposal);
+    made->order = calloc((size_t)made->count + 1, sizeof *made->order);
+    if (!made->proposal || !made->order)
+        return mp_fail(error, MP_ENOMEM, "no memory for rules of %d names", made->count);
+    for (int i = 0; i < made->count; i++) {
+        made->proposal[i] = (struct proposal){.use = &uses[i], .phase = MP_PHASES};
+        made->order[i] = &made->proposal[i];
+        made->several_domains =
+            made->several_domains || strcmp(uses[i].domain, uses[0].domain) != 0;
+        judge_name(made, &made->proposal[i]);
+    }
+    leave_out_enclosing(made);
+    const bool has_iteration = choose_iteration(made);
+    judge_meetings(made);
+    if (!has_iteration)
+        choose_end(made);
+    qsort(made->order, (size_t)made->count, sizeof *made->order, compare_proposals);
+    return MP_OK;
+}
+
+int mp_suggestion_create(const char *const paths[], int count, const struct mp_rules *rules,
+                         struct mp_suggestion **suggestion, struct mp_error *error) {
+    struct mp_suggestion *made = calloc(1, sizeof *made);
+    if (!made)
+        return mp_fail(error, MP_ENOMEM, "no memory for a suggestion");
+    made->in_use = rules;
+    made->processes = count;
+    int code = mp_names_create(&made->names, error);
+    if (!code)
+        code = mp_rules_load_ready(&made->ready, error);
+    if (!code)
+        code = mp_rules_parse("guesses.yaml", mp_rules_guesses, strlen(mp_rules_guesses),
+                              &made->guesses, error);
+    if (!code)
+        code = mp_names_read(made->names, paths, count, error);
+    if (!code)
+        code = judge(made, error);
+    if (code)
+        mp_suggestion_destroy(made);
+    else
+        *suggestion = made;
+    return code;
+}
+
+void mp_suggestion_destroy(struct mp_suggestion *suggestion) {
+    if (!suggestion)
+        return;
+    mp_names_destroy(suggestion->names);
+    mp_rules_destroy(&suggestion->ready);
+    mp_rules_destroy(&suggestion->guesses);
+    free(suggestion->proposal);
+    free(suggestion->order);
+    free(suggestion);
+}
+
+int mp_suggestion_guesses(const struct mp_suggestion *suggestion) {
+    int guesses = 0;
+    for (int i = 0; i < suggestion->count; i++)
+        guesses += is_guess(&suggestion->proposal[i]) &&
+                   mp_mapping_of_model(suggestion->proposal[i].phase);
+    return guesses;
+}
+
+/* ---- saying ---- */
+
+static const char *shown(const char *name, char text[NAME_BYTES]) {
+    mp_clean_text(text, NAME_BYTES, name);
+    if (strlen(name) >= NAME_BYTES)
+        memcpy(text + strlen(text) - (strlen(text) > 3 ? 3 : strlen(text)), "...", 3);
+    return text;
+}
+
+static void say_line(const struct mp_suggestion *suggestion, const struct proposal *proposal,
+                     FILE *stream) {
+    char name[NAME_BYTES];
+    const struct mp_name_use *use = proposal->use;
+    const char *phase = proposal->phase == MP_PHASES || proposal->encloses
+                            ? "-"
+                            : mp_phase_name((enum mp_phase)proposal->phase);
+    fprintf(stream, "%10" PRId64 " %9.3f %5d/%-3d %-10s %s\n", use->count, use->seconds,
+            use->processes, suggestion->processes, phase, shown(use->pattern, name));
+}
+
+void mp_suggestion_say(const struct mp_suggestion *suggestion, FILE *stream) {
+    int said[2] = {0};
+    fprintf(stream, "%10s %9s %9s %-10s %s\n", "ranges", "s", "processes", "phase", "name");
+    for (int i = 0; i < suggestion->count; i++) {
+        const struct proposal *proposal = suggestion->order[i];
+        const bool has_phase = proposal->phase != MP_PHASES && !proposal->encloses;
+        if (said[has_phase]++ < SAID_LIMIT)
+            say_line(suggestion, proposal, stream);
+    }
+    const int more = said[0] + said[1] - (said[0] < SAID_LIMIT ? said[0] : SAID_LIMIT) -
+                     (said[1] < SAID_LIMIT ? said[1] : SAID_LIMIT);
+    if (more > 0)
+        fprintf(stream, "and %d more name%s\n", more, more == 1 ? "" : "s");
+    if (mp_names_left_out(suggestion->names) > 0)
+        fprintf(stream,
+                "%" PRId64 " ranges have names beyond the first 50000 and are not told "
+                "apart\n",
+                mp_names_left_out(suggestion->names));
+}
+
+/* ---- writing ---- */
+
+struct writing {
+    const struct mp_suggestion *suggestion;
+    FILE *stream;
+    struct mp_error *error;
+};
+
+static int write_text(const struct writing *writing, const char *key, const char *text) {
+    fprintf(writing->stream, "%s: ", key);
+    return mp_yaml_write_text(writing->stream, text, writing->error);
+}
+
+static void write_value(const struct writing *writing, const char *key,
+                        const struct mp_rule_value *value) {
+    if (value->source == MP_RULE_CONSTANT)
+        fprintf(writing->stream, ", %s: %" PRId64, key, value->constant);
+    else if (value->source == MP_RULE_COUNT)
+        fprintf(writing->stream, ", %s: count", key);
+    else if (value->source == MP_RULE_FIELD && !*value->field)
+        fprintf(writing->stream, ", %s: payload", key);
+}
+
+/* A field's name may hold anything. */
+static int write_field(const struct writing *writing, const char *key, const char *field) {
+    char text[1024];
+    snprintf(text, sizeof text, "payload.%s", field);
+    fputs(", ", writing->stream);
+    return write_text(writing, key, text);
+}
+
+static int write_values(const struct writing *writing, const struct mp_rule *rule) {
+    static const char *const keys[] = {"layer", "iteration", "tokens", "bytes"};
+    const struct mp_rule_value *const values[] = {&rule->layer, &rule->iteration, &rule->tokens,
+                                                  &rule->bytes};
+    int code = MP_OK;
+    for (int i = 0; i < 4 && !code; i++) {
+        write_value(writing, keys[i], values[i]);
+        if (values[i]->source == MP_RULE_FIELD && *values[i]->field)
+            code = write_field(writing, keys[i], values[i]->field);
+    }
+    if (!code && rule->direction.source == MP_RULE_CONSTANT)
+        fprintf(writing->stream, ", direction: %s",
+                rule->direction.constant == MP_BACKWARD ? "backward" : "forward");
+    else if (!code && rule->direction.source == MP_RULE_FIELD)
+        code = write_field(writing, "direction", rule->direction.field);
+    if (!code && rule->waits.source == MP_RULE_CONSTANT)
+        fputs(", waits: all", writing->stream);
+    else if (!code && rule->waits.source == MP_RULE_FIELD)
+        code = write_field(writing, "waits", rule->waits.field);
+    if (!code && rule->in_flight)
+        fputs(", stream: comm", writing->stream);
+    return code;
+}
+
+static int write_pattern(const struct writing *writing, const char *name, const char *domain) {
+    fputs("  - {", writing->stream);
+    int code = write_text(writing, "name", name);
+    if (!code && domain) {
+        fputs(", ", writing->stream);
+        code = write_text(writing, "domain", domain);
+    }
+    return code;
+}
+
+/* A rule as its file has it. */
+static int write_rule(const struct writing *writing, const struct mp_rule *rule) {
+    int code = write_pattern(writing, rule->name, rule->domain);
+    if (!code && rule->phase != MP_PHASES)
+        fprintf(writing->stream, ", phase: %s", mp_phase_name((enum mp_phase)rule->phase));
+    if (!code)
+        code = write_values(writing, rule);
+    fputs("}\n", writing->stream);
+    return code;
+}
+
+static void write_facts(const struct writing *writing, const struct proposal *proposal) {
+    static const char *const why[] = {[BY_NAME] = "by its name",
+                                      [COVERS_TIME] = "it covers the time, again and again",
+                                      [MEETS] = "it ends on all processes together"};
+    char name[NAME_BYTES];
+    const struct mp_name_use *use = proposal->use;
+    fprintf(writing->stream, "%" PRId64 " ranges, %.3f s, %d of %d processes", use->count,
+            use->seconds, use->processes, writing->suggestion->processes);
+    if (writing->suggestion->processes > 1 && use->least == use->most)
+        fprintf(writing->stream, ", %" PRId64 " on each", use->most);
+    if (use->field[MP_NAME_BYTES])
+        fputs(", with bytes as a payload", writing->stream);
+    if (use->parent >= 0)
+        fprintf(writing->stream, ", inside %s",
+                shown(writing->suggestion->proposal[use->parent].use->pattern, name));
+    if (is_guess(proposal))
+        fprintf(writing->stream, "; a guess: %s", why[proposal->reason]);
+    if (proposal->encloses)
+        fputs("; holds ranges that say more", writing->stream);
+    fputs("\n", writing->stream);
+}
+
+static const char *pattern_domain(const struct writing *writing, const struct proposal *proposal) {
+    return *proposal->use->domain || writing->suggestion->several_domains ? proposal->use->domain
+                                                                          : NULL;
+}
+
+static bool goes_backward(const char *name) {
+    char small[4096];
+    in_small_letters(name, small, sizeof small);
+    return strstr(small, "backward") || strstr(small, "bwd");
+}
+
+/* A proposal's rule: what the guess says, and what else the ranges have. */
+static int write_proposal(const struct writing *writing, const struct proposal *proposal) {
+    static const struct mp_rule nothing = {.phase = MP_PHASES};
+    const struct mp_name_use *use = proposal->use;
+    const struct mp_rule *guess = proposal->rule ? proposal->rule : &nothing;
+    const bool layers = of_layers(proposal->phase), backward = goes_backward(use->sample);
+    FILE *stream = writing->stream;
+    fputs("  # ", stream);
+    write_facts(writing, proposal);
+    int code = write_pattern(writing, use->pattern, pattern_domain(writing, proposal));
+    if (!code)
+        fprintf(stream, ", phase: %s", mp_phase_name((enum mp_phase)proposal->phase));
+    if (!code && use->field[MP_NAME_ITERATION] && !use->says_iteration)
+        code = write_field(writing, "iteration", use->field[MP_NAME_ITERATION]);
+    if (!code && layers && use->field[MP_NAME_LAYER] && !use->says_layer)
+        code = write_field(writing, "layer", use->field[MP_NAME_LAYER]);
+    else if (!code && layers && !use->says_layer && !backward)
+        fputs(", layer: count", stream);
+    if (!code && mp_mapping_of_model(proposal->phase))
+        fprintf(stream, ", direction: %s", backward ? "backward" : "forward");
+    if (!code && layers && use->field[MP_NAME_TOKENS])
+        code = write_field(writing, "tokens", use->field[MP_NAME_TOKENS]);
+    else if (!code && proposal->phase == MP_PHASE_EXPERT && use->has_value)
+        fputs(", tokens: payload", stream);
+    if (!code && of_exchange(proposal->phase) && use->field[MP_NAME_BYTES])
+        code = write_field(writing, "bytes", use->field[MP_NAME_BYTES]);
+    else if (!code && of_exchange(proposal->phase) && use->has_value)
+        fputs(", bytes: payload", stream);
+    if (of_exchange(proposal->phase) && (use->meets || guess->waits.source == MP_RULE_CONSTANT))
+        fputs(", waits: all", stream);
+    fputs("}\n", stream);
+    return code;
+}
+
+static bool matched(const struct mp_suggestion *suggestion, const struct mp_rule *rule) {
+    for (int i = 0; i < suggestion->count; i++)
+        if (suggestion->proposal[i].rule == rule)
+            return true;
+    return false;
+}
+
+static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *end) {
+    struct mp_rule_capture unused;
+    for (int i = 0; i < suggestion->count; i++) {
+        const struct mp_name_use *use = suggestion->proposal[i].use;
+        if (mp_rule_match(end->name, use->sample, &unused) &&
+            (!end->domain || mp_rule_match(end->domain, use->domain, &unused)))
+            return true;
+    }
+    return false;
+}
+
+static int write_rules(const struct writing *writing) {
+    const struct mp_suggestion *suggestion = writing->suggestion;
+    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
+    int code = MP_OK, written = 0, proposed = 0;
+    fputs("rules:", writing->stream);
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < list[l]->count && !code; i++) {
+            if (!matched(suggestion, &list[l]->rule[i]))
+                continue;
+            fputs(written++ ? "" : "\n", writing->stream);
+            code = write_rule(writing, &list[l]->rule[i]);
+        }
+    for (int i = 0; i < suggestion->count && proposed < WRITTEN_LIMIT && !code; i++) {
+        if (!is_guess(suggestion->order[i]))
+            break;
+        fputs(written++ ? "" : "\n", writing->stream);
+        code = write_proposal(writing, suggestion->order[i]);
+        proposed++;
+    }
+    fputs(written ? "" : " []\n", writing->stream);
+    return code;
+}
+
+/* Ready-made rules may be in use, and several of them have the same ends. */
+static bool is_repeated(const struct mp_suggestion *suggestion, const struct mp_rule *end) {
+    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < list[l]->ends; i++) {
+            const struct mp_rule *earlier = &list[l]->end[i];
+            if (earlier == end)
+                return false;
+            if (!strcmp(earlier->name, end->name) && !earlier->domain == !end->domain &&
+                (!end->domain || !strcmp(earlier->domain, end->domain)))
+                return true;
+        }
+    return false;
+}
+
+static int write_ends(const struct writing *writing) {
+    const struct mp_suggestion *suggestion = writing->suggestion;
+    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
+    int code = MP_OK, written = 0;
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < list[l]->ends && !code; i++) {
+            const struct mp_rule *end = &list[l]->end[i];
+            if (!ended(suggestion, end) || is_repeated(suggestion, end))
+                continue;
+            fputs(written++ ? "" : "\niteration-ends:\n", writing->stream);
+            code = write_pattern(writing, end->name, end->domain);
+            fputs("}\n", writing->stream);
+        }
+    for (int i = 0; i < suggestion->count && !code; i++) {
+        const struct proposal *proposal = &suggestion->proposal[i];
+        if (!proposal->ends)
+            continue;
+        fputs(written++ ? ""
+                        : "\n# No range is an iteration; each ends with this one, a guess.\n"
+                          "iteration-ends:\n",
+              writing->stream);
+        code = write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal));
+        fputs("}\n", writing->stream);
+    }
+    return code;
+}
+
+/* What has no phase, ready to be given one. */
+static int write_others(const struct writing *writing) {
+    const struct mp_suggestion *suggestion = writing->suggestion;
+    int code = MP_OK, others = 0;
+    for (int i = 0; i < suggestion->count && !code; i++) {
+        const struct proposal *proposal = suggestion->order[i];
+        if (proposal->phase != MP_PHASES && !proposal->encloses)
+            continue;
+        if (others++ >= WRITTEN_LIMIT)
+            continue;
+        fputs(others > 1 ? ""
+                         : "\n# Names without a phase, the frequent first.  Those that matter "
+                           "need one, among the rules:\n",
+              writing->stream);
+        fputs("#", writing->stream);
+        code = write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal));
+        fputs(", phase: }  # ", writing->stream);
+        write_facts(writing, proposal);
+    }
+    if (others > WRITTEN_LIMIT)
+        fprintf(writing->stream, "# and %d more\n", others - WRITTEN_LIMIT);
+    return code;
+}
+
+int mp_suggestion_write(const struct mp_suggestion *suggestion, const char *path,
+                        const char *resume, struct mp_error *error) {
+    FILE *stream = fopen(path, "wx");
+    const struct writing writing = {suggestion, stream, error};
+    char command[4 * MP_PATH_SIZE];
+    if (!stream)
+        return errno == EEXIST
+                   ? mp_fail(error, MP_EINVAL, "%s: is there already, and stays as it is", path)
+                   : mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    fprintf(stream,
+            "description: rules proposed for one recording; edit them\n\n"
+            "# What the keys mean: moeperf show rules.  When the phases are right:\n"
+            "#   %s --rules THIS-FILE\n"
+            "# Of ranges in one another the outermost counts: leave out those that hold others.\n",
+            mp_clean_text(command, sizeof command, resume));
+    int code = write_rules(&writing);
+    if (!code)
+        code = write_ends(&writing);
+    if (!code)
+        code = write_others(&writing);
+    const bool failed = ferror(stream);
+    if ((fclose(stream) || failed) && !code)
+        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "%s: can't be written", path);
+    if (code)
+        remove(path);
+    return code;
+}

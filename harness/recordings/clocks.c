@@ -1,0 +1,182 @@
+#include "harness/recordings/clocks.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WINDOW_MEETINGS = 16 /* least, for a window of its own */,
+    QUARTER = 4,
+    WITHIN = 3,
+    TENTH = 10
+};
+
+/* Two ends of one meeting. */
+struct pair {
+    int64_t at_ns, offset_ns;
+    int64_t own_ns, other_ns; /* how long it took either */
+};
+
+bool meeting_synchronises(const char *function) {
+    static const char *const known[] = {"allreduce", "allgather", "alltoall", "reducescatter",
+                                        "barrier"};
+    char letters[64];
+    size_t length = 0;
+    for (; *function && length < sizeof letters - 1; function++)
+        if (isalpha((unsigned char)*function))
+            letters[length++] = (char)tolower((unsigned char)*function);
+    letters[length] = '\0';
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(letters, known[i]))
+            return true;
+    return false;
+}
+
+static int compare_meetings(const void *left, const void *right) {
+    const struct meeting *a = left, *b = right;
+    if (a->communicator != b->communicator)
+        return a->communicator < b->communicator ? -1 : 1;
+    if (a->function != b->function)
+        return a->function < b->function ? -1 : 1;
+    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+void meetings_order(struct meeting meeting[], size_t meetings) {
+    if (meetings > 0)
+        qsort(meeting, meetings, sizeof *meeting, compare_meetings);
+}
+
+static int compare_at(const void *left, const void *right) {
+    const struct pair *a = left, *b = right;
+    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+}
+
+static int compare_numbers(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Sorts them. */
+static int64_t median(int64_t value[], size_t count) {
+    qsort(value, count, sizeof *value, compare_numbers);
+    return value[(count - 1) / 2];
+}
+
+/* What of two clocks' meetings is one, by the time on `own`; `known` is compared already. */
+static size_t match(const struct meeting_clock *own, const struct meeting_clock *known,
+                    struct pair pair[]) {
+    const struct clock_fit fit = clock_fit_samples(known->sample, known->samples);
+    size_t a = 0, b = 0, pairs = 0;
+    while (a < own->meetings && b < known->meetings) {
+        int order = compare_meetings(&own->meeting[a], &known->meeting[b]);
+        if (order == 0) {
+            const int64_t there_ns = clock_fit_apply(&fit, known->meeting[b].end_ns);
+            pair[pairs].at_ns = own->meeting[a].end_ns;
+            pair[pairs].own_ns = own->meeting[a].end_ns - own->meeting[a].start_ns;
+            pair[pairs].other_ns = known->meeting[b].end_ns - known->meeting[b].start_ns;
+            pairs +=
+                !__builtin_sub_overflow(own->meeting[a].end_ns, there_ns, &pair[pairs].offset_ns);
+        }
+        a += order <= 0;
+        b += order >= 0;
+    }
+    if (pairs > 0)
+        qsort(pair, pairs, sizeof *pair, compare_at);
+    return pairs;
+}
+
+/* What it took the one who came last. */
+static int64_t transfer_of(const struct pair *pair) {
+    return pair->own_ns < pair->other_ns ? pair->own_ns : pair->other_ns;
+}
+
+static int compare_transfers(const void *left, const void *right) {
+    const int64_t a = transfer_of(left), b = transfer_of(right);
+    return (a > b) - (a < b);
+}
+
+/* How many of them one left before the other had come, by these clocks: they were no meetings. */
+static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
+    size_t impossible = 0;
+    for (size_t i = 0; i < pairs; i++)
+        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
+                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
+    return impossible;
+}
+
+/* Leaves the pairs in another order. */
+static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t number[]) {
+    struct clock_sample sample = {.at_ns = pair[pairs / 2].at_ns};
+    const size_t best = (pairs + QUARTER - 1) / QUARTER;
+    qsort(pair, pairs, sizeof *pair, compare_transfers);
+    for (size_t i = 0; i < best; i++)
+        number[i] = pair[i].offset_ns;
+    sample.offset_ns = median(number, best);
+    for (size_t i = 0; i < best; i++)
+        number[i] = llabs(pair[i].offset_ns - sample.offset_ns);
+    sample.error_ns = median(number, best);
+    return sample;
+}
+
+/* false: they were other meetings. */
+static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
+                         struct pair pair[], size_t pairs, int64_t number[]) {
+    size_t windows = pairs / WINDOW_MEETINGS;
+    windows = windows < 1 ? 1 : windows > CLOCK_WINDOWS ? CLOCK_WINDOWS : windows;
+    int64_t passed_on = 0; /* error of the clock that it was compared with */
+    size_t impossible = 0;
+    bool one_clock = true;
+    for (int i = 0; i < known->samples; i++)
+        passed_on = known->sample[i].error_ns > passed_on ? known->sample[i].error_ns : passed_on;
+    for (size_t w = 0; w < windows; w++) {
+        const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
+        struct clock_sample sample = sample_of(pair + first, end - first, number);
+        impossible += count_impossible(pair + first, end - first, sample.offset_ns);
+        sample.error_ns += passed_on;
+        const int64_t apart_ns = llabs(sample.offset_ns);
+        one_clock = one_clock && (apart_ns <= WITHIN * sample.error_ns ||
+                                  (own->on_first_host && apart_ns <= CLOCK_SAME_NS));
+        own->sample[w] = sample;
+    }
+    own->mismatched = impossible * TENTH > pairs;
+    if (own->mismatched)
+        return false;
+    own->samples = one_clock && own->on_first_host ? 0 : (int)windows;
+    own->matched = (int64_t)pairs;
+    own->aligned = true;
+    for (size_t w = 0; one_clock && w < windows; w++) {
+        struct clock_sample *sample = &own->sample[w];
+        sample->error_ns = llabs(sample->offset_ns) > sample->error_ns ? llabs(sample->offset_ns)
+                                                                       : sample->error_ns;
+        sample->offset_ns = 0;
+    }
+    return true;
+}
+
+bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
+    size_t most = 1;
+    for (int i = 0; i < clocks; i++)
+        most = clock[i].meetings > most ? clock[i].meetings : most;
+    struct pair *pair = calloc(most, sizeof *pair);
+    int64_t *number = calloc(most, sizeof *number);
+    int *order = calloc((size_t)clocks + 1, sizeof *order); /* in which clocks were compared */
+    const bool has_memory = pair && number && order;
+    int compared = 0;
+    if (has_memory && clocks > 0) {
+        clock[0].aligned = true;
+        order[compared++] = 0;
+    }
+    for (int next = 0; has_memory && next < compared; next++) {
+        for (int i = 1; i < clocks; i++) {
+            if (clock[i].aligned)
+                continue;
+            size_t pairs = match(&clock[i], &clock[order[next]], pair);
+            if (pairs > 0 && fill_samples(&clock[i], &clock[order[next]], pair, pairs, number))
+                order[compared++] = i;
+        }
+    }
+    free(pair);
+    free(number);
+    free(order);
+    return has_memory;
+}

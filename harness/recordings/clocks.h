@@ -1,0 +1,54 @@
+/* Clocks of processes that were recorded apart, put beside one another by their collectives.
+ *
+ * Nobody leaves an all-reduce, all-gather, all-to-all, reduce-scatter or barrier before all have
+ * come, and all leave it nearly together: the difference of the ends of one collective on two
+ * clocks is their offset and little else, the less the shorter it took the last one who came.  In
+ * each of some windows of time, so that clocks may run at different speeds, the median over the
+ * shortest quarter is taken. */
+#ifndef MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
+#define MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "results/store/clock_fit.h"
+
+/* One collective on one process's clock. */
+struct meeting {
+    uint64_t communicator, sequence;
+    uint32_t function; /* any number that is the same on all processes */
+    int64_t start_ns, end_ns;
+};
+
+/* Processes of one host are taken to have one clock if it shows their meetings' ends less than this
+ * apart: hosts may have one name and be several. */
+enum { CLOCK_WINDOWS = 8, CLOCK_SAME_NS = 1000000 };
+
+struct meeting_clock {
+    const struct meeting *meeting; /* [meetings] in meetings_order */
+    size_t meetings;
+    bool on_first_host; /* its host has the name of the first process's */
+    /* What is found. */
+    bool aligned;
+    bool mismatched; /* what has equal numbers were other meetings: more than a tenth of them were
+                        left before the other one had come, on any clocks */
+    int64_t matched; /* meetings that were compared; 0 for the first process */
+    struct clock_sample sample[CLOCK_WINDOWS]; /* offsets from the first process's clock */
+    int samples;
+};
+
+/* Whether nobody leaves a collective of this name before all have come; case, '_' and the like
+ * don't count. */
+bool meeting_synchronises(const char *function);
+
+/* Sorts as meeting_clocks_align wants it. */
+void meetings_order(struct meeting meeting[], size_t meetings);
+
+/* Compares every clock with the first one's, directly or through others that are compared already.
+ * A sample's error_ns is the median deviation of its differences.  Where every offset of a clock is
+ * within three times its error, the two are one clock: offsets are 0 then, and errors the larger of
+ * both; on one host there are no samples then.  false: no memory. */
+bool meeting_clocks_align(struct meeting_clock clock[], int clocks);
+
+#endif

@@ -1,0 +1,113 @@
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "harness/record/run.h"
+#include "harness/recordings/recordings.h"
+#include "harness/suite/paths.h"
+
+/* A folder of its own beside the database, where there will be room for as much. */
+static int make_folder(const char *database, char folder[MP_PATH_SIZE], struct mp_error *error) {
+    int code = mp_path_create_parent(database, error);
+    if (code)
+        return code;
+    if (snprintf(folder, MP_PATH_SIZE, "%s.import-%d", database, (int)getpid()) >= PATH_MAX - 64)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", database);
+    if (mkdir(folder, 0700))
+        return mp_fail(error, MP_EIO, "%s: can't make it, for what is read: %s", folder,
+                       strerror(errno));
+    return MP_OK;
+}
+
+static void say_summary(const struct mp_recordings *recordings,
+                        const struct mp_recording_summary *summary, FILE *stream) {
+    fprintf(stream, "moeperf import: %d file%s (%s): %lld ranges", recordings->paths,
+            recordings->paths == 1 ? "" : "s", recordings->format->name,
+            (long long)summary->ranges);
+    if (summary->activities > 0)
+        fprintf(stream, ", %lld calls and GPU activities", (long long)summary->activities);
+    if (summary->collectives > 0)
+        fprintf(stream, ", %lld collectives", (long long)summary->collectives);
+    fputs("\n", stream);
+}
+
+static void say_clocks(const struct mp_recording_summary *summary, FILE *stream) {
+    const int first = summary->on_first_host > 0 ? summary->on_first_host : 1;
+    const int apart = summary->processes - first - summary->aligned;
+    if (summary->processes > 1 && first == summary->processes)
+        fputs("clocks: all processes have one host's\n", stream);
+    if (apart > 0)
+        fprintf(stream,
+                "clocks: %d of %d processes share no collective with the first: their times are "
+                "taken as they are\n",
+                apart, summary->processes);
+    if (summary->aligned > 0 && summary->offset_ns == 0)
+        fprintf(stream, "clocks: one clock, as %lld collectives say to within %.3g ms\n",
+                (long long)summary->matched, 1e-6 * (double)summary->clock_error_ns);
+    else if (summary->aligned > 0)
+        fprintf(stream,
+                "clocks: put beside one another by %lld collectives: up to %.3f ms apart, known "
+                "to within %.3g ms\n",
+                (long long)summary->matched, 1e-6 * (double)summary->offset_ns,
+                1e-6 * (double)summary->clock_error_ns);
+}
+
+static int read_files(const struct mp_recordings *recordings, struct mp_recording *recording,
+                      struct mp_recording_summary *summary, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < recordings->paths && !code; i++)
+        code = recordings->format->read(recordings->path[i], recordings->rules, recording, error);
+    if (!code)
+        code = mp_recording_finish(recording, summary, error);
+    if (!code && summary->ranges == 0)
+        code = mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
+                       recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "");
+    return code;
+}
+
+static int add_run(const struct mp_recordings *recordings, const char *folder,
+                   void (*opened)(struct mp_store *), FILE *stream, struct mp_error *error) {
+    struct mp_store *store = NULL;
+    char *const name[] = {(char *)(uintptr_t)recordings->path[0], NULL};
+    const struct mp_record_run run = {.command = name,
+                                      .spools = folder,
+                                      .importer = recordings->format->name,
+                                      .system = recordings->system ? recordings->system
+                                                                   : recordings->format->name,
+                                      .workload = recordings->workload,
+                                      .suggested = recordings->suggested,
+                                      .suggest = recordings->suggest,
+                                      .resume = recordings->resume,
+                                      .is_earlier = true,
+                                      .rules = recordings->rules};
+    int code = mp_store_open(recordings->database, &store, error);
+    if (!code && opened)
+        opened(store);
+    if (!code)
+        code = mp_record_keep(store, &run, stream, error);
+    mp_store_close(store);
+    return code;
+}
+
+int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(struct mp_store *),
+                         FILE *stream, struct mp_error *error) {
+    struct mp_recording *recording = NULL;
+    struct mp_recording_summary summary;
+    char folder[MP_PATH_SIZE];
+    int code = make_folder(recordings->database, folder, error);
+    if (code)
+        return code;
+    code = mp_recording_create(folder, recordings->format->name, &recording, error);
+    if (!code)
+        code = read_files(recordings, recording, &summary, error);
+    if (!code) {
+        say_summary(recordings, &summary, stream);
+        say_clocks(&summary, stream);
+        code = add_run(recordings, folder, opened, stream, error);
+    }
+    mp_recording_destroy(recording);
+    rmdir(folder);
+    return code;
+}

@@ -1,0 +1,504 @@
+#include "harness/recordings/kineto_json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yajl/yajl_parse.h>
+#include <zlib.h>
+
+enum { CHUNK = 1 << 18, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
+
+/* Two times can be added. */
+#define TIME_LIMIT (INT64_C(1) << 61)
+
+/* What is read of an event, by its key. */
+enum field {
+    FIELD_NONE,
+    FIELD_PHASE,
+    FIELD_CATEGORY,
+    FIELD_NAME,
+    FIELD_PROCESS,
+    FIELD_THREAD,
+    FIELD_START,
+    FIELD_DURATION,
+    FIELD_ARGUMENTS, /* of those from here on */
+    FIELD_EXTERNAL,
+    FIELD_CORRELATION,
+    FIELD_SEQUENCE,
+    FIELD_DEVICE,
+    FIELD_CONTEXT,
+    FIELD_STREAM,
+    FIELD_BYTES,
+    FIELD_REGISTERS,
+    FIELD_SHARED,
+    FIELD_GRID,
+    FIELD_BLOCK,
+    FIELD_DIMENSIONS,
+    FIELD_TYPES,
+    FIELD_COLLECTIVE,
+    FIELD_GROUP,
+    FIELD_MEMBERS,
+    FIELD_TYPE,
+    FIELD_IN,
+    FIELD_OUT,
+    FIELD_GROUP_SIZE,
+    FIELD_NUMBER
+};
+
+static const struct {
+    const char *key;
+    enum field field;
+} event_keys[] = {{"ph", FIELD_PHASE},     {"cat", FIELD_CATEGORY},  {"name", FIELD_NAME},
+                  {"pid", FIELD_PROCESS},  {"tid", FIELD_THREAD},    {"ts", FIELD_START},
+                  {"dur", FIELD_DURATION}, {"args", FIELD_ARGUMENTS}},
+  argument_keys[] = {{"External id", FIELD_EXTERNAL},
+                     {"external id", FIELD_EXTERNAL},
+                     {"correlation", FIELD_CORRELATION},
+                     {"Sequence number", FIELD_SEQUENCE},
+                     {"device", FIELD_DEVICE},
+                     {"context", FIELD_CONTEXT},
+                     {"stream", FIELD_STREAM},
+                     {"bytes", FIELD_BYTES},
+                     {"registers per thread", FIELD_REGISTERS},
+                     {"shared memory", FIELD_SHARED},
+                     {"grid", FIELD_GRID},
+                     {"block", FIELD_BLOCK},
+                     {"Input Dims", FIELD_DIMENSIONS},
+                     {"Input type", FIELD_TYPES},
+                     {"Collective name", FIELD_COLLECTIVE},
+                     {"Process Group Name", FIELD_GROUP},
+                     {"Process Group Ranks", FIELD_MEMBERS},
+                     {"dtype", FIELD_TYPE},
+                     {"In msg nelems", FIELD_IN},
+                     {"Out msg nelems", FIELD_OUT},
+                     {"Group size", FIELD_GROUP_SIZE},
+                     {"Seq", FIELD_NUMBER}};
+
+struct reading {
+    struct kineto_header *header;
+    int (*take)(void *, const struct kineto_event *, struct mp_error *);
+    void *context;
+    struct mp_error *error;
+    int code;  /* of take */
+    int depth; /* of objects and arrays that are open */
+    bool in_events, in_distributed;
+    char key[KEY_BYTES]; /* of the outermost object, and in distributedInfo */
+    enum field field;
+    struct kineto_event event;
+    char phase;
+    int64_t duration_ns;
+    bool has_start;
+    int item; /* of an array of arguments */
+};
+
+/* ---- numbers ---- */
+
+int64_t kineto_nanoseconds(const char *text, size_t length) {
+    const bool negative = length > 0 && *text == '-';
+    int64_t sum = 0;
+    int places = -1;
+    for (size_t i = negative; i < length; i++) {
+        if (text[i] == '.' && places < 0) {
+            places = 0;
+        } else if (text[i] >= '0' && text[i] <= '9') {
+            if (places >= 3)
+                continue;
+            if (sum > (INT64_MAX - 9) / 10000)
+                return 0; /* no time of any clock */
+            sum = 10 * sum + (text[i] - '0');
+            places += places >= 0;
+        } else { /* 1.5e+03 */
+            char copy[64];
+            snprintf(copy, sizeof copy, "%.*s", (int)(length < 63 ? length : 63), text);
+            const double value = strtod(copy, NULL) * 1e3;
+            return value > -9e18 && value < 9e18 ? (int64_t)value : 0;
+        }
+    }
+    for (places = places < 0 ? 0 : places; places < 3; places++)
+        sum *= 10;
+    return negative ? -sum : sum;
+}
+
+/* A whole number; -1: it is none. */
+static int64_t whole(const char *text, size_t length) {
+    char copy[32], *end;
+    if (length == 0 || length >= sizeof copy)
+        return -1;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    errno = 0;
+    long long value = strtoll(copy, &end, 10);
+    if (*end == '.') /* 3.0, of a writer without whole numbers */
+        return value;
+    return *end || errno ? -1 : value;
+}
+
+static uint32_t id_of(int64_t value) {
+    return value < 0 || value > UINT32_MAX ? 0 : (uint32_t)value;
+}
+
+static void copy_text(char *to, size_t size, const unsigned char *text, size_t length) {
+    length = length < size ? length : size - 1;
+    memcpy(to, text, length);
+    to[length] = '\0';
+}
+
+/* ---- values ---- */
+
+static void take_header(struct reading *reading, const char *text, size_t length) {
+    struct kineto_header *header = reading->header;
+    const int64_t value = whole(text, length);
+    if (reading->in_distributed && reading->depth == 2) {
+        if (!strcmp(reading->key, "rank"))
+            header->rank = value < 0 || value > INT32_MAX ? -1 : (int)value;
+        else if (!strcmp(reading->key, "world_size"))
+            header->ranks = value < 0 || value > INT32_MAX ? -1 : (int)value;
+        else if (!strcmp(reading->key, "pg_count"))
+            header->groups = value < 0 || value > INT32_MAX ? -1 : (int)value;
+    } else if (reading->depth == 1) {
+        if (!strcmp(reading->key, "baseTimeNanoseconds"))
+            header->base_ns = value < 0 || value > TIME_LIMIT ? 0 : value;
+        else if (!strcmp(reading->key, "host_name"))
+            copy_text(header->host, sizeof header->host, (const unsigned char *)text, length);
+    }
+}
+
+/* A thread that is no number, as of events that are nobody's. */
+static uint32_t thread_of(const char *text, size_t length) {
+    const int64_t value = whole(text, length);
+    return value < 0 ? 0 : (uint32_t)value;
+}
+
+static void take_member(struct reading *reading, const char *text, size_t length) {
+    struct kineto_event *event = &reading->event;
+    switch (reading->field) {
+    case FIELD_PROCESS:
+        event->process = thread_of(text, length);
+        break;
+    case FIELD_THREAD:
+        event->thread = thread_of(text, length);
+        break;
+    case FIELD_START:
+        event->start_ns = kineto_nanoseconds(text, length);
+        reading->has_start = true;
+        break;
+    case FIELD_DURATION:
+        reading->duration_ns = kineto_nanoseconds(text, length);
+        break;
+    case FIELD_PHASE:
+        reading->phase = length == 1 ? *text : 0;
+        break;
+    case FIELD_NAME:
+        copy_text(event->name, sizeof event->name, (const unsigned char *)text, length);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take_category(struct reading *reading, const char *text, size_t length) {
+    static const struct {
+        const char *name;
+        enum kineto_category category;
+    } known[] = {{"cpu_op", KINETO_OPERATOR},
+                 {"user_annotation", KINETO_ANNOTATION},
+                 {"python_function", KINETO_MODULE},
+                 {"kernel", KINETO_KERNEL},
+                 {"cuda_runtime", KINETO_CALL},
+                 {"cuda_driver", KINETO_CALL},
+                 {"hip_runtime", KINETO_CALL},
+                 {"privateuse1_runtime", KINETO_CALL},
+                 {"gpu_memcpy", KINETO_COPY},
+                 {"gpu_memset", KINETO_SET},
+                 {"Operator", KINETO_OPERATOR}, /* until torch 1.12 */
+                 {"Kernel", KINETO_KERNEL},
+                 {"Runtime", KINETO_CALL},
+                 {"Memcpy", KINETO_COPY},
+                 {"Memset", KINETO_SET}};
+    reading->event.category = KINETO_OTHER;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i].name) == length && !memcmp(known[i].name, text, length))
+            reading->event.category = known[i].category;
+}
+
+static void take_number(struct reading *reading, int64_t value) {
+    struct kineto_event *event = &reading->event;
+    switch (reading->field) {
+    case FIELD_EXTERNAL:
+        event->external = id_of(value);
+        break;
+    case FIELD_CORRELATION:
+        event->correlation = id_of(value);
+        break;
+    case FIELD_SEQUENCE:
+        event->sequence =
+            value < 0 || value >= KINETO_NO_SEQUENCE ? KINETO_NO_SEQUENCE : (uint32_t)value;
+        break;
+    case FIELD_CONTEXT:
+        event->context = id_of(value);
+        break;
+    case FIELD_BYTES:
+        event->bytes = value < 0 ? 0 : (uint64_t)value;
+        break;
+    case FIELD_REGISTERS:
+        event->registers = id_of(value);
+        break;
+    case FIELD_SHARED:
+        event->shared = id_of(value);
+        break;
+    case FIELD_IN:
+        event->elements_in = value;
+        break;
+    case FIELD_OUT:
+        event->elements_out = value;
+        break;
+    case FIELD_GROUP_SIZE:
+        event->group_size = value;
+        break;
+    case FIELD_NUMBER:
+        event->number = value;
+        break;
+    default:
+        break;
+    }
+}
+
+/* What is inside an array of arguments: the sizes of a kernel, and of the first input. */
+static void take_item(struct reading *reading, const char *text, size_t length) {
+    struct kineto_event *event = &reading->event;
+    const int64_t value = whole(text, length);
+    const int inside = reading->depth - DEPTH_ARGUMENTS;
+    if ((reading->field == FIELD_GRID || reading->field == FIELD_BLOCK) && inside == 1 &&
+        reading->item < 3)
+        (reading->field == FIELD_GRID ? event->grid : event->block)[reading->item++] = id_of(value);
+    else if (reading->field == FIELD_TYPES && inside == 1 && reading->item++ == 0)
+        copy_text(event->first_type, sizeof event->first_type, (const unsigned char *)text, length);
+    else if (reading->field == FIELD_DIMENSIONS && inside == 2 && reading->item == 0) {
+        event->first_width = value;
+        if (value < 0 || __builtin_mul_overflow(event->first_size, value, &event->first_size))
+            event->first_size = -1;
+    }
+}
+
+static void take_argument(struct reading *reading, const char *text, size_t length) {
+    struct kineto_event *event = &reading->event;
+    const unsigned char *bytes = (const unsigned char *)text;
+    switch (reading->field) {
+    case FIELD_COLLECTIVE:
+        copy_text(event->collective, sizeof event->collective, bytes, length);
+        break;
+    case FIELD_GROUP:
+        copy_text(event->group, sizeof event->group, bytes, length);
+        break;
+    case FIELD_MEMBERS:
+        copy_text(event->members, sizeof event->members, bytes, length);
+        break;
+    case FIELD_TYPE:
+        copy_text(event->type, sizeof event->type, bytes, length);
+        break;
+    default: /* some writers quote numbers */
+        take_number(reading, whole(text, length));
+    }
+}
+
+static void take_value(struct reading *reading, const char *text, size_t length) {
+    if (!reading->in_events)
+        take_header(reading, text, length);
+    else if (reading->depth == DEPTH_EVENT && reading->field == FIELD_CATEGORY)
+        take_category(reading, text, length);
+    else if (reading->depth == DEPTH_EVENT)
+        take_member(reading, text, length);
+    else if (reading->depth == DEPTH_ARGUMENTS)
+        take_argument(reading, text, length);
+    else if (reading->depth > DEPTH_ARGUMENTS)
+        take_item(reading, text, length);
+}
+
+static int on_string(void *context, const unsigned char *text, size_t length) {
+    take_value(context, (const char *)text, length);
+    return 1;
+}
+
+static int on_number(void *context, const char *text, size_t length) {
+    take_value(context, text, length);
+    return 1;
+}
+
+/* ---- nesting ---- */
+
+static enum field field_of(struct reading *reading, const unsigned char *key, size_t length) {
+    if (reading->depth == DEPTH_EVENT) {
+        for (size_t i = 0; i < sizeof event_keys / sizeof *event_keys; i++)
+            if (strlen(event_keys[i].key) == length && !memcmp(event_keys[i].key, key, length))
+                return event_keys[i].field;
+    } else if (reading->depth == DEPTH_ARGUMENTS) {
+        for (size_t i = 0; i < sizeof argument_keys / sizeof *argument_keys; i++)
+            if (strlen(argument_keys[i].key) == length &&
+                !memcmp(argument_keys[i].key, key, length))
+                return argument_keys[i].field;
+    }
+    return FIELD_NONE;
+}
+
+static int on_key(void *context, const unsigned char *key, size_t length) {
+    struct reading *reading = context;
+    if (reading->in_events) {
+        reading->field = field_of(reading, key, length);
+        reading->item = 0;
+        if (reading->field == FIELD_DIMENSIONS)
+            reading->event.first_size = 1;
+    } else if (reading->depth == 1 || (reading->depth == 2 && reading->in_distributed)) {
+        copy_text(reading->key, sizeof reading->key, key, length);
+    }
+    return 1;
+}
+
+static void clear_event(struct reading *reading) {
+    struct kineto_event *event = &reading->event;
+    event->name[0] = event->first_type[0] = event->collective[0] = event->group[0] = '\0';
+    event->members[0] = event->type[0] = '\0';
+    event->category = KINETO_OTHER;
+    event->start_ns = event->end_ns = 0;
+    event->process = event->thread = event->correlation = event->external = 0;
+    event->context = event->registers = event->shared = 0;
+    event->sequence = KINETO_NO_SEQUENCE;
+    event->bytes = 0;
+    memset(event->grid, 0, sizeof event->grid);
+    memset(event->block, 0, sizeof event->block);
+    event->first_size = event->first_width = event->elements_in = event->elements_out = -1;
+    event->group_size = event->number = -1;
+    reading->phase = 0;
+    reading->duration_ns = 0;
+    reading->has_start = false;
+    reading->field = FIELD_NONE;
+}
+
+/* Of Python's functions those count that are calls of modules: there may be millions of others. */
+static bool is_wanted(const struct reading *reading) {
+    static const char module[] = "nn.Module: ";
+    const struct kineto_event *event = &reading->event;
+    return reading->phase == 'X' && reading->has_start && reading->duration_ns >= 0 &&
+           event->category != KINETO_OTHER &&
+           (event->category != KINETO_MODULE || !strncmp(event->name, module, sizeof module - 1));
+}
+
+static int end_event(struct reading *reading) {
+    struct kineto_event *event = &reading->event;
+    reading->header->events++;
+    if (!is_wanted(reading) ||
+        __builtin_add_overflow(event->start_ns, reading->duration_ns, &event->end_ns) ||
+        event->start_ns < -TIME_LIMIT || event->end_ns > TIME_LIMIT)
+        return 1;
+    reading->code = reading->take(reading->context, event, reading->error);
+    return reading->code == 0;
+}
+
+static int on_open(void *context) {
+    struct reading *reading = context;
+    reading->depth++;
+    if (reading->in_events) {
+        if (reading->depth == DEPTH_EVENT)
+            clear_event(reading);
+    } else if (reading->depth == 2) {
+        reading->in_events = !strcmp(reading->key, "traceEvents");
+        reading->in_distributed = !strcmp(reading->key, "distributedInfo");
+        reading->header->has_events |= reading->in_events;
+    }
+    return 1;
+}
+
+static int on_close(void *context) {
+    struct reading *reading = context;
+    int go_on = 1;
+    if (reading->in_events && reading->depth == DEPTH_EVENT)
+        go_on = end_event(reading);
+    else if (reading->in_events && reading->depth == DEPTH_ARGUMENTS + 2)
+        reading->item++; /* the sizes of the next input */
+    if (reading->depth == 2) {
+        reading->in_events = reading->in_distributed = false;
+        reading->key[0] = '\0';
+    }
+    reading->depth--;
+    return go_on;
+}
+
+static const yajl_callbacks callbacks = {.yajl_number = on_number,
+                                         .yajl_string = on_string,
+                                         .yajl_start_map = on_open,
+                                         .yajl_map_key = on_key,
+                                         .yajl_end_map = on_close,
+                                         .yajl_start_array = on_open,
+                                         .yajl_end_array = on_close};
+
+/* ---- files ---- */
+
+/* yajl's sentence ends in a line break. */
+static void note_json(yajl_handle parser, int64_t at, struct kineto_header *header) {
+    unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
+    const char *text = sentence ? (const char *)sentence : "damaged";
+    snprintf(header->damage, sizeof header->damage, "near byte %lld of its text: %.*s",
+             (long long)at, (int)strcspn(text, "\n"), text);
+    if (sentence)
+        yajl_free_error(parser, sentence);
+}
+
+static int parse(gzFile file, const char *path, yajl_handle parser, struct reading *reading,
+                 struct mp_error *error) {
+    struct kineto_header *header = reading->header;
+    unsigned char *chunk = malloc(CHUNK);
+    int64_t read = 0;
+    int got = 0;
+    if (!chunk)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+    yajl_status status = yajl_status_ok;
+    while (status == yajl_status_ok && (got = gzread(file, chunk, CHUNK)) > 0) {
+        status = yajl_parse(parser, chunk, (size_t)got);
+        if (status == yajl_status_error)
+            note_json(parser, read + (int64_t)yajl_get_bytes_consumed(parser), header);
+        read += got;
+    }
+    free(chunk);
+    int number = 0;
+    const char *reason = gzerror(file, &number);
+    if (reading->code)
+        return reading->code;
+    if (number == Z_ERRNO)
+        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    if (status != yajl_status_ok)
+        return MP_OK;
+    if (got < 0 && number != Z_BUF_ERROR)
+        snprintf(header->damage, sizeof header->damage, "after %lld bytes of its text: %.100s",
+                 (long long)read, reason);
+    else if (yajl_complete_parse(parser) != yajl_status_ok || !read)
+        snprintf(header->damage, sizeof header->damage,
+                 "where it is cut off, after %lld bytes of its text", (long long)read);
+    return MP_OK;
+}
+
+int kineto_read(const char *path,
+                int (*take)(void *context, const struct kineto_event *event,
+                            struct mp_error *error),
+                void *context, struct kineto_header *header, struct mp_error *error) {
+    *header = (struct kineto_header){.rank = -1, .ranks = -1, .groups = -1};
+    gzFile file = gzopen(path, "rbe");
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+                       strerror(errno));
+    struct reading *reading = calloc(1, sizeof *reading);
+    yajl_handle parser = reading ? yajl_alloc(&callbacks, NULL, reading) : NULL;
+    int code = parser ? MP_OK : mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+    if (!code) {
+        yajl_config(parser, yajl_dont_validate_strings, 1); /* names may be any bytes */
+        gzbuffer(file, CHUNK);
+        reading->header = header;
+        reading->take = take;
+        reading->context = context;
+        reading->error = error;
+        code = parse(file, path, parser, reading, error);
+        yajl_free(parser);
+    }
+    free(reading);
+    gzclose(file);
+    return code;
+}

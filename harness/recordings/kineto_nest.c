@@ -1,0 +1,330 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/recordings/kineto_model.h"
+
+/* ---- order ---- */
+
+static int compare_hosts(const void *left, const void *right) {
+    const struct kineto_host *a = left, *b = right;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    if (a->end_ns != b->end_ns)
+        return a->end_ns > b->end_ns ? -1 : 1;
+    return a->category - b->category; /* annotations are around operators */
+}
+
+static int compare_devices(const void *left, const void *right) {
+    const struct kineto_device *a = left, *b = right;
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    if (a->stream != b->stream)
+        return a->stream < b->stream ? -1 : 1;
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* ---- what lies in what ---- */
+
+struct stack {
+    int32_t *event;
+    size_t depth, capacity;
+};
+
+/* Places an event that begins now: what has ended is taken off. */
+static void place(struct kineto_model *model, struct stack *stack, int32_t index) {
+    struct kineto_host *event = &model->host[index];
+    while (stack->depth > 0 &&
+           model->host[stack->event[stack->depth - 1]].end_ns <= event->start_ns)
+        stack->depth--;
+    event->around = event->evaluation = event->issue = KINETO_NONE;
+    event->level = 0;
+    if (stack->depth == 0)
+        return;
+    const int32_t outer_index = stack->event[stack->depth - 1];
+    const struct kineto_host *outer = &model->host[outer_index];
+    const bool is_range = kineto_is_range(model, outer);
+    event->around = is_range ? outer_index : outer->around;
+    event->level = (uint16_t)(outer->level + (is_range && outer->level < UINT16_MAX));
+    event->evaluation =
+        kineto_name_of(model, outer->name)->is_evaluation ? outer_index : outer->evaluation;
+}
+
+/* linear has matmul inside, and that mm. */
+static bool lies_in_product(const struct kineto_model *model, const struct stack *stack) {
+    for (size_t i = stack->depth; i-- > 0;)
+        if (kineto_name_of(model, model->host[stack->event[i]].name)->is_product)
+            return true;
+    return false;
+}
+
+/* Tells the ranges around a product how many rows it had. */
+static int count_rows(struct kineto_model *model, const struct kineto_host *event,
+                      struct mp_error *error) {
+    const struct kineto_extra own = model->extra[event->extra];
+    for (int32_t at = event->around; at != KINETO_NONE; at = model->host[at].around) {
+        struct kineto_host *range = &model->host[at];
+        const struct kineto_extra first = {.rows = own.rows, .width = own.width};
+        if (range->extra == KINETO_NONE) {
+            int code = kineto_add_extra(model, &first, &range->extra, error);
+            if (code)
+                return code;
+        } else if (model->extra[range->extra].width == own.width) {
+            model->extra[range->extra].rows += own.rows;
+        }
+    }
+    return MP_OK;
+}
+
+static int nest(struct kineto_model *model, struct mp_error *error) {
+    struct stack stack = {0};
+    for (size_t i = 0; i < model->hosts; i++) {
+        if (i == 0 || model->host[i].thread != model->host[i - 1].thread)
+            stack.depth = 0;
+        place(model, &stack, (int32_t)i);
+        const struct kineto_host *event = &model->host[i];
+        if (event->extra != KINETO_NONE && kineto_name_of(model, event->name)->is_product &&
+            !lies_in_product(model, &stack) && count_rows(model, event, error)) {
+            free(stack.event);
+            return MP_ENOMEM;
+        }
+        int32_t *grown = kineto_grow(stack.event, stack.depth, &stack.capacity, sizeof *grown);
+        if (!grown) {
+            free(stack.event);
+            return kineto_no_memory(model, error);
+        }
+        stack.event = grown;
+        stack.event[stack.depth++] = (int32_t)i;
+    }
+    free(stack.event);
+    return MP_OK;
+}
+
+/* ---- what began what ---- */
+
+/* Events by a number of theirs, for looking them up. */
+struct key {
+    uint64_t number;
+    int64_t start_ns;
+    int32_t event;
+};
+
+static int compare_keys(const void *left, const void *right) {
+    const struct key *a = left, *b = right;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* The last of a number that begins before `before_ns`; NULL: none. */
+static const struct key *last_key(const struct key key[], size_t keys, uint64_t number,
+                                  int64_t before_ns) {
+    size_t low = 0, high = keys;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (key[middle].number < number ||
+            (key[middle].number == number && key[middle].start_ns < before_ns))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && key[low - 1].number == number ? &key[low - 1] : NULL;
+}
+
+/* The GPU's work by correlation with its call, or else by the operator's external id. */
+static int find_launches(struct kineto_model *model, struct mp_error *error) {
+    const uint64_t of_operator = UINT64_C(1) << 32; /* numbers of another kind */
+    struct key *key = calloc(model->hosts + 1, sizeof *key);
+    size_t keys = 0;
+    if (!key)
+        return kineto_no_memory(model, error);
+    for (size_t i = 0; model->devices > 0 && i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        if (event->category == KINETO_CALL && event->correlation)
+            key[keys++] = (struct key){event->correlation, event->start_ns, (int32_t)i};
+        else if (event->category == KINETO_OPERATOR && event->external)
+            key[keys++] = (struct key){of_operator | event->external, event->start_ns, (int32_t)i};
+    }
+    if (keys > 0)
+        qsort(key, keys, sizeof *key, compare_keys);
+    for (size_t i = 0; i < model->devices; i++) {
+        struct kineto_device *work = &model->device[i];
+        const struct key *found =
+            work->correlation ? last_key(key, keys, work->correlation, INT64_MAX) : NULL;
+        if (!found && work->external)
+            found = last_key(key, keys, of_operator | work->external, INT64_MAX);
+        work->launch = found ? found->event : KINETO_NONE;
+    }
+    free(key);
+    return MP_OK;
+}
+
+static int find_forwards(struct kineto_model *model, struct mp_error *error) {
+    struct key *key = calloc(model->hosts + 1, sizeof *key);
+    size_t keys = 0;
+    if (!key)
+        return kineto_no_memory(model, error);
+    for (size_t i = 0; i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        if (event->category == KINETO_OPERATOR && event->sequence != KINETO_NO_SEQUENCE &&
+            event->evaluation == KINETO_NONE && !kineto_name_of(model, event->name)->is_evaluation)
+            key[keys++] = (struct key){event->sequence, event->start_ns, (int32_t)i};
+    }
+    if (keys > 0)
+        qsort(key, keys, sizeof *key, compare_keys);
+    model->forward = calloc(keys + 1, sizeof *model->forward);
+    for (size_t i = 0; model->forward && i < keys; i++)
+        model->forward[i] = key[i].event;
+    model->forwards = keys;
+    free(key);
+    return model->forward ? MP_OK : kineto_no_memory(model, error);
+}
+
+int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation,
+                             int32_t *forward) {
+    const struct kineto_host *backward = &model->host[evaluation];
+    size_t low = 0, high = model->forwards;
+    while (low < high) { /* the last that has the number and began before made the node */
+        const size_t middle = low + (high - low) / 2;
+        const struct kineto_host *event = &model->host[model->forward[middle]];
+        if (event->sequence < backward->sequence ||
+            (event->sequence == backward->sequence && event->start_ns < backward->start_ns))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const int32_t found = low > 0 ? model->forward[low - 1] : KINETO_NONE;
+    if (forward)
+        *forward = KINETO_NONE;
+    if (found == KINETO_NONE || backward->sequence == KINETO_NO_SEQUENCE ||
+        model->host[found].sequence != backward->sequence)
+        return KINETO_NONE;
+    if (forward)
+        *forward = found;
+    return kineto_is_range(model, &model->host[found]) ? found : model->host[found].around;
+}
+
+int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
+    const struct kineto_host *own = &model->host[range];
+    int32_t forward = KINETO_NONE;
+    if (own->evaluation == KINETO_NONE || !kineto_name_of(model, own->name)->is_nccl)
+        return KINETO_NONE;
+    kineto_forward_range(model, own->evaluation, &forward);
+    if (forward == KINETO_NONE)
+        return KINETO_NONE;
+    const struct kineto_host *within = &model->host[forward];
+    for (size_t i = (size_t)forward + 1; i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        if (event->thread != within->thread || event->start_ns >= within->end_ns)
+            break;
+        if (event->name == own->name)
+            return (int32_t)i;
+    }
+    return KINETO_NONE;
+}
+
+/* ---- operations that threads wait for ---- */
+
+static int by_start(const void *left, const void *right) {
+    const struct key *a = left, *b = right;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    return (a->event > b->event) - (a->event < b->event);
+}
+
+static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
+                      struct key key[]) {
+    size_t keys = 0;
+    for (size_t i = 0; i < model->hosts; i++) {
+        const struct kineto_name *name = kineto_name_of(model, model->host[i].name);
+        if (name->function == function && (issues ? name->is_issue : name->is_gloo))
+            key[keys++] = (struct key){function, model->host[i].start_ns, (int32_t)i};
+    }
+    if (keys > 0)
+        qsort(key, keys, sizeof *key, by_start);
+    return keys;
+}
+
+/* Until when the thread of an event did nothing after it; INT64_MAX: it had nothing more to do. */
+static int64_t next_start(const struct kineto_model *model, int32_t event) {
+    size_t next = (size_t)event + 1;
+    while (next < model->hosts && model->host[next].thread == model->host[event].thread &&
+           model->host[next].start_ns < model->host[event].end_ns)
+        next++;
+    return next < model->hosts && model->host[next].thread == model->host[event].thread
+               ? model->host[next].start_ns
+               : INT64_MAX;
+}
+
+static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation,
+                    struct mp_error *error) {
+    const int64_t until_ns = model->host[operation].end_ns;
+    if (next_start(model, issue) < until_ns)
+        return MP_OK; /* the thread went on meanwhile */
+    struct kineto_wait *grown =
+        kineto_grow(model->wait, model->waits, &model->wait_capacity, sizeof *grown);
+    if (!grown)
+        return kineto_no_memory(model, error);
+    model->wait = grown;
+    const int64_t own_ns = model->host[issue].end_ns;
+    model->wait[model->waits++] = (struct kineto_wait){issue, until_ns > own_ns ? until_ns : own_ns,
+                                                       model->host[operation].name};
+    return MP_OK;
+}
+
+static bool has_gloo(const struct kineto_model *model, enum kineto_function function) {
+    for (size_t i = 0; i < model->name_count; i++)
+        if (model->name[i].is_gloo && model->name[i].function == function)
+            return true;
+    return false;
+}
+
+/* Each operation belongs to the first call for one of its function that has none yet. */
+static int find_waits_of(struct kineto_model *model, enum kineto_function function,
+                         struct key issue[], struct key operation[], struct mp_error *error) {
+    const size_t operations = collect(model, function, false, operation);
+    const size_t issues = operations ? collect(model, function, true, issue) : 0;
+    int code = MP_OK;
+    for (size_t i = 0, next = 0; i < operations && next < issues && !code; i++) {
+        if (issue[next].start_ns > operation[i].start_ns)
+            continue; /* of a call before the recording */
+        model->host[operation[i].event].issue = issue[next].event;
+        code = add_wait(model, issue[next++].event, operation[i].event, error);
+    }
+    return code;
+}
+
+int kineto_compare_waits(const void *left, const void *right) {
+    const struct kineto_wait *a = left, *b = right;
+    return (a->issue > b->issue) - (a->issue < b->issue);
+}
+
+static int find_waits(struct kineto_model *model, struct mp_error *error) {
+    struct key *issue = calloc(model->hosts + 1, sizeof *issue),
+               *operation = calloc(model->hosts + 1, sizeof *operation);
+    int code = issue && operation ? MP_OK : kineto_no_memory(model, error);
+    for (int function = 0; function < KINETO_FUNCTIONS && !code; function++)
+        if (has_gloo(model, (enum kineto_function)function))
+            code = find_waits_of(model, (enum kineto_function)function, issue, operation, error);
+    free(issue);
+    free(operation);
+    if (model->waits > 0)
+        qsort(model->wait, model->waits, sizeof *model->wait, kineto_compare_waits);
+    return code;
+}
+
+int kineto_nest(struct kineto_model *model, struct mp_error *error) {
+    if (model->hosts > 0)
+        qsort(model->host, model->hosts, sizeof *model->host, compare_hosts);
+    if (model->devices > 0)
+        qsort(model->device, model->devices, sizeof *model->device, compare_devices);
+    int code = nest(model, error);
+    if (!code)
+        code = find_launches(model, error);
+    if (!code)
+        code = find_forwards(model, error);
+    if (!code)
+        code = find_waits(model, error);
+    return code;
+}

@@ -1,0 +1,420 @@
+#include "harness/recordings/nsys_file.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/recordings/recordings.h"
+
+enum { COLUMNS_BYTES = 4096, ENVIRONMENT_BYTES = 1 << 20 };
+
+/* ---- the file ---- */
+
+static void note_damage(struct nsys_file *file, const char *doing) {
+    if (!file->damage[0])
+        snprintf(file->damage, sizeof file->damage,
+                 "%.120s: %s: %.60s: what comes behind is missing", file->path, doing,
+                 sqlite3_errmsg(file->database));
+}
+
+bool nsys_has(const struct nsys_file *file, const char *table, const char *column) {
+    sqlite3_stmt *select = NULL;
+    bool found = false;
+    if (sqlite3_prepare_v2(
+            file->database,
+            "SELECT 1 FROM sqlite_master AS own, pragma_table_info(own.name) AS has "
+            "WHERE own.type = 'table' AND own.name = ?1 AND (?2 IS NULL OR has.name = "
+            "?2)",
+            -1, &select, NULL) == SQLITE_OK) {
+        sqlite3_bind_text(select, 1, table, -1, SQLITE_STATIC);
+        sqlite3_bind_text(select, 2, column, -1, SQLITE_STATIC);
+        found = sqlite3_step(select) == SQLITE_ROW;
+    }
+    sqlite3_finalize(select);
+    return found;
+}
+
+bool nsys_value(struct nsys_file *file, const char *sql, char text[], size_t size) {
+    sqlite3_stmt *select = NULL;
+    const char *value = NULL;
+    if (sqlite3_prepare_v2(file->database, sql, -1, &select, NULL) == SQLITE_OK &&
+        sqlite3_step(select) == SQLITE_ROW)
+        value = (const char *)sqlite3_column_text(select, 0);
+    if (value)
+        snprintf(text, size, "%s", value);
+    sqlite3_finalize(select);
+    return value != NULL;
+}
+
+int nsys_open(struct nsys_file *file, const char *path, struct mp_error *error) {
+    char text[32];
+    *file = (struct nsys_file){.path = path};
+    if (access(path, F_OK))
+        return mp_fail(error, MP_ENOTFOUND, "%s: there is no such file", path);
+    int failed = sqlite3_open_v2(path, &file->database, SQLITE_OPEN_READONLY, NULL);
+    if (!failed) /* nothing that somebody has put into its schema is carried out */
+        failed = sqlite3_db_config(file->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (!failed) /* reads a file that is shorter than it says, as far as it goes */
+        failed = sqlite3_exec(file->database, "PRAGMA writable_schema = ON", NULL, NULL, NULL);
+    if (!failed)
+        failed =
+            sqlite3_exec(file->database, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL);
+    if (failed)
+        return mp_fail(
+            error, failed == SQLITE_CANTOPEN ? MP_EIO : MP_EFORMAT,
+            "%s: can't be read as an SQLite file: %s; nsys export --type sqlite makes one "
+            "of a report",
+            path, sqlite3_errmsg(file->database));
+    if (!nsys_has(file, "NVTX_EVENTS", "start") &&
+        !nsys_has(file, "CUPTI_ACTIVITY_KIND_KERNEL", "start") &&
+        !nsys_has(file, "MPI_COLLECTIVES_EVENTS", "start"))
+        return mp_fail(
+            error, MP_EFORMAT,
+            "%s: has none of the tables NVTX_EVENTS, CUPTI_ACTIVITY_KIND_KERNEL and "
+            "MPI_COLLECTIVES_EVENTS: no export of Nsight Systems, or nsys recorded neither "
+            "(nsys profile --trace=nvtx,cuda,mpi)",
+            path);
+    if (nsys_value(file, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME", text,
+                   sizeof text))
+        file->epoch_ns = strtoll(text, NULL, 10);
+    return MP_OK;
+}
+
+void nsys_close(struct nsys_file *file) {
+    sqlite3_close(file->database);
+}
+
+/* ---- tables ---- */
+
+static void add_column(const struct nsys_file *file, const char *table, const char *name,
+                       char list[COLUMNS_BYTES]) {
+    size_t length = strlen(list);
+    const bool is_text = *name == '@';
+    const char *plain = name + is_text;
+    const bool there =
+        nsys_has(file, table, plain) && (!is_text || nsys_has(file, "StringIds", "value"));
+    const char *form = !there    ? "%sNULL%.0s"
+                       : is_text ? "%s(SELECT value FROM StringIds WHERE id = \"%s\")"
+                                 : "%s\"%s\"";
+    snprintf(list + length, COLUMNS_BYTES - length, form, length > 0 ? ", " : "", plain);
+}
+
+void nsys_select(struct nsys_file *file, const char *table, const char *const column[],
+                 const char *condition, sqlite3_stmt **statement) {
+    char list[COLUMNS_BYTES] = "", sql[2 * COLUMNS_BYTES];
+    *statement = NULL;
+    if (!nsys_has(file, table, NULL))
+        return;
+    for (int i = 0; column[i]; i++)
+        add_column(file, table, column[i], list);
+    snprintf(sql, sizeof sql, "SELECT %s FROM \"%s\" %s", list, table, condition);
+    if (sqlite3_prepare_v2(file->database, sql, -1, statement, NULL) != SQLITE_OK)
+        note_damage(file, table);
+}
+
+bool nsys_next(struct nsys_file *file, sqlite3_stmt **statement) {
+    if (!*statement)
+        return false;
+    int step = sqlite3_step(*statement);
+    if (step == SQLITE_ROW)
+        return true;
+    if (step != SQLITE_DONE)
+        note_damage(file, "rows of a table can't be read");
+    sqlite3_finalize(*statement);
+    *statement = NULL;
+    return false;
+}
+
+/* ---- processes ---- */
+
+static struct nsys_process *find(struct nsys_file *file, int64_t key) {
+    int low = 0, high = file->processes;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (file->item[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < file->processes && file->item[low].key == key ? &file->item[low] : NULL;
+}
+
+struct nsys_process *nsys_process_of(struct nsys_file *file, int64_t global) {
+    struct nsys_process *found = find(file, nsys_key(global));
+    if (found && found->process)
+        return found;
+    file->foreign++;
+    return NULL;
+}
+
+static void add_process(struct nsys_file *file, int64_t key, bool is_work) {
+    struct nsys_process *found = find(file, key);
+    if (!found && file->processes < NSYS_PROCESSES) {
+        int at = file->processes++;
+        for (; at > 0 && file->item[at - 1].key > key; at--)
+            file->item[at] = file->item[at - 1];
+        found = &file->item[at];
+        *found = (struct nsys_process){.key = key, .rank = -1};
+    }
+    if (found && is_work)
+        found->has_work = true;
+    else if (found)
+        found->has_ranges = true;
+}
+
+static const struct {
+    const char *table, *column, *condition;
+    bool is_work;
+} places[] = {
+    {"NVTX_EVENTS", "globalTid", "WHERE eventType IN (34, 59, 60)", false},
+    {"MPI_COLLECTIVES_EVENTS", "globalTid", "", false},
+    {"MPI_P2P_EVENTS", "globalTid", "", false},
+    {"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "", true},
+};
+
+static void find_processes(struct nsys_file *file) {
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *const column[] = {places[i].column, NULL};
+        sqlite3_stmt *select = NULL;
+        int64_t last = -1;
+        nsys_select(file, places[i].table, column, places[i].condition, &select);
+        while (nsys_next(file, &select)) {
+            int64_t key = nsys_key(sqlite3_column_int64(select, 0));
+            if (sqlite3_column_type(select, 0) != SQLITE_NULL && key != last)
+                add_process(file, key, places[i].is_work);
+            last = key;
+        }
+    }
+}
+
+/* ---- ranks ---- */
+
+static void read_mpi_ranks(struct nsys_file *file) {
+    static const char *const column[] = {"globalTid", "rank", NULL};
+    sqlite3_stmt *select = NULL;
+    nsys_select(file, "MPI_RANKS", column, "", &select);
+    while (nsys_next(file, &select)) {
+        struct nsys_process *found = find(file, nsys_key(sqlite3_column_int64(select, 0)));
+        if (found)
+            found->rank = sqlite3_column_int(select, 1);
+    }
+}
+
+/* The number behind "NAME=" at the beginning of a word; -1: none. */
+static int variable(const char *environment, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = environment; (at = strstr(at, name)); at += length)
+        if ((at == environment || isspace((unsigned char)at[-1]) || at[-1] == ';') &&
+            at[length] == '=' && isdigit((unsigned char)at[length + 1]))
+            return atoi(at + length + 1);
+    return -1;
+}
+
+/* The environment is that of the program which nsys started: a rank's, where a launcher started an
+ * nsys for each. */
+static int environment_rank(struct nsys_file *file) {
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "RANK",
+        "SLURM_PROCID",         NULL};
+    char *text = malloc(ENVIRONMENT_BYTES);
+    int rank = -1;
+    if (text && nsys_value(file,
+                           "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = "
+                           "'DeviceEnvironment'",
+                           text, ENVIRONMENT_BYTES))
+        for (int i = 0; names[i] && rank < 0; i++)
+            rank = variable(text, names[i]);
+    free(text);
+    return rank;
+}
+
+/* N of "...rankN..." in the file's name; -1: none. */
+static int name_rank(const char *path) {
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    for (; *name; name++)
+        if (!strncasecmp(name, "rank", 4)) {
+            const char *number = name + 4 + strspn(name + 4, "-_. ");
+            if (isdigit((unsigned char)*number))
+                return atoi(number);
+        }
+    return -1;
+}
+
+static int begin_process(struct nsys_file *file, struct nsys_process *own, const char *host,
+                         const char *note, struct mp_recording *recording, struct mp_error *error) {
+    char version[64];
+    const struct mp_recorded_process about = {
+        .rank = own->rank, .pid = (int)(own->key & 0xffffff), .host = host, .source = file->path};
+    int code = mp_recording_process(recording, &about, &own->process, error);
+    if (!code && note)
+        mp_recording_note(own->process, note);
+    if (!code && nsys_value(file,
+                            "SELECT value FROM META_DATA_EXPORT WHERE name LIKE "
+                            "'%SCHEMA_VERSION%' ORDER BY name LIMIT 1",
+                            version, sizeof version))
+        code = mp_recording_text(own->process, "nsys.schema", version, error);
+    return code;
+}
+
+/* Launchers and loaders of data make ranges, too; where GPUs worked, who used one is a rank. */
+static int count_ranks(const struct nsys_file *file, bool *needs_work) {
+    int ranks[2] = {0};
+    for (int i = 0; i < file->processes; i++) {
+        ranks[0] += file->item[i].has_ranges;
+        ranks[1] += file->item[i].has_work;
+    }
+    *needs_work = ranks[1] > 0;
+    return ranks[*needs_work];
+}
+
+static bool is_rank(const struct nsys_process *own, bool needs_work) {
+    return needs_work ? own->has_work || own->rank >= 0 : own->has_ranges;
+}
+
+int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp_error *error) {
+    char host[64] = "", note[256];
+    bool needs_work;
+    int code = MP_OK, unknown = 0;
+    find_processes(file);
+    read_mpi_ranks(file);
+    const int ranks = count_ranks(file, &needs_work);
+    if (ranks == 0)
+        return mp_fail(error, MP_EFORMAT, "%s: no process has a range or a kernel in it%s%s",
+                       file->path, file->damage[0] ? "; " : "", file->damage);
+    nsys_value(file, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'", host,
+               sizeof host);
+    for (int i = 0; i < file->processes; i++) {
+        struct nsys_process *own = &file->item[i];
+        if (is_rank(own, needs_work) && own->rank < 0 && ranks == 1)
+            own->rank = environment_rank(file);
+        if (is_rank(own, needs_work) && own->rank < 0 && ranks == 1)
+            own->rank = name_rank(file->path);
+        unknown += is_rank(own, needs_work) && own->rank < 0;
+    }
+    snprintf(
+        note, sizeof note,
+        "nothing says the ranks of %.120s (%d process%s): they are numbered from here on, in the "
+        "order of files and process ids",
+        file->path, unknown, unknown == 1 ? "" : "es");
+    for (int i = 0; i < file->processes && !code; i++) {
+        struct nsys_process *own = &file->item[i];
+        const bool by_order = own->rank < 0;
+        if (!is_rank(own, needs_work))
+            continue;
+        if (by_order)
+            own->rank = mp_recording_free_rank(recording);
+        code = begin_process(file, own, *host ? host : NULL, by_order && unknown ? note : NULL,
+                             recording, error);
+        unknown = by_order ? 0 : unknown; /* said once a file */
+    }
+    return code;
+}
+
+/* ---- the format ---- */
+
+static bool ends_in(const char *path, const char *ending) {
+    const size_t length = strlen(path), own = strlen(ending);
+    return length > own && !strcmp(path + length - own, ending);
+}
+
+static bool is_report(const char *path) {
+    return ends_in(path, ".nsys-rep") || ends_in(path, ".qdrep");
+}
+
+/* moeperf's own databases have tables of the same names, with a column for the run. */
+static bool recognises(const char *path, const char *head, size_t size) {
+    static const char magic[] = "SQLite format 3";
+    struct nsys_file *file = malloc(sizeof *file);
+    struct mp_error unused;
+    bool is_own = true;
+    if (file && size >= sizeof magic && !memcmp(head, magic, sizeof magic)) {
+        if (nsys_open(file, path, &unused))
+            is_own = !ends_in(path, ".sqlite"); /* damaged: reading it says so */
+        else
+            is_own = nsys_has(file, "NVTX_EVENTS", "run_id");
+        nsys_close(file);
+    }
+    free(file);
+    return !is_own || is_report(path);
+}
+
+/* What a version or a trace option left out, and what that means; "": nothing that matters. */
+static void describe_missing(const struct nsys_file *file, char text[400]) {
+    static const struct {
+        const char *table, *unless, *meaning;
+    } tables[] = {
+        {"NVTX_EVENTS", NULL, "no ranges of NVTX"},
+        {"StringIds", NULL, "no names but those that stand in the ranges themselves"},
+        {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
+         "no calls of CUDA, so that kernels belong to no span"},
+        {"TARGET_INFO_SESSION_START_TIME", NULL, "no time at which the session began"},
+    };
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && length < 400; i++)
+        if (!nsys_has(file, tables[i].table, NULL) &&
+            (!tables[i].unless || nsys_has(file, tables[i].unless, NULL)))
+            length += (size_t)snprintf(text + length, 400 - length, "%s%s",
+                                       length > 0 ? ", " : "the file has ", tables[i].meaning);
+}
+
+/* What is to be known of a file is said once, of its first process; damage of all. */
+static void say_notes(struct nsys_file *file) {
+    char missing[400], foreign[160];
+    bool said = false;
+    describe_missing(file, missing);
+    snprintf(
+        foreign, sizeof foreign,
+        "%lld rows of the file belong to processes that used no GPU, or to none that it names, "
+        "and are left out",
+        (long long)file->foreign);
+    for (int i = 0; i < file->processes; i++) {
+        struct mp_recording_process *process = file->item[i].process;
+        if (process && file->damage[0])
+            mp_recording_cut(process, file->damage);
+        if (process && !said && missing[0])
+            mp_recording_note(process, missing);
+        if (process && !said && file->foreign > 0)
+            mp_recording_note(process, foreign);
+        said = said || process;
+    }
+}
+
+static int read_all(struct nsys_file *file, struct mp_recording *recording,
+                    struct mp_error *error) {
+    int code = nsys_open(file, file->path, error);
+    if (!code)
+        code = nsys_begin(file, recording, error);
+    if (!code)
+        code = nsys_read_ranges(file, error);
+    if (!code)
+        code = nsys_read_work(file, error);
+    if (!code)
+        say_notes(file);
+    return code;
+}
+
+static int read_file(const char *path, const struct mp_rules *rules, struct mp_recording *recording,
+                     struct mp_error *error) {
+    (void)rules; /* ranges of NVTX are few beside operators of a framework: all are kept */
+    if (is_report(path))
+        return mp_fail(
+            error, MP_EFORMAT,
+            "%s: a report of Nsight Systems; nsys export --type sqlite %s makes the file "
+            "that can be read",
+            path, path);
+    struct nsys_file *file = calloc(1, sizeof *file);
+    if (!file)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+    file->path = path;
+    int code = read_all(file, recording, error);
+    nsys_close(file);
+    free(file);
+    return code;
+}
+
+extern const struct mp_recording_format mp_recording_nsys;
+const struct mp_recording_format mp_recording_nsys = {
+    "nsys", "Nsight Systems' SQLite export (nsys export --type sqlite)", recognises, read_file};

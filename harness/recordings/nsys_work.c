@@ -1,0 +1,389 @@
+/* The GPU's work in Nsight Systems' export, and NCCL's part of it. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/recordings/nsys_file.h"
+
+/* A kernel of NCCL, and the call that launched it. */
+struct collective {
+    struct nsys_process *own;
+    int64_t start_ns, end_ns;             /* it ran */
+    int64_t called_ns, returned_ns;       /* it was launched; 0: not known */
+    uint32_t correlation, thread, stream; /* thread: that launched it */
+    char function[24], datatype[16];      /* datatype "": the kernel's name does not say it */
+    uint32_t element;                     /* bytes */
+};
+
+/* A call of NCCL's, as its own NVTX ranges tell it. */
+struct operation {
+    struct nsys_process *own;
+    int64_t start_ns;
+    uint32_t thread;
+    uint64_t communicator;
+    int64_t bytes;
+};
+
+struct reading {
+    struct nsys_file *file;
+    struct collective *collective;
+    size_t collectives, capacity;
+    struct operation *operation;
+    size_t operations, operation_capacity;
+    struct mp_error *error;
+};
+
+static int no_memory(const struct reading *reading) {
+    return mp_fail(reading->error, MP_ENOMEM, "%s: no memory for its kernels", reading->file->path);
+}
+
+static uint32_t number(sqlite3_stmt *row, int column) {
+    return (uint32_t)sqlite3_column_int64(row, column);
+}
+
+/* ---- NCCL's kernels ---- */
+
+static const struct {
+    const char *in_kernel, *before, *datatype;
+    uint32_t bytes;
+} datatypes[] = {{"i8", "int8", "ncclInt8", 1},       {"u8", "uint8", "ncclUint8", 1},
+                 {"i32", "int32", "ncclInt32", 4},    {"u32", "uint32", "ncclUint32", 4},
+                 {"i64", "int64", "ncclInt64", 8},    {"u64", "uint64", "ncclUint64", 8},
+                 {"f16", "half", "ncclFloat16", 2},   {"f32", "float", "ncclFloat32", 4},
+                 {"f64", "double", "ncclFloat64", 8}, {"bf16", "bfloat16", "ncclBfloat16", 2}};
+
+static bool is_word(const char *text, size_t length, const char *word) {
+    return strlen(word) == length && !strncmp(text, word, length);
+}
+
+/* NCCL's src/device/generate.py: ncclDevKernel_FUNCTION[_REDUCTION_TYPE]_ALGORITHM_PROTOCOL; older
+ * releases' ncclKernel_FUNCTION_ALGORITHM_PROTOCOL_REDUCTION_TYPE has C's types, of which _t and
+ * __nv are words of their own here.  false: it is another kernel. */
+static bool read_kernel_name(const char *name, struct collective *collective) {
+    static const char *const prefixes[] = {"ncclDevKernel_", "ncclKernel_"};
+    const char *at = NULL;
+    for (int i = 0; i < 2 && !at; i++)
+        if (name && !strncmp(name, prefixes[i], strlen(prefixes[i])))
+            at = name + strlen(prefixes[i]);
+    if (!at)
+        return false;
+    size_t length = strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+    snprintf(collective->function, sizeof collective->function, "%.*s",
+             (int)(length < 23 ? length : 23), at);
+    for (at += length; *at == '_'; at += length) {
+        length = strcspn(++at, "_(<");
+        for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++)
+            if (is_word(at, length, datatypes[i].in_kernel) ||
+                is_word(at, length, datatypes[i].before)) {
+                snprintf(collective->datatype, sizeof collective->datatype, "%s",
+                         datatypes[i].datatype);
+                collective->element = datatypes[i].bytes;
+            }
+    }
+    return true;
+}
+
+static int add_collective(struct reading *reading, const struct collective *collective) {
+    if (reading->collectives == reading->capacity) {
+        size_t capacity = reading->capacity ? 2 * reading->capacity : 1024;
+        struct collective *grown = realloc(reading->collective, capacity * sizeof *grown);
+        if (!grown)
+            return no_memory(reading);
+        reading->collective = grown;
+        reading->capacity = capacity;
+    }
+    reading->collective[reading->collectives++] = *collective;
+    return MP_OK;
+}
+
+static int compare_correlations(const void *left, const void *right) {
+    const struct collective *a = left, *b = right;
+    if (a->own != b->own)
+        return a->own < b->own ? -1 : 1;
+    return (a->correlation > b->correlation) - (a->correlation < b->correlation);
+}
+
+/* ---- kernels, copies, sets, calls ---- */
+
+/* The columns that kernels, copies and sets share. */
+enum { START, END, PID, CORRELATION, DEVICE, CONTEXT, STREAM, NODE, OWN };
+#define SHARED_COLUMNS                                                                             \
+    "start", "end", "globalPid", "correlationId", "deviceId", "contextId", "streamId", "graphNodeId"
+
+static struct mp_activity shared(const struct nsys_file *file, sqlite3_stmt *row, int kind) {
+    return (struct mp_activity){.start_ns = nsys_time(file, row, START),
+                                .end_ns = nsys_time(file, row, END),
+                                .correlation = number(row, CORRELATION),
+                                .device = number(row, DEVICE),
+                                .context = number(row, CONTEXT),
+                                .stream = number(row, STREAM),
+                                .graph_node = (uint64_t)sqlite3_column_int64(row, NODE),
+                                .kind = (uint8_t)kind};
+}
+
+/* Whose it is: exports before globalPid have one process, or nobody can say. */
+static struct nsys_process *owner(struct nsys_file *file, sqlite3_stmt *row) {
+    if (sqlite3_column_type(row, PID) != SQLITE_NULL)
+        return nsys_process_of(file, sqlite3_column_int64(row, PID));
+    if (file->processes == 1 && file->item[0].process)
+        return &file->item[0];
+    file->foreign++;
+    return NULL;
+}
+
+static int read_kernels(struct reading *reading) {
+    enum {
+        LONG_NAME = OWN,
+        SHORT_NAME,
+        REGISTERS,
+        GRID,
+        BLOCK = GRID + 3,
+        STATIC = BLOCK + 3,
+        DYNAMIC,
+        LOCAL,
+        LOCAL_TOTAL
+    };
+    static const char *const column[] = {SHARED_COLUMNS,
+                                         "@demangledName",
+                                         "@shortName",
+                                         "registersPerThread",
+                                         "gridX",
+                                         "gridY",
+                                         "gridZ",
+                                         "blockX",
+                                         "blockY",
+                                         "blockZ",
+                                         "staticSharedMemory",
+                                         "dynamicSharedMemory",
+                                         "localMemoryPerThread",
+                                         "localMemoryTotal",
+                                         NULL};
+    struct nsys_file *file = reading->file;
+    sqlite3_stmt *row = NULL;
+    int code = MP_OK;
+    nsys_select(file, "CUPTI_ACTIVITY_KIND_KERNEL", column, "", &row);
+    while (!code && nsys_next(file, &row)) {
+        struct nsys_process *own = owner(file, row);
+        const char *name = (const char *)sqlite3_column_text(row, LONG_NAME);
+        name = name ? name : (const char *)sqlite3_column_text(row, SHORT_NAME);
+        if (!own)
+            continue;
+        struct mp_activity kernel = shared(file, row, MP_ACTIVITY_KERNEL);
+        kernel.registers = number(row, REGISTERS);
+        for (int i = 0; i < 3; i++) {
+            kernel.grid[i] = sqlite3_column_int(row, GRID + i);
+            kernel.block[i] = sqlite3_column_int(row, BLOCK + i);
+        }
+        kernel.static_shared = number(row, STATIC);
+        kernel.dynamic_shared = number(row, DYNAMIC);
+        kernel.local = number(row, LOCAL);
+        kernel.local_total = (uint64_t)sqlite3_column_int64(row, LOCAL_TOTAL);
+        code = mp_recording_activity(own->process, &kernel, name, reading->error);
+        struct collective collective = {.own = own,
+                                        .start_ns = kernel.start_ns,
+                                        .end_ns = kernel.end_ns,
+                                        .correlation = kernel.correlation,
+                                        .stream = kernel.stream};
+        if (!code && read_kernel_name(name, &collective))
+            code = add_collective(reading, &collective);
+    }
+    sqlite3_finalize(row);
+    return code;
+}
+
+static int read_copies(struct reading *reading) {
+    static const char *const copy[] = {SHARED_COLUMNS, "bytes",   "copyKind",
+                                       "srcKind",      "dstKind", NULL};
+    static const char *const set[] = {SHARED_COLUMNS, "bytes", "value", "memKind", "memKind", NULL};
+    static const struct {
+        const char *table;
+        const char *const *column;
+        enum mp_activity_kind kind;
+    } tables[] = {{"CUPTI_ACTIVITY_KIND_MEMCPY", copy, MP_ACTIVITY_COPY},
+                  {"CUPTI_ACTIVITY_KIND_MEMSET", set, MP_ACTIVITY_SET}};
+    struct nsys_file *file = reading->file;
+    int code = MP_OK;
+    for (int i = 0; i < 2 && !code; i++) {
+        sqlite3_stmt *row = NULL;
+        nsys_select(file, tables[i].table, tables[i].column, "", &row);
+        while (!code && nsys_next(file, &row)) {
+            struct nsys_process *own = owner(file, row);
+            struct mp_activity activity = shared(file, row, tables[i].kind);
+            activity.value = (uint64_t)sqlite3_column_int64(row, OWN);
+            activity.detail = number(row, OWN + 1);
+            activity.source = (uint8_t)number(row, OWN + 2);
+            activity.target = (uint8_t)number(row, OWN + 3);
+            activity.result = 1;
+            if (own)
+                code = mp_recording_activity(own->process, &activity, NULL, reading->error);
+        }
+        sqlite3_finalize(row);
+    }
+    return code;
+}
+
+static void note_launch(struct reading *reading, const struct nsys_process *own,
+                        const struct mp_activity *call) {
+    const struct collective key = {.own = (struct nsys_process *)(uintptr_t)own,
+                                   .correlation = call->correlation};
+    struct collective *found = reading->collectives > 0
+                                   ? bsearch(&key, reading->collective, reading->collectives,
+                                             sizeof key, compare_correlations)
+                                   : NULL;
+    if (!found)
+        return;
+    found->called_ns = call->start_ns;
+    found->returned_ns = call->end_ns;
+    found->thread = call->thread;
+}
+
+static int read_calls(struct reading *reading) {
+    static const char *const column[] = {"start",   "end",         "globalTid", "correlationId",
+                                         "@nameId", "returnValue", NULL};
+    struct nsys_file *file = reading->file;
+    sqlite3_stmt *row = NULL;
+    int code = MP_OK;
+    nsys_select(file, "CUPTI_ACTIVITY_KIND_RUNTIME", column, "", &row);
+    while (!code && nsys_next(file, &row)) {
+        const int64_t global = sqlite3_column_int64(row, 2);
+        struct nsys_process *own = nsys_process_of(file, global);
+        if (!own)
+            continue;
+        const struct mp_activity call = {.start_ns = nsys_time(file, row, 0),
+                                         .end_ns = nsys_time(file, row, 1),
+                                         .correlation = number(row, 3),
+                                         .thread = nsys_thread(global),
+                                         .result = number(row, 5),
+                                         .kind = MP_ACTIVITY_CALL};
+        note_launch(reading, own, &call);
+        code = mp_recording_activity(own->process, &call, (const char *)sqlite3_column_text(row, 4),
+                                     reading->error);
+    }
+    sqlite3_finalize(row);
+    return code;
+}
+
+/* ---- NCCL's ranges ---- */
+
+/* The whole number behind "KEY": in a JSON text; a communicator's has 64 bits without a sign. */
+static bool number_of(const char *text, const char *key, uint64_t *value) {
+    const char *at = strstr(text, key);
+    at = at ? at + strlen(key) + strspn(at + strlen(key), "\": ") : "";
+    *value = strtoull(at, NULL, 10);
+    return isdigit((unsigned char)*at);
+}
+
+static int add_operation(struct reading *reading, const struct operation *operation) {
+    if (reading->operations == reading->operation_capacity) {
+        size_t capacity = reading->operation_capacity ? 2 * reading->operation_capacity : 1024;
+        struct operation *grown = realloc(reading->operation, capacity * sizeof *grown);
+        if (!grown)
+            return no_memory(reading);
+        reading->operation = grown;
+        reading->operation_capacity = capacity;
+    }
+    reading->operation[reading->operations++] = *operation;
+    return MP_OK;
+}
+
+/* NCCL's payloads say the communicator (src/include/nvtx_payload_schemas.h). */
+static int read_operations(struct reading *reading) {
+    static const char *const column[] = {"start", "globalTid", "jsonText", "@jsonTextId", NULL};
+    struct nsys_file *file = reading->file;
+    sqlite3_stmt *row = NULL;
+    int code = MP_OK;
+    if (reading->collectives == 0)
+        return MP_OK;
+    nsys_select(file, "NVTX_EVENTS", column, "WHERE eventType = 59 ORDER BY start", &row);
+    while (!code && nsys_next(file, &row)) {
+        const char *text = (const char *)sqlite3_column_text(row, 2);
+        text = text ? text : (const char *)sqlite3_column_text(row, 3);
+        const int64_t global = sqlite3_column_int64(row, 1);
+        struct operation operation = {.start_ns = nsys_time(file, row, 0),
+                                      .thread = nsys_thread(global)};
+        uint64_t bytes;
+        if (!text || !number_of(text, "Communicator ID", &operation.communicator))
+            continue;
+        operation.own = nsys_process_of(file, global);
+        operation.bytes = number_of(text, "Message size [bytes]", &bytes) ? (int64_t)bytes : -1;
+        if (operation.own)
+            code = add_operation(reading, &operation);
+    }
+    sqlite3_finalize(row);
+    return code;
+}
+
+/* The last call of NCCL's before the launch, on its thread; NULL: none says its communicator. */
+static const struct operation *operation_of(const struct reading *reading,
+                                            const struct collective *collective) {
+    size_t low = 0, high = reading->operations;
+    while (low < high) { /* they are in the order of time */
+        size_t middle = (low + high) / 2;
+        if (reading->operation[middle].start_ns <= collective->called_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low-- > 0)
+        if (reading->operation[low].own == collective->own &&
+            reading->operation[low].thread == collective->thread)
+            return &reading->operation[low];
+    return NULL;
+}
+
+static int write_collectives(struct reading *reading) {
+    int code = MP_OK;
+    bool by_stream = false;
+    for (size_t i = 0; i < reading->collectives && !code; i++) {
+        const struct collective *own = &reading->collective[i];
+        const struct operation *operation = own->called_ns ? operation_of(reading, own) : NULL;
+        char stream[32];
+        snprintf(stream, sizeof stream, "stream %u", own->stream);
+        const bool has_bytes = operation && operation->bytes >= 0;
+        const struct mp_recorded_collective collective = {
+            .is = {.start_ns = own->called_ns ? own->called_ns : own->start_ns,
+                   .queued_ns = own->called_ns ? own->returned_ns : own->start_ns,
+                   .timer_start = (uint64_t)own->start_ns,
+                   .timer_end = (uint64_t)own->end_ns,
+                   .communicator = operation ? operation->communicator
+                                             : mp_recording_communicator(stream, NULL),
+                   .count = has_bytes
+                                ? (uint64_t)operation->bytes / (own->element ? own->element : 1)
+                                : 0,
+                   .rank = own->own->rank,
+                   .peer = -1},
+            .function = own->function,
+            .datatype = !has_bytes       ? NULL
+                        : *own->datatype ? own->datatype
+                                         : "ncclInt8"};
+        code = mp_recording_collective(own->own->process, &collective, reading->error);
+        if (!operation && !by_stream)
+            mp_recording_note(
+                own->own->process,
+                "NCCL's ranges are not in the file, so communicators are told apart by "
+                "the streams of their kernels: right where all ranks made them in the "
+                "same order");
+        by_stream = by_stream || !operation;
+    }
+    return code;
+}
+
+int nsys_read_work(struct nsys_file *file, struct mp_error *error) {
+    struct reading reading = {.file = file, .error = error};
+    int code = read_kernels(&reading);
+    if (reading.collectives > 0)
+        qsort(reading.collective, reading.collectives, sizeof *reading.collective,
+              compare_correlations);
+    if (!code)
+        code = read_calls(&reading);
+    if (!code)
+        code = read_copies(&reading);
+    if (!code)
+        code = read_operations(&reading);
+    if (!code)
+        code = write_collectives(&reading);
+    free(reading.collective);
+    free(reading.operation);
+    return code;
+}

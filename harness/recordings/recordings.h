@@ -1,0 +1,62 @@
+/* Recordings: what other tools recorded of a program's ranks, for `moeperf import`.
+ *
+ * A format is one descriptor and one file of code that reads into a writer (writer.h).  What is
+ * read goes the way of `moeperf record --from`: rules map ranges to phases, and the run is in the
+ * database, with every view, report and what-if. */
+#ifndef MOEPERF_HARNESS_RECORDINGS_RECORDINGS_H
+#define MOEPERF_HARNESS_RECORDINGS_RECORDINGS_H
+
+#include <stdio.h>
+
+#include "harness/record/rules.h"
+#include "harness/recordings/writer.h"
+#include "results/store/store.h"
+
+struct mp_recording_format {
+    const char *name;        /* of --as */
+    const char *description; /* one line for a list of formats */
+
+    /* Whether this is such a file: by its name, or by its first `size` bytes (unpacked where the
+     * file is gzipped). */
+    bool (*recognises)(const char *path, const char *head, size_t size);
+
+    /* Reads all of a file.  Damage ends the reading, keeps what is before it, and is said with
+     * mp_recording_cut; only a file with nothing in it before is an error.  `rules`: those that
+     * will map the ranges; a format with many more ranges than anyone maps may leave out what none
+     * matches.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (it is no such file, or nobody can say
+     * whose: the sentence says what is missing), and those of the writer. */
+    int (*read)(const char *path, const struct mp_rules *rules, struct mp_recording *recording,
+                struct mp_error *error);
+};
+
+/* Ends with NULL. */
+extern const struct mp_recording_format *const mp_recording_formats[];
+
+/* The format of this name, or NULL. */
+const struct mp_recording_format *mp_recording_format_named(const char *name);
+
+/* The format that recognises a file; NULL: none does, or it can't be read. */
+const struct mp_recording_format *mp_recording_recognise(const char *path);
+
+struct mp_recordings {
+    const struct mp_recording_format *format;
+    const char *const *path; /* [paths] */
+    int paths;
+    const char *database;
+    const char *system;   /* what reports call it; NULL: the format's name */
+    const char *workload; /* NULL: "recorded" */
+    const struct mp_rules *rules;
+    const char *suggested; /* as in mp_record_run, as the two below */
+    bool suggest;
+    const char *resume;
+};
+
+/* Reads all files into spools in a folder beside the database, which is gone afterwards, and adds
+ * them as one run; adding the same again adds nothing.  Findings go to `stream`: what was in the
+ * files, what rules did with it, how clocks compare, and what was cut off.  On every error the
+ * database is as it was.  `opened` is called once the database is open (for patience with others
+ * who write); may be NULL.  Errors: those of the format, of mp_store_open and of mp_record_keep. */
+int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(struct mp_store *),
+                         FILE *stream, struct mp_error *error);
+
+#endif

@@ -1,0 +1,621 @@
+#include "harness/recordings/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/record/devices.h"
+#include "harness/recordings/clocks.h"
+#include "profiler/record/name_table.h"
+#include "profiler/record/spool_writer.h"
+
+enum {
+    RANKS_LIMIT = 65536,
+    FIELDS_LIMIT = 32,
+    SCHEMAS_LIMIT = 64,
+    FIELD_BYTES = 40 + SPOOL_NAME_LIMIT + 1,
+    TYPE_INT64 = 17, /* NVTX's number */
+    SCHEMA_STATIC = 1
+};
+
+struct kept {
+    struct mp_collective is;
+    uint32_t function; /* in the recording's table */
+    bool synchronises, is_counted;
+};
+
+struct mp_recording_process {
+    struct mp_recording *recording;
+    int rank, number;
+    char source[256];
+    struct spool_header_payload header;
+    int64_t wall_minus_clock_ns;
+    struct spool_writer spool, device; /* batch NULL: not open */
+    bool has_device;
+    struct name_table names, domains, device_names;
+    uint8_t fields[SCHEMAS_LIMIT]; /* by schema - 1 */
+    int schemas;
+    struct kept *collective; /* [collectives], written when all are known */
+    size_t collectives, capacity;
+    int64_t first_ns; /* INT64_MAX: nothing yet */
+    int64_t ranges, activities;
+    char cut[512], note[1024];
+};
+
+struct mp_recording {
+    char folder[PATH_MAX - 32], collector[41];
+    struct mp_recording_process **process;
+    int processes;
+    struct name_table functions; /* of collectives, the same for all processes */
+};
+
+static int no_memory(const struct mp_recording *recording, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory for what was recorded", recording->folder);
+}
+
+/* ---- files ---- */
+
+static void path_of(const struct mp_recording_process *process, const char *ending,
+                    char path[PATH_MAX]) {
+    snprintf(path, PATH_MAX, "%s/%d%s", process->recording->folder, process->number, ending);
+}
+
+/* Writes what says who the process was; its clocks are filled in at the end. */
+static int open_file(struct mp_recording_process *process, const char *ending,
+                     struct spool_writer *writer, struct mp_error *error) {
+    char path[PATH_MAX];
+    path_of(process, ending, path);
+    int code = spool_writer_create(writer, path, error);
+    if (!code)
+        code = spool_writer_record(writer, MP_SPOOL_HEADER, &process->header,
+                                   sizeof process->header, NULL, 0, error);
+    return code;
+}
+
+static int open_device(struct mp_recording_process *process, struct mp_error *error) {
+    const struct mp_recording *recording = process->recording;
+    const struct spool_stream_payload stream = {0};
+    char status[64];
+    if (process->has_device)
+        return MP_OK;
+    int code = open_file(process, MP_DEVICE_ENDING, &process->device, error);
+    if (code)
+        return code;
+    process->has_device = true;
+    code = spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
+                             recording->collector, error);
+    int length = snprintf(status, sizeof status, "%s.status", recording->collector);
+    if (!code)
+        code = spool_writer_text(&process->device, MP_SPOOL_TEXT, status, (size_t)length + 1, "on",
+                                 error);
+    /* The GPU's times are on the process's clock already. */
+    const struct mp_timer timer = {.samples = 1};
+    if (!code)
+        code = spool_writer_record(&process->device, MP_SPOOL_TIMER, &timer, sizeof timer, NULL, 0,
+                                   error);
+    return code;
+}
+
+static int patch(const char *path, const struct spool_header_payload *payload,
+                 struct mp_error *error) {
+    struct {
+        struct spool_head head;
+        struct spool_header_payload payload;
+    } record = {.head = {.type = MP_SPOOL_HEADER, .size = sizeof record / SPOOL_UNIT},
+                .payload = *payload};
+    record.head.check = spool_check(&record);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    bool written = file >= 0 && pwrite(file, &record, sizeof record, 0) == sizeof record;
+    int number = errno;
+    if (file >= 0)
+        close(file);
+    return written ? MP_OK : mp_fail(error, MP_EIO, "%s: %s", path, strerror(number));
+}
+
+/* ---- names ---- */
+
+/* Names of ranges have even ids, domains odd ones: one file's ids are for both. */
+enum { ID_STEP = 2 };
+
+static int name_id(struct mp_recording_process *process, enum mp_name_kind kind, const char *text,
+                   uint32_t *id, struct mp_error *error) {
+    const bool is_domain = kind == MP_NAME_DOMAIN;
+    bool is_new = false;
+    *id = 0;
+    if (!text || !*text)
+        return MP_OK;
+    uint32_t number =
+        name_table_number(is_domain ? &process->domains : &process->names, text, &is_new);
+    if (!number)
+        return no_memory(process->recording, error);
+    *id = number * ID_STEP + is_domain;
+    const struct spool_name_payload fixed = {.id = *id, .kind = kind};
+    return is_new ? spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, text,
+                                      error)
+                  : MP_OK;
+}
+
+static int device_name_id(struct mp_recording_process *process, const char *text, uint32_t *id,
+                          struct mp_error *error) {
+    bool is_new = false;
+    *id = 0;
+    if (!text || !*text)
+        return MP_OK;
+    *id = name_table_number(&process->device_names, text, &is_new);
+    if (!*id)
+        return no_memory(process->recording, error);
+    const struct spool_name_payload fixed = {.id = *id, .kind = MP_NAME_STRING};
+    return is_new ? spool_writer_text(&process->device, MP_SPOOL_NAME, &fixed, sizeof fixed, text,
+                                      error)
+                  : MP_OK;
+}
+
+int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
+                        struct mp_error *error) {
+    const struct spool_name_payload fixed = {.kind = MP_NAME_THREAD, .number = thread};
+    return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
+}
+
+int mp_recording_category(struct mp_recording_process *process, const char *domain,
+                          uint32_t category, const char *name, struct mp_error *error) {
+    struct spool_name_payload fixed = {.kind = MP_NAME_CATEGORY, .number = category};
+    int code = name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error);
+    return code ? code
+                : spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name,
+                                    error);
+}
+
+/* ---- processes ---- */
+
+int mp_recording_create(const char *folder, const char *collector, struct mp_recording **recording,
+                        struct mp_error *error) {
+    struct mp_recording *made = calloc(1, sizeof *made);
+    if (!made)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a recording", folder);
+    snprintf(made->folder, sizeof made->folder, "%s", folder);
+    snprintf(made->collector, sizeof made->collector, "%s", collector);
+    *recording = made;
+    return MP_OK;
+}
+
+static void close_files(struct mp_recording_process *process) {
+    if (process->spool.batch)
+        spool_writer_close(&process->spool, NULL);
+    if (process->device.batch)
+        spool_writer_close(&process->device, NULL);
+}
+
+static void destroy_process(struct mp_recording_process *process) {
+    char path[PATH_MAX];
+    close_files(process);
+    path_of(process, ".spool", path);
+    unlink(path);
+    path_of(process, MP_DEVICE_ENDING, path);
+    unlink(path);
+    name_table_free(&process->names);
+    name_table_free(&process->domains);
+    name_table_free(&process->device_names);
+    free(process->collective);
+    free(process);
+}
+
+void mp_recording_destroy(struct mp_recording *recording) {
+    if (!recording)
+        return;
+    for (int i = 0; i < recording->processes; i++)
+        destroy_process(recording->process[i]);
+    name_table_free(&recording->functions);
+    free(recording->process);
+    free(recording);
+}
+
+static int check_rank(const struct mp_recording *recording, const struct mp_recorded_process *about,
+                      struct mp_error *error) {
+    if (about->rank < 0 || about->rank >= RANKS_LIMIT)
+        return mp_fail(error, MP_EINVAL, "%s: rank %d; 0 to %d are right", about->source,
+                       about->rank, RANKS_LIMIT - 1);
+    for (int i = 0; i < recording->processes; i++)
+        if (recording->process[i]->rank == about->rank)
+            return mp_fail(error, MP_EINVAL,
+                           "%s: rank %d, which %s has recorded already; one file per rank is right",
+                           about->source, about->rank, recording->process[i]->source);
+    return MP_OK;
+}
+
+int mp_recording_process(struct mp_recording *recording, const struct mp_recorded_process *about,
+                         struct mp_recording_process **process, struct mp_error *error) {
+    int code = check_rank(recording, about, error);
+    if (code)
+        return code;
+    struct mp_recording_process **grown = realloc(
+        recording->process, ((size_t)recording->processes + 1) * sizeof *recording->process);
+    if (!grown)
+        return no_memory(recording, error);
+    recording->process = grown;
+    struct mp_recording_process *made = calloc(1, sizeof *made);
+    if (!made)
+        return no_memory(recording, error);
+    made->recording = recording;
+    made->rank = about->rank;
+    made->number = recording->processes;
+    made->first_ns = INT64_MAX;
+    made->wall_minus_clock_ns = about->wall_minus_clock_ns;
+    snprintf(made->source, sizeof made->source, "%s", about->source);
+    made->header = (struct spool_header_payload){
+        .magic = SPOOL_MAGIC,
+        .version = MP_SPOOL_VERSION,
+        .rank = about->rank,
+        .ranks = about->ranks > about->rank ? about->ranks : about->rank + 1,
+        .node = about->node,
+        .pid = about->pid};
+    snprintf(made->header.host, sizeof made->header.host, "%s", about->host ? about->host : "");
+    code = open_file(made, ".spool", &made->spool, error);
+    if (code) {
+        free(made);
+        return code;
+    }
+    recording->process[recording->processes++] = made;
+    *process = made;
+    return MP_OK;
+}
+
+int mp_recording_free_rank(const struct mp_recording *recording) {
+    for (int rank = 0;; rank++) {
+        int i = 0;
+        while (i < recording->processes && recording->process[i]->rank != rank)
+            i++;
+        if (i == recording->processes)
+            return rank;
+    }
+}
+
+void mp_recording_note(struct mp_recording_process *process, const char *sentence) {
+    size_t length = strlen(process->note);
+    snprintf(process->note + length, sizeof process->note - length, "%s%s", length > 0 ? "; " : "",
+             sentence);
+}
+
+void mp_recording_cut(struct mp_recording_process *process, const char *sentence) {
+    if (!process->cut[0])
+        snprintf(process->cut, sizeof process->cut, "%s", sentence);
+}
+
+int mp_recording_text(struct mp_recording_process *process, const char *name, const char *value,
+                      struct mp_error *error) {
+    return spool_writer_text(&process->spool, MP_SPOOL_TEXT, name,
+                             strnlen(name, SPOOL_NAME_LIMIT) + 1, value, error);
+}
+
+/* ---- ranges ---- */
+
+int mp_recording_fields(struct mp_recording_process *process, const char *domain,
+                        const char *const name[], int fields, uint64_t *schema,
+                        struct mp_error *error) {
+    uint8_t entries[FIELDS_LIMIT * FIELD_BYTES + 1] = ""; /* first the schema's own, empty name */
+    uint8_t *at = entries + 1;
+    if (fields < 1 || fields > FIELDS_LIMIT || process->schemas == SCHEMAS_LIMIT)
+        return mp_fail(error, MP_ELIMIT, "%s: %d fields of a range in schema %d; at most %d in %d",
+                       process->source, fields, process->schemas + 1, FIELDS_LIMIT, SCHEMAS_LIMIT);
+    for (int i = 0; i < fields; i++) {
+        const uint64_t fixed[4] = {0, TYPE_INT64, 0, (uint64_t)i * sizeof(int64_t)};
+        const size_t length = strnlen(name[i], SPOOL_NAME_LIMIT);
+        memcpy(at, fixed, sizeof fixed);
+        memcpy(at + sizeof fixed, name[i], length);
+        at[sizeof fixed + length] = 0;
+        at += sizeof fixed + length + 1;
+    }
+    struct spool_schema_payload fixed = {.id = (uint64_t)process->schemas + 1,
+                                         .type = SCHEMA_STATIC,
+                                         .bytes = (uint64_t)fields * sizeof(int64_t),
+                                         .entries = (uint32_t)fields};
+    int code = name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error);
+    if (code)
+        return code;
+    process->fields[process->schemas++] = (uint8_t)fields;
+    *schema = fixed.id;
+    return spool_writer_record(&process->spool, MP_SPOOL_SCHEMA, &fixed, sizeof fixed, entries,
+                               (size_t)(at - entries), error);
+}
+
+int mp_recording_range(struct mp_recording_process *process, const struct mp_recorded_range *range,
+                       struct mp_error *error) {
+    struct mp_range record = {.start_ns = range->start_ns,
+                              .end_ns = range->end_ns,
+                              .value = range->value,
+                              .thread = range->thread,
+                              .end_thread = range->thread,
+                              .kind = range->kind,
+                              .value_type = range->value_type,
+                              .level = range->level,
+                              .category = range->category,
+                              .traits = range->traits};
+    struct {
+        struct spool_blob_head head;
+        int64_t field[FIELDS_LIMIT];
+    } blob = {.head = {.schema = range->schema}};
+    size_t size = 0;
+    if (range->schema > 0 && range->schema <= (uint64_t)process->schemas) {
+        blob.head.size = process->fields[range->schema - 1] * (uint32_t)sizeof(int64_t);
+        memcpy(blob.field, range->field, blob.head.size);
+        size = sizeof blob.head + blob.head.size;
+        record.payloads = 1;
+    }
+    int code = name_id(process, MP_NAME_STRING, range->name, &record.name, error);
+    if (!code)
+        code = name_id(process, MP_NAME_DOMAIN, range->domain, &record.domain, error);
+    if (range->start_ns < process->first_ns)
+        process->first_ns = range->start_ns;
+    process->ranges++;
+    return code ? code
+                : spool_writer_record(&process->spool, MP_SPOOL_RANGE, &record, sizeof record,
+                                      &blob, size, error);
+}
+
+/* ---- the GPU's work, and what ranks do together ---- */
+
+int mp_recording_activity(struct mp_recording_process *process, const struct mp_activity *activity,
+                          const char *name, struct mp_error *error) {
+    struct mp_activity record = *activity;
+    int code = open_device(process, error);
+    if (!code)
+        code = device_name_id(process, name, &record.name, error);
+    process->activities++;
+    return code ? code
+                : spool_writer_record(&process->device, MP_SPOOL_ACTIVITY, &record, sizeof record,
+                                      NULL, 0, error);
+}
+
+int mp_recording_collective(struct mp_recording_process *process,
+                            const struct mp_recorded_collective *collective,
+                            struct mp_error *error) {
+    struct mp_recording *recording = process->recording;
+    bool is_new;
+    if (process->collectives == process->capacity) {
+        size_t capacity = process->capacity ? 2 * process->capacity : 1024;
+        struct kept *grown = realloc(process->collective, capacity * sizeof *grown);
+        if (!grown)
+            return no_memory(recording, error);
+        process->collective = grown;
+        process->capacity = capacity;
+    }
+    struct kept *kept = &process->collective[process->collectives];
+    *kept = (struct kept){.is = collective->is};
+    kept->function = name_table_number(&recording->functions, collective->function, &is_new);
+    kept->synchronises = !kept->is.is_pair && meeting_synchronises(collective->function);
+    if (!kept->function)
+        return no_memory(recording, error);
+    int code = open_device(process, error);
+    if (!code)
+        code = device_name_id(process, collective->function, &kept->is.function, error);
+    if (!code)
+        code = device_name_id(process, collective->datatype, &kept->is.datatype, error);
+    process->collectives += !code;
+    return code;
+}
+
+uint64_t mp_recording_communicator(const char *name, const char *members) {
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    const char *const text[] = {name, members ? members : ""};
+    for (int i = 0; i < 2; i++) {
+        for (const char *at = text[i]; *at; at++)
+            hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+        hash = (hash ^ 0xff) * 0x100000001b3u; /* no byte of UTF-8: the end of a text */
+    }
+    return hash ? hash : 1;
+}
+
+/* ---- the end ---- */
+
+static int compare_kept(const void *left, const void *right) {
+    const struct kept *a = left, *b = right;
+    if (a->is.communicator != b->is.communicator)
+        return a->is.communicator < b->is.communicator ? -1 : 1;
+    if (a->function != b->function)
+        return a->function < b->function ? -1 : 1;
+    return (a->is.start_ns > b->is.start_ns) - (a->is.start_ns < b->is.start_ns);
+}
+
+/* Puts a process's collectives in order, and counts those without a number. */
+static void count_collectives(struct mp_recording_process *process) {
+    uint64_t sequence = 0;
+    if (process->collectives > 0)
+        qsort(process->collective, process->collectives, sizeof *process->collective, compare_kept);
+    for (size_t i = 0; i < process->collectives; i++) {
+        struct kept *kept = &process->collective[i], *before = i > 0 ? kept - 1 : NULL;
+        if (!before || before->is.communicator != kept->is.communicator ||
+            before->function != kept->function)
+            sequence = 0;
+        sequence++;
+        kept->is_counted = kept->is.sequence == 0 && !kept->is.is_pair;
+        if (kept->is_counted)
+            kept->is.sequence = sequence;
+    }
+}
+
+static int compare_communicators(const void *left, const void *right) {
+    const struct kept *a = left, *b = right;
+    return (a->is.communicator > b->is.communicator) - (a->is.communicator < b->is.communicator);
+}
+
+static int32_t members_of(const struct mp_recording *recording, const struct kept *kept) {
+    int32_t members = 0;
+    for (int p = 0; p < recording->processes; p++) {
+        const struct mp_recording_process *process = recording->process[p];
+        members +=
+            process->collectives > 0 && bsearch(kept, process->collective, process->collectives,
+                                                sizeof *kept, compare_communicators) != NULL;
+    }
+    return members;
+}
+
+/* Communicators of which nobody has said how many ranks they have: those that were in them, or,
+ * where files are missing and so may be members, all. */
+static void count_members(struct mp_recording *recording) {
+    for (int p = 0; p < recording->processes; p++) {
+        struct mp_recording_process *own = recording->process[p];
+        const struct kept *counted = NULL;
+        for (size_t i = 0; i < own->collectives; i++) {
+            struct kept *kept = &own->collective[i];
+            if (kept->is.ranks > 0)
+                continue;
+            if (own->header.ranks > recording->processes)
+                kept->is.ranks = own->header.ranks;
+            else if (counted && compare_communicators(counted, kept) == 0)
+                kept->is.ranks = counted->is.ranks;
+            else
+                kept->is.ranks = members_of(recording, kept);
+            counted = kept;
+        }
+    }
+}
+
+static int compare_ranks(const void *left, const void *right) {
+    const struct mp_recording_process *const *a = left, *const *b = right;
+    return ((*a)->rank > (*b)->rank) - ((*a)->rank < (*b)->rank);
+}
+
+static bool fill_meetings(const struct mp_recording_process *process, struct meeting_clock *clock) {
+    struct meeting *meeting = calloc(process->collectives + 1, sizeof *meeting);
+    for (size_t i = 0; meeting && i < process->collectives; i++) {
+        const struct kept *kept = &process->collective[i];
+        if (kept->synchronises && kept->is.timer_end > 0 && !(kept->is_counted && process->cut[0]))
+            meeting[clock->meetings++] = (struct meeting){.communicator = kept->is.communicator,
+                                                          .sequence = kept->is.sequence,
+                                                          .function = kept->function,
+                                                          .end_ns = (int64_t)kept->is.timer_end};
+    }
+    if (meeting)
+        meetings_order(meeting, clock->meetings);
+    clock->meeting = meeting;
+    return meeting != NULL;
+}
+
+static int align(const struct mp_recording *recording, struct meeting_clock clock[],
+                 struct mp_error *error) {
+    bool has_memory = true;
+    for (int p = 0; has_memory && p < recording->processes; p++) {
+        const char *host = recording->process[p]->header.host;
+        clock[p].on_first_host = *host && !strcmp(host, recording->process[0]->header.host);
+        has_memory = fill_meetings(recording->process[p], &clock[p]);
+    }
+    has_memory = has_memory && meeting_clocks_align(clock, recording->processes);
+    for (int p = 0; p < recording->processes; p++)
+        free((void *)(uintptr_t)clock[p].meeting);
+    return has_memory ? MP_OK : no_memory(recording, error);
+}
+
+static void summarise_clock(const struct meeting_clock *clock,
+                            struct mp_recording_summary *summary) {
+    summary->on_first_host += clock->on_first_host && clock->samples == 0;
+    if (clock->samples == 0)
+        return;
+    if (summary->aligned++ == 0 || clock->matched < summary->matched)
+        summary->matched = clock->matched;
+    for (int i = 0; i < clock->samples; i++) {
+        const int64_t offset_ns = llabs(clock->sample[i].offset_ns);
+        if (offset_ns > summary->offset_ns)
+            summary->offset_ns = offset_ns;
+        if (clock->sample[i].error_ns > summary->clock_error_ns)
+            summary->clock_error_ns = clock->sample[i].error_ns;
+    }
+}
+
+/* Numbers that were counted and can't be right say nothing: some operations were not recorded. */
+static void forget_counts(struct mp_recording_process *process) {
+    for (size_t i = 0; i < process->collectives; i++)
+        if (process->collective[i].is_counted)
+            process->collective[i].is.sequence = 0;
+}
+
+/* Collectives, how its clock lies, and the end. */
+static int write_rest(struct mp_recording_process *process, const struct meeting_clock *clock,
+                      struct mp_error *error) {
+    int code = MP_OK;
+    for (size_t i = 0; !code && i < process->collectives; i++)
+        code =
+            spool_writer_record(&process->device, MP_SPOOL_COLLECTIVE, &process->collective[i].is,
+                                sizeof(struct mp_collective), NULL, 0, error);
+    for (int i = 0; !code && i < clock->samples; i++) {
+        const struct clock_sample *sample = &clock->sample[i];
+        const struct spool_clock_payload fixed = {sample->at_ns, sample->offset_ns,
+                                                  sample->error_ns};
+        code = spool_writer_record(&process->spool, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0,
+                                   error);
+    }
+    const struct spool_end_payload end = {.status = process->cut[0] ? MP_EINTERRUPTED : MP_OK},
+                                   device_end = {0};
+    if (!code)
+        code = spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end,
+                                 process->cut[0] ? process->cut : process->note, error);
+    if (!code && process->has_device)
+        code = spool_writer_text(&process->device, MP_SPOOL_END, &device_end, sizeof device_end, "",
+                                 error);
+    return code;
+}
+
+/* When it began: on the first process's wall clock where its own clock was put beside that one's.
+ */
+static void fill_clocks(struct mp_recording_process *process, const struct meeting_clock *clock,
+                        const struct mp_recording_process *first) {
+    int64_t *wall_ns = &process->header.realtime_ns, *clock_ns = &process->header.monotonic_ns;
+    *clock_ns = process->first_ns == INT64_MAX ? 0 : process->first_ns;
+    const struct clock_fit fit = clock_fit_samples(clock->sample, clock->samples);
+    const int64_t there_ns = clock->samples > 0 ? clock_fit_apply(&fit, *clock_ns) : *clock_ns;
+    if (__builtin_add_overflow(there_ns,
+                               clock->samples > 0 ? first->wall_minus_clock_ns
+                                                  : process->wall_minus_clock_ns,
+                               wall_ns))
+        *wall_ns = there_ns;
+}
+
+static int finish_process(struct mp_recording_process *process, const struct meeting_clock *clock,
+                          struct mp_error *error) {
+    char path[PATH_MAX];
+    int code = write_rest(process, clock, error);
+    int closed = spool_writer_close(&process->spool, code ? NULL : error);
+    code = code ? code : closed;
+    if (process->has_device) {
+        closed = spool_writer_close(&process->device, code ? NULL : error);
+        code = code ? code : closed;
+    }
+    path_of(process, ".spool", path);
+    if (!code)
+        code = patch(path, &process->header, error);
+    path_of(process, MP_DEVICE_ENDING, path);
+    if (!code && process->has_device)
+        code = patch(path, &process->header, error);
+    return code;
+}
+
+int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summary *summary,
+                        struct mp_error *error) {
+    struct meeting_clock *clock = calloc((size_t)recording->processes + 1, sizeof *clock);
+    *summary = (struct mp_recording_summary){.processes = recording->processes};
+    if (!clock)
+        return no_memory(recording, error);
+    if (recording->processes > 0)
+        qsort(recording->process, (size_t)recording->processes, sizeof *recording->process,
+              compare_ranks);
+    for (int p = 0; p < recording->processes; p++)
+        count_collectives(recording->process[p]);
+    count_members(recording);
+    int code = align(recording, clock, error);
+    for (int p = 0; p < recording->processes; p++) {
+        struct mp_recording_process *process = recording->process[p];
+        summary->ranges += process->ranges;
+        summary->activities += process->activities;
+        summary->collectives += (int64_t)process->collectives;
+        summarise_clock(&clock[p], summary);
+        fill_clocks(process, &clock[p], recording->process[0]);
+        if (process->cut[0] || (clock[p].mismatched && !clock[p].aligned))
+            forget_counts(process);
+        if (!code)
+            code = finish_process(process, &clock[p], error);
+    }
+    free(clock);
+    return code;
+}

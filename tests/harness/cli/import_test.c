@@ -1,0 +1,330 @@
+/* Recordings of other tools, imported: the planted culprit is what the report names. */
+#include "tests/harness/cli/annotated.h"
+#include "tests/harness/recordings/kineto.h"
+
+static struct kineto_job planted(void) {
+    return (struct kineto_job){.annotated = true,
+                               .named_hosts = true,
+                               .steps = 12,
+                               .slow_rank = 1,
+                               .slow_layer = 1,
+                               .slow_ns = 4000000,
+                               .base_ns = 1790000000000000000};
+}
+
+static void start_anew(void) {
+    free(shell("rm -f *.json *.json.gz *.csv *.db", 0));
+}
+
+#define REPORT "moeperf report --db run.db --stragglers | tr -s ' \\n' ' '"
+#define CULPRIT                                                                                    \
+    "each other rank waits 4.00 ms of each 23.60 ms iteration (17 %) for rank 1, rank 0 most "     \
+    "(4.00 ms), 100 % of it from layer 1 expert: "                                                 \
+    "it takes 4.00 ms longer per iteration at the same tokens (slow rank)"
+
+static void the_slow_rank_of_a_trace_is_named(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, ".gz");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0,
+                "clocks: all processes have one host's");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+                  "72 6000000 1 64,72 3000000 1 64");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
+                  "v_iteration",
+                  "12 3 14");
+    assert_answer("run.db",
+                  "SELECT count(DISTINCT ordinal) || ' ' || min(communicator_size) || ' ' "
+                  "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
+                  "96 3 288 4000");
+    /* Again: nothing is added. */
+    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
+    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    /* The last one's file is missing. */
+    assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
+                "rank 2: no recording");
+    assert_answer("part.db", "SELECT group_concat(status) FROM v_rank",
+                  "complete,complete,missing");
+}
+
+/* The host's ranges take 20 us each, wherever the time went. */
+static void a_gpu_s_time_counts(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.on_gpu = true;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says("moeperf import rank*.json --db run.db", 0,
+                "clocks: all processes have one host's");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+                  "72 6000000 1 64,72 3000000 1 64");
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - start_ns) "
+                  "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "
+                  "BY direction)",
+                  "72 200000 200000,72 200000 4200000");
+    assert_answer("run.db",
+                  "SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
+                  "= 'expert'",
+                  "216 696.0");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
+                  "round(max(wait_ms), 3) FROM v_collective",
+                  "288 288 4000 4.0");
+}
+
+static void who_waits_is_known_without_annotations(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_says(REPORT, 0,
+                "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
+                  "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
+                  "'backward'",
+                  "144 4 3 144");
+    assert_answer("run.db", "SELECT count(*) FROM v_span WHERE stream = 'comm'", "0");
+    /* The same by operators, which have the way back of what is around them. */
+    write_file("my.yaml",
+               "rules:\n  - {name: AllToAll, phase: dispatch, layer: count, waits: all}\n"
+               "  - {name: 'ProfilerStep#{iteration}', phase: iteration}\n");
+    free(shell("moeperf import rank*.json --db my.db --rules my.yaml", 0));
+    assert_answer("my.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || max(layer) || ' ' || "
+                  "direction AS n FROM v_span WHERE phase = 'dispatch' GROUP BY direction)",
+                  "144 3 backward,144 3 forward");
+}
+
+/* One rank's profiler begins later than the others' first exchange: what it has no call of is still
+ * an operation, and NCCL's have numbers. */
+static void ranks_may_begin_late(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.late = true;
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT min(wait_ns) || ' ' || count(*) FROM v_span WHERE phase = 'dispatch' AND "
+                  "stream = 'compute' AND rank = 2",
+                  "200000 95");
+    job.on_gpu = true;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer(
+        "run.db",
+        "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
+        "|| max(ordinal) FROM v_collective",
+        "287 285 96.0 96");
+    assert_answer("run.db",
+                  "SELECT count(*) FROM v_collective AS a JOIN v_collective AS b USING (ordinal) "
+                  "WHERE a.rank = 0 AND b.rank = 2 AND a.wait_ms = b.wait_ms",
+                  "95");
+}
+
+/* The kernel is one of sends and receives. */
+static void nccl_s_kernels_are_what_torch_called(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.on_gpu = job.unnamed = true;
+    job.annotated = false;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
+                  "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
+                  "288 all_to_all 96 96.0");
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || direction || ' ' || "
+                  "max(layer) || ' ' || max(wait_ns) AS n FROM v_span WHERE phase = 'dispatch' "
+                  "GROUP BY direction)",
+                  "144 backward 3 200000,144 forward 3 4200000");
+    assert_says(REPORT, 0, "for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
+}
+
+/* Of which group an exchange of gloo was is not known. */
+static void exchanges_of_several_groups_are_not_compared(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.groups = 2;
+    job.named_hosts = false;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says("moeperf import rank*.json --db run.db", 0, "share no collective with the first");
+    assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
+}
+
+static void clocks_are_put_beside_one_another(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.named_hosts = false;
+    job.offset_ns[1] = 3600000000000; /* no wall clock is so wrong */
+    job.offset_ns[2] = -77000000;
+    start_anew();
+    kineto_write(&job, "");
+    assert_says(
+        "moeperf import rank*.json --db run.db", 0,
+        "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, known to "
+        "within 0 ms");
+    assert_says(REPORT, 0, CULPRIT);
+    assert_answer("run.db",
+                  "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
+                  "USING (iteration, phase) WHERE phase = 'iteration'",
+                  "0");
+    assert_answer("run.db", "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
+}
+
+static void a_cut_trace_keeps_what_is_before(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json", 0));
+    assert_says("moeperf import rank*.json --db run.db", 0,
+                "rank 1: rank1.json is damaged where it is cut off, after");
+    assert_answer("run.db", "SELECT group_concat(status) FROM v_rank",
+                  "complete,interrupted,complete");
+    assert_answer("run.db",
+                  "SELECT count(*) >= 7 AND count(*) < 12 FROM v_span WHERE rank = 1 AND "
+                  "phase = 'iteration'",
+                  "1");
+    /* Which of gloo's operations its are nobody knows: some of another thread may be missing. */
+    assert_answer("run.db",
+                  "SELECT (count(*) > 0) || ' ' || count(wait_ms) FROM v_collective WHERE rank = 1",
+                  "1 0");
+}
+
+static void what_is_no_trace_leaves_the_database_alone(void **state) {
+    (void)state;
+    const struct kineto_job job = planted();
+    start_anew();
+    kineto_write(&job, "");
+    write_file("other.json", "{\"traceEvents\": 7}");
+    write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
+    write_file("nobody.json",
+               "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", "
+               "\"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    static const char *const refused[][2] = {
+        {"moeperf import other.json --db run.db", "other.json: is no trace of PyTorch's"},
+        {"moeperf import cut.json --db run.db", "is no trace of PyTorch's profiler"},
+        {"moeperf import rank0.json words --db run.db",
+         "words: it can't be read, or is not of kind"},
+        {"moeperf import --as pytorch rank0.json words --db run.db", "is no trace of PyTorch's"},
+        {"moeperf import nobody.json --db run.db", "call it rank0.json"},
+        {"moeperf import rank0.json rank0.json --db run.db", "rank 0, which rank0.json has"},
+        {"moeperf import rank0.json -o x.mptrace", "a recording (pytorch) goes into a database"},
+        {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_says(refused[i][0], 2, refused[i][1]);
+    assert_int_equal(access("run.db", F_OK), -1);
+    assert_int_equal(count_entries(".", ".import-"), 0);
+}
+
+/* Four steps of two ranks; the second one's experts take 4 ms longer in each. */
+static void write_table(const char *path, const char *header, double unit_us) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "%s\r\n", header);
+    for (int step = 0; step < 6; step++)
+        for (int rank = 0; rank < 2; rank++) {
+            const int start = 20000 * step, work = rank ? 9000 : 5000;
+            fprintf(file, "%d,expert,\"the \"\"best\"\", by far\",%g,%g,3,forward,%d,100,%d\r\n",
+                    rank, start * unit_us, (start + work) * unit_us, step, 8 + step);
+            fprintf(file, "%d,combine,exchange,%g,%g,3,forward,%d,,%d\r\n", rank,
+                    (start + work) * unit_us, (start + 10000) * unit_us, step, 8 + step);
+        }
+    fclose(file);
+}
+
+static void span_tables_have_phases(void **state) {
+    (void)state;
+    static const char *const header[] = {
+        "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
+        "rank,phase,name,start,end,layer,direction,iteration,tokens,thread"};
+    for (int seconds = 0; seconds < 2; seconds++) {
+        start_anew();
+        write_table("spans.csv", header[seconds], seconds ? 1e-6 : 1);
+        assert_says("moeperf import spans.csv --db run.db", 0, "2 processes");
+        assert_says(REPORT, 0,
+                    "rank 0 waits 4.00 ms of each 10.00 ms iteration (40 %) for rank 1, "
+                    "100 % of it from layer 3 expert: it takes 4.00 ms longer per "
+                    "iteration at the same tokens (slow rank)");
+        assert_answer("run.db",
+                      "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
+                      "start_ns) FROM v_span WHERE phase = 'iteration'",
+                      "12 5 120000000");
+    }
+}
+
+static void span_tables_have_names(void **state) {
+    (void)state;
+    start_anew();
+    write_table("spans.csv", "rank,x,name,start_us,end_us,layer,direction,iteration,tokens,thread",
+                1);
+    write_file("my.yaml",
+               "rules:\n  - {name: 'the \"best\", by far', phase: expert, layer: "
+               "payload.layer, tokens: payload.tokens}\n"
+               "  - {name: exchange, phase: combine, layer: payload.layer, waits: all}\n");
+    assert_says("moeperf import spans.csv --db run.db --rules my.yaml --rules moeperf", 0,
+                "36 became spans");
+    assert_says(REPORT, 0, "from layer 3 expert: it takes 4.00 ms longer");
+}
+
+static void mistakes_in_span_tables_have_their_line(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"0,expert,1,x\n0,expert,3,4\n", "spans.csv:2: end 'x'; a time is right"},
+        {"0,expert,1\n0,expert,3,4\n", "spans.csv:2: a line beginning with '0'; as many fields"},
+        {"0,experts,1,2\n0,expert,3,4\n", "spans.csv:2: phase 'experts'"},
+        {"-1,expert,1,2\n0,expert,3,4\n", "spans.csv:2: rank '-1'"},
+        {"0,expert,2,1\n0,expert,3,4\n", "spans.csv:2: end '1'; it is before the start"},
+        {"", "spans.csv: no span is in it"}};
+    start_anew();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        FILE *file = fopen("spans.csv", "w");
+        fprintf(file, "rank,phase,start,end\n%s", wrong[i][0]);
+        fclose(file);
+        assert_says("moeperf import spans.csv --db run.db", 2, wrong[i][1]);
+    }
+    assert_int_equal(access("run.db", F_OK), -1);
+    write_table("spans.csv", "rank,phase,name,start,end,layer,direction,iteration,tokens,thread",
+                1);
+    free(shell("truncate -s -30 spans.csv", 0));
+    assert_says("moeperf import spans.csv --db run.db", 0,
+                "rank 0 and 1 more: spans.csv ends in line 25 (which is not whole)");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
+        cmocka_unit_test(a_gpu_s_time_counts),
+        cmocka_unit_test(who_waits_is_known_without_annotations),
+        cmocka_unit_test(ranks_may_begin_late),
+        cmocka_unit_test(nccl_s_kernels_are_what_torch_called),
+        cmocka_unit_test(exchanges_of_several_groups_are_not_compared),
+        cmocka_unit_test(clocks_are_put_beside_one_another),
+        cmocka_unit_test(a_cut_trace_keeps_what_is_before),
+        cmocka_unit_test(span_tables_have_phases),
+        cmocka_unit_test(span_tables_have_names),
+        cmocka_unit_test(mistakes_in_span_tables_have_their_line),
+        cmocka_unit_test(what_is_no_trace_leaves_the_database_alone),
+    };
+    return cmocka_run_group_tests_name("import", tests, enter_shell, leave_folder);
+}

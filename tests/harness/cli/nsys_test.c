@@ -1,0 +1,50 @@
+/* moeperf import of an export of Nsight Systems, as a newcomer starts it: no rules, three commands.
+ */
+#include "tests/harness/recordings/nsys.h"
+
+#include "tests/harness/cli/shell.h"
+
+static void make_export(const char *name) {
+    struct export export;
+    create(&export, ".", name, false);
+    set_start(&export, 1700000000000000000);
+    for (int rank = 0; rank < RANKS; rank++)
+        add_rank(&export, rank, 0, true);
+    finish(&export);
+}
+
+static void three_commands_name_the_rank_that_all_wait_for(void **state) {
+    char command[1024];
+    (void)state;
+    make_export("report.sqlite");
+    char *output = shell("moeperf import report.sqlite --db run.db", 0);
+    const char *at = strstr(output, "\n  moeperf import ");
+    assert_non_null(at);
+    snprintf(command, sizeof command, "%.*s", (int)strcspn(at + 3, "\n"), at + 3);
+    free(output);
+    assert_says(command, 0, "run 2 of run.db: 2 processes");
+    assert_says(
+        "moeperf report --db run.db --run 2 --stragglers | tr -s ' \\n' ' '", 0,
+        "rank 0 waits 3.00 ms of each 9.00 ms iteration (33 %) for rank 1, 100 % of it from "
+        "layer 2 expert: it takes 3.00 ms longer per iteration at the same tokens (slow rank)");
+}
+
+static void a_file_that_is_no_export_leaves_the_database_alone(void **state) {
+    (void)state;
+    write_file("cut.sqlite", "SQLite format 3");
+    assert_says("moeperf import cut.sqlite --as nsys --db none.db", 2,
+                "cut.sqlite: can't be read as an SQLite file");
+    free(shell("! test -e none.db && ! ls -d none.db.import*", 0));
+    make_export("one.sqlite");
+    assert_says("moeperf import one.sqlite one.sqlite --db none.db --suggest more.txt", 2,
+                "has to end in .yaml");
+    free(shell("! test -e none.db", 0));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(three_commands_name_the_rank_that_all_wait_for),
+        cmocka_unit_test(a_file_that_is_no_export_leaves_the_database_alone),
+    };
+    return cmocka_run_group_tests_name("nsys", tests, enter_shell, leave_folder);
+}

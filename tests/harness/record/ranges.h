@@ -1,0 +1,131 @@
+/* Spools of ranges that a test makes up, and the rules that are proposed for them. */
+#ifndef MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
+#define MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/record/suggest.h"
+#include "profiler/record/format.h"
+#include "tests/support.h"
+
+#define RANGES_T0 1000000000 /* ns */
+enum { RANGES_RANKS = 4, RANGES_NAMES = 1 << 15, RANGES_TEXT = 1 << 20 };
+
+struct ranges {
+    char folder[32], file[64], path[RANGES_RANKS][64];
+    int ranks;
+    struct mp_rules in_use;
+    struct mp_recorder *recorder;
+    struct mp_record_thread *thread;
+    char *name[RANGES_NAMES]; /* by id, of the spool that is being written */
+    uint32_t names;
+    char text[RANGES_TEXT]; /* the rules file */
+};
+
+static inline int ranges_set_up(void **state) {
+    static struct ranges ranges;
+    ranges = (struct ranges){.folder = "/tmp/moeperf-test-XXXXXX"};
+    assert_non_null(mkdtemp(ranges.folder));
+    snprintf(ranges.file, sizeof ranges.file, "%s/rules.yaml", ranges.folder);
+    *state = &ranges;
+    return 0;
+}
+
+static inline int ranges_tear_down(void **state) {
+    struct ranges *ranges = *state;
+    mp_rules_destroy(&ranges->in_use);
+    for (int i = 0; i < ranges->ranks; i++)
+        unlink(ranges->path[i]);
+    unlink(ranges->file);
+    return rmdir(ranges->folder);
+}
+
+static inline void ranges_begin(struct ranges *ranges, int rank) {
+    struct mp_error error = {0};
+    char path[sizeof ranges->path[0]];
+    snprintf(path, sizeof path, "%s/%d.spool", ranges->folder, rank);
+    strcpy(ranges->path[ranges->ranks++], path);
+    const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = rank + 1};
+    assert_int_equal(mp_recorder_create(&config, &ranges->recorder, &error), MP_OK);
+    assert_int_equal(mp_recorder_thread(ranges->recorder, "nvtx", &ranges->thread, &error), MP_OK);
+}
+
+/* The id of a name, recorded when it is the spool's first or differs from the last few. */
+static inline uint32_t ranges_name(struct ranges *ranges, const char *name, uint32_t kind) {
+    for (uint32_t id = ranges->names > 64 ? ranges->names - 64 : 1; id <= ranges->names; id++)
+        if (ranges->name[id] && !strcmp(ranges->name[id], name))
+            return id;
+    assert_true(++ranges->names < RANGES_NAMES);
+    ranges->name[ranges->names] = strdup(name);
+    mp_record_fixed(ranges->thread, MP_SPOOL_NAME, (const uint32_t[4]){ranges->names, kind}, 16,
+                    name);
+    return ranges->names;
+}
+
+static inline void ranges_add(struct ranges *ranges, const char *domain, const char *name,
+                              int64_t start_ns, int64_t end_ns, uint32_t thread) {
+    struct mp_range is = {
+        .start_ns = RANGES_T0 + start_ns, .end_ns = RANGES_T0 + end_ns, .thread = thread};
+    if (*domain)
+        is.domain = ranges_name(ranges, domain, MP_NAME_DOMAIN);
+    is.name = ranges_name(ranges, name, MP_NAME_STRING);
+    mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+static inline void ranges_add_value(struct ranges *ranges, const char *name, int64_t start_ns,
+                                    int64_t end_ns, int64_t value) {
+    const struct mp_range is = {.start_ns = RANGES_T0 + start_ns,
+                                .end_ns = RANGES_T0 + end_ns,
+                                .thread = 1,
+                                .name = ranges_name(ranges, name, MP_NAME_STRING),
+                                .value = (uint64_t)value,
+                                .value_type = MP_VALUE_I64};
+    mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+static inline void ranges_end(struct ranges *ranges) {
+    struct mp_error error = {0};
+    assert_int_equal(mp_recorder_finish(&ranges->recorder, MP_OK, NULL, &error), MP_OK);
+    for (uint32_t id = 1; id <= ranges->names; id++) {
+        free(ranges->name[id]);
+        ranges->name[id] = NULL;
+    }
+    ranges->names = 0;
+}
+
+static inline struct mp_suggestion *ranges_judge(struct ranges *ranges) {
+    const char *path[RANGES_RANKS];
+    struct mp_suggestion *suggestion = NULL;
+    struct mp_error error = {0};
+    for (int i = 0; i < ranges->ranks; i++)
+        path[i] = ranges->path[i];
+    if (mp_suggestion_create(path, ranges->ranks, &ranges->in_use, &suggestion, &error))
+        fail_msg("%s", error.text);
+    return suggestion;
+}
+
+static inline void ranges_say(struct ranges *ranges, char said[], size_t size) {
+    struct mp_suggestion *suggestion = ranges_judge(ranges);
+    FILE *stream = fmemopen(said, size, "w");
+    mp_suggestion_say(suggestion, stream);
+    fclose(stream);
+    mp_suggestion_destroy(suggestion);
+}
+
+/* Writes the file, reads it back and keeps its text. */
+static inline void ranges_suggest(struct ranges *ranges, struct mp_rules *rules) {
+    struct mp_suggestion *suggestion = ranges_judge(ranges);
+    struct mp_error error = {0};
+    if (mp_suggestion_write(suggestion, ranges->file, "moeperf record --from x", &error))
+        fail_msg("%s", error.text);
+    mp_suggestion_destroy(suggestion);
+    if (mp_rules_load(ranges->file, rules, &error))
+        fail_msg("%s", error.text);
+    FILE *file = fopen(ranges->file, "r");
+    ranges->text[fread(ranges->text, 1, RANGES_TEXT - 1, file)] = '\0';
+    fclose(file);
+}
+
+#endif

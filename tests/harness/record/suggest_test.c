@@ -1,0 +1,555 @@
+/* What recorded programs call their ranges, and the rules that are proposed for them: as files that
+ * are read back, and give the phases. */
+#include "harness/record/suggest.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/record/mapping.h"
+#include "profiler/record/format.h"
+#include "tests/harness/record/ranges.h"
+#include "tests/support.h"
+
+/* ---- names of frameworks ---- */
+
+struct known_name {
+    const char *domain, *name;
+    int phase; /* MP_PHASES: none is proposed */
+    int direction;
+};
+
+static const struct known_name known[] = {
+    /* ready-made rules say them */
+    {"", "megatron.core.transformer.transformer_layer._forward_mlp.mlp", MP_PHASE_EXPERT,
+     MP_FORWARD},
+    {"DeepSpeed", "DeepSpeedEngine.allreduce_gradients", MP_PHASE_ALLREDUCE, MP_BACKWARD},
+    {"", "GatingEncoder, seq = 7", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MOEGather", MP_PHASE_COMBINE, MP_FORWARD},
+    {"", "{'Module': 'model.layers.4.mlp.experts', 'Inputs': [[8, 64]]}", MP_PHASE_EXPERT,
+     MP_FORWARD},
+    {"", "Optimizer.step#AdamW.step", MP_PHASE_OPTIMIZER, MP_NO_DIRECTION},
+    {"", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", MP_PHASE_DATA,
+     MP_NO_DIRECTION},
+    {"", "nccl:all_to_all", MP_PHASE_DISPATCH, MP_NO_DIRECTION},
+    {"", "gloo:all_reduce", MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"NCCL", "ncclAllGather", MP_PHASE_FETCH, MP_NO_DIRECTION},
+    /* guesses */
+    {"", "nn.Module: MixtralSparseMoeBlock_1", MP_PHASE_EXPERT, MP_FORWARD},
+    {"", "nn.Module: LlamaAttention_0", MP_PHASE_ATTENTION, MP_FORWARD},
+    {"", "nn.Module: TopKRouter_0", MP_PHASE_GATE, MP_FORWARD},
+    {"", "nn.Module: Embedding_0", MP_PHASE_EMBED, MP_FORWARD},
+    {"", "_AllToAll, seq = 3", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "_AllToAllBackward, seq = 3", MP_PHASE_DISPATCH, MP_BACKWARD},
+    {"", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MPI_Alltoallv", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "MPI_Barrier", MP_PHASE_WAIT, MP_NO_DIRECTION},
+    {"", "ucc:all_reduce", MP_PHASE_ALLREDUCE, MP_NO_DIRECTION},
+    {"", "aten::scaled_dot_product_attention", MP_PHASE_ATTENTION, MP_FORWARD},
+    {"", "moe dispatch", MP_PHASE_DISPATCH, MP_FORWARD},
+    {"", "moe combine", MP_PHASE_COMBINE, MP_FORWARD},
+    {"", "Top2Gate backward", MP_PHASES, MP_NO_DIRECTION},
+    {"", "gate bwd", MP_PHASE_GATE, MP_BACKWARD},
+    {"", "save_checkpoint", MP_PHASE_CHECKPOINT, MP_NO_DIRECTION},
+    /* what any module uses, and what nobody knows */
+    {"", "aten::mm", MP_PHASES, MP_NO_DIRECTION},
+    {"", "aten::permute", MP_PHASES, MP_NO_DIRECTION},
+    {"", "autograd::engine::evaluate_function: MmBackward0", MP_PHASES, MP_NO_DIRECTION},
+    {"", "aggregate_statistics", MP_PHASES, MP_NO_DIRECTION},
+    {"", "cudaStreamSynchronize", MP_PHASES, MP_NO_DIRECTION},
+    {"", "frobnicate", MP_PHASES, MP_NO_DIRECTION},
+};
+enum { KNOWN = sizeof known / sizeof *known };
+
+/* The phase that the suggestion's file has for a range; its direction where that is said. */
+static void assert_phase(const struct mp_rules *rules, const struct known_name *is) {
+    struct mp_rule_capture capture;
+    const struct mp_rule *rule = mp_rules_find(rules, is->name, is->domain, &capture);
+    int phase = rule ? rule->phase : MP_PHASES;
+    if (phase != is->phase)
+        fail_msg("%s: %s, not %s", is->name, mp_phase_name((enum mp_phase)phase),
+                 mp_phase_name((enum mp_phase)is->phase));
+    if (is->direction != MP_NO_DIRECTION && rule->direction.constant != is->direction)
+        fail_msg("%s: goes the wrong way", is->name);
+    if (is->direction == MP_BACKWARD) /* the last layer comes first */
+        assert_int_not_equal(rule->layer.source, MP_RULE_COUNT);
+}
+
+static void names_of_frameworks_have_their_phase(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < KNOWN; i++)
+        ranges_add(ranges, known[i].domain, known[i].name, 100 * i, 100 * i + 50, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    for (int i = 0; i < KNOWN; i++)
+        assert_phase(&rules, &known[i]);
+    assert_int_equal(rules.ends, 1); /* two ready-made files have it */
+    assert_non_null(strstr(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges"));
+    mp_rules_destroy(&rules);
+}
+
+/* ---- structure ---- */
+
+enum { STEPS = 6, LAYERS = 3, BUSY = 1000, WORK = 700, PERIOD = 20000 };
+
+/* What one rank does in an iteration: what all begin and end together, then for each layer some
+ * work and a wait for the others, in a range of its own, then the last. */
+static int64_t record_iteration(struct ranges *ranges, int rank, int64_t began, bool tells_layer) {
+    int64_t now = began + BUSY;
+    char name[64];
+    ranges_add(ranges, "", "blip", began + 2 * rank, now, 1);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const int64_t arrives = began + (layer + 2) * 3 * BUSY + rank;
+        snprintf(name, sizeof name, tells_layer ? "frob %d" : "frob", layer);
+        ranges_add(ranges, "", name, now, now + BUSY + rank * WORK, 1);
+        now += BUSY + rank * WORK;
+        ranges_add(ranges, "", "wrap", now, arrives + 1, 1);
+        ranges_add(ranges, "", "zap", now, arrives, 1);
+        now = arrives + 1;
+    }
+    ranges_add(ranges, "", "fnord", now, now + 5000, 1);
+    return now + 5000;
+}
+
+/* Two ranks of which the second works longer; nobody could know the names.  `step`: of a range
+ * around each iteration; NULL: there is none. */
+static void record_unknown(struct ranges *ranges, const char *step, bool tells_layer) {
+    char name[64];
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int i = 0; i < STEPS; i++) {
+            int64_t ends = record_iteration(ranges, rank, i * PERIOD, tells_layer);
+            snprintf(name, sizeof name, "%s%d", step ? step : "", i);
+            if (step)
+                ranges_add(ranges, "", name, i * PERIOD, ends, 1);
+        }
+        ranges_end(ranges);
+    }
+}
+
+static void structure_says_what_names_do_not(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    record_unknown(ranges, "xyzzy ", true);
+    ranges_suggest(ranges, &rules);
+    const struct mp_rule *rule = mp_rules_find(&rules, "xyzzy 17", "", &capture);
+    assert_non_null(rule);
+    assert_int_equal(rule->phase, MP_PHASE_ITERATION);
+    assert_int_equal(capture.iteration, 17);
+    rule = mp_rules_find(&rules, "zap", "", &capture);
+    assert_non_null(rule);
+    assert_int_equal(rule->phase, MP_PHASE_WAIT);
+    assert_true(rule->waits.constant == INT64_MAX);
+    static const char *const others[] = {"frob 1", "blip", "fnord", "wrap"};
+    for (int i = 0; i < 4; i++) /* what they do nobody can know */
+        assert_null(mp_rules_find(&rules, others[i], "", &capture));
+    assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
+    assert_non_null(strstr(ranges->text, "# 36 ranges, "));
+    assert_non_null(strstr(ranges->text, "2 of 2 processes, 18 on each, inside xyzzy {iteration}"));
+    assert_int_equal(rules.ends, 0);
+    mp_rules_destroy(&rules);
+}
+
+static void without_a_range_of_iterations_their_end_is_found(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    record_unknown(ranges, NULL, true);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.ends, 1);
+    assert_string_equal(rules.end[0].name, "fnord");
+    assert_non_null(strstr(ranges->text, "\"frob {layer}\""));
+    mp_rules_destroy(&rules);
+}
+
+/* Of two that cover the time the outer one, of two that are called so the longer one. */
+static void one_range_is_the_iteration(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    for (int called = 0; called < 2; called++) {
+        ranges_begin(ranges, called);
+        for (int64_t i = 0; i < 4; i++) {
+            ranges_add(ranges, "", called ? "iteration" : "outer", 1000 * i, 1000 * i + 990, 1);
+            for (int64_t half = 0; half < 2; half++) {
+                const int64_t at = 1000 * i + 490 * half;
+                ranges_add(ranges, "", called ? "step of two" : "inner", at, at + 480, 1);
+                ranges_add(ranges, "", "flop", at, at + 100, 1);
+            }
+        }
+        ranges_end(ranges);
+        ranges->ranks = 1; /* each by itself */
+        if (called)
+            strcpy(ranges->path[0], ranges->path[called]);
+        ranges_suggest(ranges, &rules);
+        assert_int_equal(rules.count, 1);
+        assert_non_null(mp_rules_find(&rules, called ? "iteration" : "outer", "", &capture));
+        assert_int_equal(rules.rule[0].phase, MP_PHASE_ITERATION);
+        mp_rules_destroy(&rules);
+        unlink(ranges->path[0]);
+        unlink(ranges->file);
+    }
+}
+
+/* What the file makes of the ranges, once somebody has said what frob is. */
+static void a_suggestion_maps_ranges_when_it_is_filled_in(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_mapping *mapping = NULL;
+    struct mp_error error = {0};
+    char extra[] = "rules:\n  - {name: \"frob {layer}\", phase: expert, direction: forward}\n";
+    record_unknown(ranges, "xyzzy ", true);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(mp_rules_parse("extra", extra, strlen(extra), &rules, &error), MP_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(mp_mapping_create(ranges->path[rank], &rules, &mapping, &error), MP_OK);
+        assert_int_equal(mp_mapping_totals(mapping)->iterations, STEPS);
+        assert_int_equal(mp_mapping_totals(mapping)->spans, STEPS + 2 * STEPS * LAYERS);
+        assert_int_equal(mp_mapping_totals(mapping)->of_model, STEPS * LAYERS);
+        mp_mapping_destroy(mapping);
+    }
+    mp_rules_destroy(&rules);
+}
+
+/* Experts inside a range called so, too: it is the inner one that is meant. */
+static void a_layer_with_its_parts_inside_is_left_out(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    ranges_begin(ranges, 0);
+    ranges_add(ranges, "", "experts", -500, -400, 1); /* once, elsewhere */
+    for (int64_t i = 0; i < 4; i++) {
+        ranges_add(ranges, "", "moe layer", 1000 * i, 1000 * i + 900, 1);
+        for (int depth = 0; depth < 3; depth++) /* which call themselves */
+            ranges_add(ranges, "", "experts", 1000 * i + 100 + depth, 1000 * i + 700 - depth, 1);
+        ranges_add(ranges, "", "late gate", 1000 * i + 710, 1000 * i + 750, 1);
+        ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_null(mp_rules_find(&rules, "moe layer", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
+    assert_non_null(strstr(ranges->text, "holds ranges that say more"));
+    mp_rules_destroy(&rules);
+}
+
+/* Two meetings around what is called experts, in a layer of its own. */
+static void meetings_next_to_experts_are_exchanges(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int64_t i = 0; i < 8; i++) {
+            const int64_t at = 1000 * i, late = rank == i % 2 ? 200 : 0;
+            ranges_add(ranges, "", "frob", at, at + 100 + late, 1);
+            ranges_add(ranges, "", "there", at + 100 + late, at + 310, 1);
+            ranges_add(ranges, "", "experts", at + 310, at + 400 + late, 1);
+            ranges_add(ranges, "", "back", at + 400 + late, at + 610, 1);
+            ranges_add(ranges, "", "nicht", at + 620, at + 700 + late, 1);
+            ranges_add(ranges, "", "alone", at + 700 + late, at + 910, 1);
+            ranges_add(ranges, "", "whole layer", at, at + 950, 1);
+        }
+        ranges_end(ranges);
+    }
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(mp_rules_find(&rules, "there", "", &capture)->phase, MP_PHASE_DISPATCH);
+    assert_int_equal(mp_rules_find(&rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
+    assert_int_equal(mp_rules_find(&rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
+    assert_null(mp_rules_find(&rules, "frob", "", &capture));
+    mp_rules_destroy(&rules);
+}
+
+/* What is known by a rule counts, not what its caller's name looks like. */
+static void callers_of_known_exchanges_are_left_out(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    char said[4000] = "";
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 4; i++) {
+        ranges_add(ranges, "", "## alltoall_fwd ##", 100 * i, 100 * i + 50, 1);
+        ranges_add(ranges, "", "nccl:all_to_all", 100 * i + 10, 100 * i + 40, 1);
+        ranges_add(ranges, "", "alltoall alone", 100 * i + 60, 100 * i + 70, 1);
+        ranges_add(ranges, "", "a2a inside", 100 * i + 61, 100 * i + 69, 1); /* no better known */
+        ranges_add(ranges, "", "attention", 100 * i + 75, 100 * i + 95, 1);
+        ranges_add(ranges, "", "nccl:all_reduce", 100 * i + 80, 100 * i + 90, 1);
+    }
+    ranges_add(ranges, "", "megatron.transformer_layer._forward_mlp.mlp", 500, 600, 1);
+    ranges_add(ranges, "", "experts", 510, 590, 1);
+    ranges_end(ranges);
+    ranges_say(ranges, said, sizeof said);
+    assert_non_null(strstr(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n"));
+    ranges_suggest(ranges, &rules);
+    assert_null(mp_rules_find(&rules, "## alltoall_fwd ##", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "nccl:all_to_all", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "alltoall alone", "", &capture));
+    assert_non_null(mp_rules_find(&rules, "attention", "", &capture));
+    mp_rules_destroy(&rules);
+}
+
+/* As torch's emit_nvtx writes them: neither layers nor iterations. */
+static void numbers_of_operators_say_nothing(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char name[64];
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "_AllToAll, seq = %d, op_id = %d", (int)i, (int)(90 + i));
+        ranges_add(ranges, "", "nn", 100 * i, 100 * i + 90, 1);
+        ranges_add(ranges, "", name, 100 * i + 10, 100 * i + 50, 1);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_non_null(strstr(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
+                                         "dispatch, layer: count, direction: forward}"));
+    mp_rules_destroy(&rules);
+}
+
+static void ranks_may_have_different_names(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char said[4000] = "";
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int64_t i = 0; i < 5; i++) {
+            ranges_add(ranges, "", rank ? "rank 1 experts" : "rank 0 experts", 10 * i, 10 * i + 5,
+                       1);
+            if (rank)
+                ranges_add(ranges, "", "only here", 10 * i + 6, 10 * i + 7, 1);
+        }
+        ranges_end(ranges);
+    }
+    ranges_say(ranges, said, sizeof said);
+    assert_non_null(strstr(said, "        10     0.000     2/2   expert     rank * experts\n"));
+    assert_non_null(strstr(said, "         5     0.000     1/2   -          only here\n"));
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, 1);
+    assert_non_null(strstr(ranges->text, "2 of 2 processes, 5 on each; a guess"));
+    assert_non_null(strstr(ranges->text, "1 of 2 processes\n"));
+    mp_rules_destroy(&rules);
+}
+
+/* ---- many names, hostile names ---- */
+
+static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    char said[8000] = "", name[64];
+    int lines = 0;
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 10000; i++) {
+        snprintf(name, sizeof name, "odd%c%c%c%c", (int)('a' + i % 10), (int)('a' + i / 10 % 10),
+                 (int)('a' + i / 100 % 10), (int)('a' + i / 1000));
+        ranges_add(ranges, "", name, 10 * i, 10 * i + 5, 1);
+        snprintf(name, sizeof name, "request %lld", (long long)i);
+        ranges_add(ranges, "", name, 10 * i, 10 * i + 7, 1);
+        if (i % 100 == 0)
+            ranges_add(ranges, "", "seldom", 10 * i, 10 * i + 1, 1);
+    }
+    ranges_end(ranges);
+    ranges_say(ranges, said, sizeof said);
+    for (const char *at = said; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_int_equal(lines, 1 + 12 + 1 + 1); /* head, names, an iteration, how many more */
+    assert_non_null(strstr(said, "and 9989 more names\n"));
+    const char *seldom = strstr(said, "seldom"), *once = strstr(said, "oddaaaa");
+    assert_true(seldom && once && seldom < once);
+    ranges_suggest(ranges, &rules);
+    assert_true(strlen(ranges->text) < 40000);
+    assert_non_null(strstr(ranges->text, "# and 9801 more\n"));
+    lines = 0;
+    for (const char *at = ranges->text; (at = strstr(at, ", phase: }")); at++)
+        lines++;
+    assert_int_equal(lines, 200);
+    mp_rules_destroy(&rules);
+}
+
+static const char *const hostile[] = {
+    "experts: [x]\n- {name: evil, phase: gate}",
+    "experts \"quoted\" 'twice' \\ #comment",
+    "experts * ? {layer} {phase}",
+    "experts now?",
+    "experts now!",
+    "experts \x1b[2J\r\x07\x7f",
+    "experts \xff\xfe broken",
+    "experts \xe2\x80\xae reversed \xe2\x80\xa8 line",
+    "%YAML 1.2 experts --- ...",
+    "experts 99999999999999999999 007",
+};
+
+/* Every one has a rule of its own. */
+static void hostile_names_are_quoted(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    char said[4000] = "";
+    enum { HOSTILE = sizeof hostile / sizeof *hostile };
+    ranges_begin(ranges, 0);
+    for (int i = 0; i < HOSTILE; i++)
+        ranges_add(ranges, "do\nmain \x01", hostile[i], 10 * i, 10 * i + 5, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, HOSTILE);
+    const struct mp_rule *found[HOSTILE];
+    for (int i = 0; i < HOSTILE; i++) {
+        found[i] = mp_rules_find(&rules, hostile[i], "do\nmain \x01", &capture);
+        if (!found[i])
+            fail_msg("nothing for %s", hostile[i]);
+        assert_int_equal(found[i]->phase, MP_PHASE_EXPERT);
+        for (int other = 0; other < i; other++)
+            assert_ptr_not_equal(found[i], found[other]);
+    }
+    ranges_say(ranges, said, sizeof said);
+    for (const char *at = said; *at; at++)
+        assert_true(*at == '\n' || ((unsigned char)*at >= ' ' && *at != 0x7f));
+    mp_rules_destroy(&rules);
+}
+
+/* Whatever its bytes are, a name's proposal is read back and covers it. */
+static void random_names_are_covered(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    enum { NAMES = 150 };
+    static char name[NAMES][64];
+    uint64_t seed = test_seed();
+    ranges_begin(ranges, 0);
+    for (int i = 0; i < NAMES; i++) {
+        static const char often[] = "0123456789 \\*?{}_.#\"'layerstep\n";
+        int length = test_random_int(&seed, 1, 40);
+        for (int c = 0; c < length; c++)
+            name[i][c] = (char)(test_random_int(&seed, 0, 2)
+                                    ? often[test_random_int(&seed, 0, (int)sizeof often - 2)]
+                                    : test_random_int(&seed, 1, 255));
+        strcpy(name[i] + length, " experts");
+        ranges_add(ranges, "", name[i], 10 * i, 10 * i + 5, 1);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    for (int i = 0; i < NAMES; i++) {
+        struct mp_rule_capture capture;
+        const struct mp_rule *rule = mp_rules_find(&rules, name[i], "", &capture);
+        if (!rule || rule->phase == MP_PHASES)
+            fail_msg("nothing covers %s", name[i]);
+    }
+    mp_rules_destroy(&rules);
+}
+
+/* ---- rules in use ---- */
+
+static void rules_in_use_stay(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    struct mp_error error = {0};
+    static const char text[] =
+        "rules:\n"
+        "  - {name: \"frob*\", domain: mine, phase: shared, layer: payload.block, tokens: payload, "
+        "bytes: \"payload.Message size [bytes]\", direction: payload.way, waits: payload.ns, "
+        "stream: comm, iteration: 3}\n"
+        "  - {name: \"never\", phase: gate}\n"
+        "  - {name: \"{phase} {layer}\", phase: }\n"
+        "iteration-ends:\n  - {name: \"frobber\", domain: \"\"}\n  - {name: never}\n";
+    char *blank = strstr(text, ", phase: }");
+    assert_non_null(blank);
+    char cut[sizeof text];
+    snprintf(cut, sizeof cut, "%.*s%s", (int)(blank - text), text, blank + strlen(", phase: "));
+    assert_int_equal(mp_rules_parse("text", cut, strlen(cut), &ranges->in_use, &error), MP_OK);
+    ranges_begin(ranges, 0);
+    ranges_add(ranges, "mine", "frobnicate", 10, 20, 1);
+    ranges_add(ranges, "", "frobber", 20, 30, 1);
+    ranges_add(ranges, "", "head 3", 30, 40, 1);
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_int_equal(rules.count, 2);
+    assert_int_equal(rules.ends, 1);
+    const struct mp_rule *rule = mp_rules_find(&rules, "frobx", "mine", &capture);
+    assert_int_equal(rule->phase, MP_PHASE_SHARED);
+    assert_string_equal(rule->layer.field, "block");
+    assert_string_equal(rule->tokens.field, "");
+    assert_string_equal(rule->bytes.field, "Message size [bytes]");
+    assert_string_equal(rule->direction.field, "way");
+    assert_string_equal(rule->waits.field, "ns");
+    assert_int_equal(rule->iteration.constant, 3);
+    assert_true(rule->in_flight);
+    assert_non_null(mp_rules_find(&rules, "expert 3", "", &capture));
+    assert_int_equal(capture.phase, MP_PHASE_EXPERT);
+    mp_rules_destroy(&rules);
+}
+
+static void payloads_are_proposed(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    ranges_begin(ranges, 0);
+    for (int64_t i = 0; i < 3; i++) {
+        ranges_add_value(ranges, "experts", 10 * i, 10 * i + 5, 64);
+        ranges_add_value(ranges, "all_to_all", 10 * i + 5, 10 * i + 9, 4096);
+        const struct mp_range echo = {.start_ns = RANGES_T0 + 10 * i + 6, /* nobody's own */
+                                      .end_ns = RANGES_T0 + 10 * i + 8,
+                                      .name = ranges_name(ranges, "experts", MP_NAME_STRING),
+                                      .traits = MP_RANGE_ECHO};
+        mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &echo, sizeof echo, NULL);
+    }
+    ranges_end(ranges);
+    ranges_suggest(ranges, &rules);
+    assert_null(strstr(ranges->text, "# 6 ranges"));
+    const struct mp_rule *rule = mp_rules_find(&rules, "experts", "", &capture);
+    assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
+    assert_string_equal(rule->tokens.field, "");
+    rule = mp_rules_find(&rules, "all_to_all", "", &capture);
+    assert_int_equal(rule->tokens.source, MP_RULE_UNSAID);
+    assert_int_equal(rule->bytes.source, MP_RULE_FIELD);
+    mp_rules_destroy(&rules);
+}
+
+static void a_file_that_is_there_stays(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_suggestion *suggestion = NULL;
+    struct mp_error error = {0};
+    const char *const path[] = {ranges->path[0]};
+    char text[8] = "";
+    ranges_begin(ranges, 0);
+    ranges_add(ranges, "", "experts", 0, 5, 1);
+    ranges_end(ranges);
+    FILE *file = fopen(ranges->file, "w");
+    fputs("mine", file);
+    fclose(file);
+    assert_int_equal(mp_suggestion_create(path, 1, &ranges->in_use, &suggestion, &error), MP_OK);
+    assert_int_equal(mp_suggestion_guesses(suggestion), 1);
+    assert_int_equal(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "is there already"));
+    mp_suggestion_destroy(suggestion);
+    file = fopen(ranges->file, "r");
+    assert_int_equal(fread(text, 1, sizeof text, file), 4);
+    fclose(file);
+    assert_string_equal(text, "mine");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, ranges_set_up, ranges_tear_down)
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        TEST(names_of_frameworks_have_their_phase),
+        TEST(structure_says_what_names_do_not),
+        TEST(without_a_range_of_iterations_their_end_is_found),
+        TEST(one_range_is_the_iteration),
+        TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
+        TEST(a_layer_with_its_parts_inside_is_left_out),
+        TEST(meetings_next_to_experts_are_exchanges),
+        TEST(callers_of_known_exchanges_are_left_out),
+        TEST(numbers_of_operators_say_nothing),
+        TEST(ranks_may_have_different_names),
+        TEST(ten_thousand_names_are_told_in_a_few_lines),
+        TEST(hostile_names_are_quoted),
+        TEST(random_names_are_covered),
+        TEST(rules_in_use_stay),
+        TEST(payloads_are_proposed),
+        TEST(a_file_that_is_there_stays),
+    };
+    return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);
+}

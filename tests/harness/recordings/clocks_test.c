@@ -1,0 +1,193 @@
+/* Clocks that run apart, as the ends of collectives on them show. */
+#include "harness/recordings/clocks.h"
+
+#include <string.h>
+
+#include "tests/support.h"
+
+enum { MEETINGS = 400, CLOCKS = 3 };
+
+/* A clock of its own offset and speed, and a process that leaves meetings up to `late_ns` later. */
+struct machine {
+    int64_t offset_ns, late_ns;
+    double speed;
+};
+
+static int64_t shown(const struct machine *machine, int64_t true_ns) {
+    return (int64_t)((double)true_ns * machine->speed) + machine->offset_ns;
+}
+
+static void meet(const struct machine machine[], int machines, struct meeting_clock clock[],
+                 struct meeting room[][MEETINGS]) {
+    memset(clock, 0, (size_t)machines * sizeof *clock);
+    for (int i = 0; i < machines; i++) {
+        for (int m = 0; m < MEETINGS; m++) {
+            const int64_t left_ns =
+                1000000000 + (int64_t)m * 5000000 + rand() % (machine[i].late_ns + 1);
+            room[i][m] = (struct meeting){.communicator = 7,
+                                          .sequence = (uint64_t)m + 1,
+                                          .function = 3,
+                                          .start_ns = shown(&machine[i], left_ns - 100000),
+                                          .end_ns = shown(&machine[i], left_ns)};
+        }
+        meetings_order(room[i], MEETINGS);
+        clock[i].meeting = room[i];
+        clock[i].meetings = MEETINGS;
+    }
+}
+
+static void offsets_and_speeds_are_found(void **state) {
+    (void)state;
+    static struct meeting room[CLOCKS][MEETINGS];
+    struct meeting_clock clock[CLOCKS];
+    const struct machine machine[CLOCKS] = {
+        {0, 20000, 1}, {-7000000000, 20000, 1 + 40e-6}, {INT64_C(3600000000000), 20000, 1 - 30e-6}};
+    meet(machine, CLOCKS, clock, room);
+    assert_true(meeting_clocks_align(clock, CLOCKS));
+    assert_int_equal(clock[0].samples, 0);
+    for (int i = 1; i < CLOCKS; i++) {
+        assert_true(clock[i].aligned);
+        assert_int_equal(clock[i].matched, MEETINGS);
+        assert_int_equal(clock[i].samples, CLOCK_WINDOWS);
+        const struct clock_fit fit = clock_fit_samples(clock[i].sample, clock[i].samples);
+        for (int64_t true_ns = 1000000000; true_ns < 3000000000; true_ns += 100000000) {
+            int64_t found_ns = clock_fit_apply(&fit, shown(&machine[i], true_ns));
+            assert_in_range(found_ns - true_ns + 10000, 0, 20000);
+        }
+        for (int w = 0; w < clock[i].samples; w++)
+            assert_in_range(clock[i].sample[w].error_ns, 1000, 20000);
+    }
+}
+
+/* Ends that differ by less than they scatter are no other clock. */
+static void one_clock_is_left_alone(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 50000, 1}, {2000, 50000, 1}};
+    meet(machine, 2, clock, room);
+    assert_true(meeting_clocks_align(clock, 2));
+    for (int w = 0; w < clock[1].samples; w++) {
+        assert_int_equal(clock[1].sample[w].offset_ns, 0);
+        assert_in_range(clock[1].sample[w].error_ns, 1000, 50000);
+    }
+}
+
+static void one_host_has_one_clock(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    struct machine machine[2] = {{0, 100, 1}, {CLOCK_SAME_NS - 200, 100, 1}};
+    meet(machine, 2, clock, room);
+    clock[1].on_first_host = true;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_true(clock[1].aligned);
+    assert_int_equal(clock[1].samples, 0);
+    machine[1].offset_ns = CLOCK_SAME_NS + 200; /* another host of the same name */
+    meet(machine, 2, clock, room);
+    clock[1].on_first_host = true;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_int_equal(clock[1].samples, CLOCK_WINDOWS);
+    assert_in_range(clock[1].sample[0].offset_ns, CLOCK_SAME_NS, CLOCK_SAME_NS + 400);
+}
+
+/* Those that took long end at any time: what was short counts. */
+static void short_meetings_count(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 100, 1}, {9000000, 100, 1}};
+    meet(machine, 2, clock, room);
+    for (int m = 0; m < MEETINGS; m++) {
+        if (m % 4 == 0)
+            continue;
+        room[1][m].end_ns += 300000;
+        room[0][m].start_ns -= 300000;
+    }
+    assert_true(meeting_clocks_align(clock, 2));
+    for (int w = 0; w < clock[1].samples; w++)
+        assert_in_range(clock[1].sample[w].offset_ns + 100 - 9000000, 0, 200);
+}
+
+/* One of them began to record an operation later than the other: the counts don't match, and the
+ * clocks are not to be put beside one another by them.  Where each waits 0 to 4 ms, a tenth fits.
+ */
+static void other_meetings_are_no_meetings(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 1000, 1}, {5000, 1000, 1}};
+    for (int shift = 0; shift < 2; shift++) {
+        meet(machine, 2, clock, room);
+        for (int m = 0; m < MEETINGS; m++) {
+            const int64_t irregular_ns = (int64_t)((uint32_t)(m + 1) * 2654435761u % 4000000);
+            for (int i = 0; i < 2; i++) {
+                room[i][m].end_ns += irregular_ns;
+                room[i][m].start_ns += irregular_ns - (i == m % 2 ? 800000 : 0);
+            }
+            room[1][m].sequence += (uint64_t)shift;
+        }
+        assert_true(meeting_clocks_align(clock, 2));
+        assert_int_equal(clock[1].mismatched, shift);
+        assert_int_equal(clock[1].aligned, !shift);
+    }
+}
+
+/* The third process meets only the second; its offset from the first is the sum, as its error. */
+static void clocks_are_compared_through_others(void **state) {
+    (void)state;
+    static struct meeting room[CLOCKS][MEETINGS];
+    struct meeting_clock clock[CLOCKS];
+    const struct machine machine[CLOCKS] = {{0, 10, 1}, {500000, 10, 1}, {-800000, 10, 1}};
+    meet(machine, CLOCKS, clock, room);
+    for (int m = 0; m < MEETINGS / 2; m++) /* the first two are not at ease with each other */
+        room[0][m].end_ns += rand() % 4000;
+    clock[0].meetings = MEETINGS / 2; /* the second's later half is with the third */
+    clock[2].meeting += MEETINGS / 2;
+    clock[2].meetings = MEETINGS / 2;
+    assert_true(meeting_clocks_align(clock, CLOCKS));
+    assert_int_equal(clock[1].matched, MEETINGS / 2);
+    assert_int_equal(clock[2].matched, MEETINGS / 2);
+    for (int w = 0; w < clock[2].samples; w++) {
+        assert_in_range(clock[2].sample[w].offset_ns + 800000 + 4000, 0, 4100);
+        assert_in_range(clock[2].sample[w].error_ns, 500, 4000);
+    }
+}
+
+static void who_meets_nobody_is_not_aligned(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 10, 1}, {0, 10, 1}};
+    meet(machine, 2, clock, room);
+    for (int m = 0; m < MEETINGS; m++)
+        room[1][m].function = 4;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_false(clock[1].aligned);
+    assert_int_equal(clock[1].samples, 0);
+}
+
+static void names_say_what_synchronises(void **state) {
+    (void)state;
+    static const char *const all[] = {"AllReduce",       "all_to_allv", "_reduce_scatter_base",
+                                      "gloo:all_gather", "barrier",     "ALLREDUCE"};
+    static const char *const some[] = {"Broadcast", "reduce", "gather", "scatter", "send", ""};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_true(meeting_synchronises(all[i]));
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        assert_false(meeting_synchronises(some[i]));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offsets_and_speeds_are_found),
+        cmocka_unit_test(one_clock_is_left_alone),
+        cmocka_unit_test(one_host_has_one_clock),
+        cmocka_unit_test(short_meetings_count),
+        cmocka_unit_test(other_meetings_are_no_meetings),
+        cmocka_unit_test(clocks_are_compared_through_others),
+        cmocka_unit_test(who_meets_nobody_is_not_aligned),
+        cmocka_unit_test(names_say_what_synchronises),
+    };
+    return cmocka_run_group_tests_name("clocks", tests, NULL, NULL);
+}

@@ -1,0 +1,190 @@
+/* Traces of PyTorch's profiler that end anywhere: what is before is read as if the rest were there.
+ */
+#include "tests/harness/recordings/kineto.h"
+
+#include <sys/stat.h>
+
+#include "harness/recordings/kineto_json.h"
+#include "harness/recordings/kineto_model.h"
+#include "harness/recordings/recordings.h"
+#include "tests/harness/folder.h"
+
+/* A digest of every event, in order. */
+struct seen {
+    uint64_t digest[8192];
+    int count;
+};
+
+static uint64_t mix(uint64_t digest, const void *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        digest = (digest ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
+    return digest;
+}
+
+static int see(void *context, const struct kineto_event *event, struct mp_error *error) {
+    struct seen *seen = context;
+    uint64_t digest = mix(17, event->name, strlen(event->name));
+    const int64_t numbers[] = {event->start_ns,    event->end_ns,      event->category,
+                               event->thread,      event->process,     event->correlation,
+                               event->external,    event->sequence,    event->first_size,
+                               event->elements_in, event->first_width, event->grid[1]};
+    (void)error;
+    assert_in_range(seen->count, 0, 8191);
+    seen->digest[seen->count++] = mix(digest, numbers, sizeof numbers);
+    return MP_OK;
+}
+
+static void read_seen(const char *path, struct seen *seen, struct kineto_header *header) {
+    struct mp_error error = {0};
+    seen->count = 0;
+    assert_int_equal(kineto_read(path, see, seen, header, &error), MP_OK);
+}
+
+static void write_job(bool on_gpu, const char *ending) {
+    const struct kineto_job job = {
+        .on_gpu = on_gpu, .annotated = true, .steps = 3, .slow_rank = -1, .base_ns = 1000};
+    kineto_write(&job, ending);
+}
+
+static void events_before_a_cut_are_the_same(void **state) {
+    (void)state;
+    static struct seen whole, cut;
+    struct kineto_header header;
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 60; round++) {
+        const bool packed = round % 2;
+        const char *path = packed ? "rank1.json.gz" : "rank1.json";
+        struct stat status;
+        write_job(round % 4 < 2, packed ? ".gz" : "");
+        read_seen(path, &whole, &header);
+        assert_string_equal(header.damage, "");
+        assert_int_equal(header.rank, 1);
+        assert_int_equal(header.ranks, 3);
+        assert_int_equal(header.base_ns, 1000);
+        assert_int_equal(header.groups, 1);
+        assert_int_equal(stat(path, &status), 0);
+        const off_t at = test_random_int(&seed, 0, (int)status.st_size - 20);
+        assert_int_equal(truncate(path, at), 0);
+        read_seen(path, &cut, &header);
+        assert_string_not_equal(header.damage, "");
+        assert_in_range(cut.count, 0, whole.count);
+        assert_memory_equal(cut.digest, whole.digest, (size_t)cut.count * sizeof *cut.digest);
+        if (!packed) /* an event is some 200 bytes, and a tail of them is torn */
+            assert_true(cut.count >=
+                        (int)(0.9 * whole.count * (double)at / (double)status.st_size) - 12);
+    }
+}
+
+/* One byte is another: the events before it are the same, whatever becomes of the others. */
+static void a_wrong_byte_costs_nothing_before_it(void **state) {
+    (void)state;
+    static struct seen whole, damaged;
+    struct kineto_header header;
+    uint64_t seed = test_seed();
+    write_job(true, "");
+    read_seen("rank1.json", &whole, &header);
+    struct stat status;
+    assert_int_equal(stat("rank1.json", &status), 0);
+    FILE *file = fopen("rank1.json", "r+");
+    assert_non_null(file);
+    for (int round = 0; round < 200; round++) {
+        const int at = test_random_int(&seed, 1000, (int)status.st_size - 1);
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        const int right = fgetc(file);
+        for (int repaired = 0; repaired < 2; repaired++) {
+            assert_int_equal(fseek(file, at, SEEK_SET), 0);
+            fputc(repaired ? right : test_random_int(&seed, 0, 255), file);
+            fflush(file);
+            if (!repaired)
+                read_seen("rank1.json", &damaged, &header);
+        }
+        const int sure = (int)(0.9 * whole.count * (double)at / (double)status.st_size) - 12;
+        for (int i = 0; i < sure; i++)
+            assert_int_equal(damaged.digest[i], whole.digest[i]);
+    }
+    fclose(file);
+}
+
+static void microseconds_are_exact(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ns;
+    } known[] = {{"0", 0},
+                 {"4776195444846.642", 4776195444846642},
+                 {"1.5", 1500},
+                 {"-2.001", -2001},
+                 {"7.12345", 7123},
+                 {"0.001", 1},
+                 {"1.5e+03", 1500000},
+                 {"99999999999999999999", 0},
+                 {"nonsense", 0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        assert_int_equal(kineto_nanoseconds(known[i].text, strlen(known[i].text)), known[i].ns);
+}
+
+static void functions_are_known_in_any_spelling(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        enum kineto_function function;
+    } known[] = {{"gloo:all_to_all", KINETO_ALL_TO_ALL},
+                 {"c10d::alltoall_base_", KINETO_ALL_TO_ALL},
+                 {"c10d::_allgather_base_", KINETO_ALL_GATHER},
+                 {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", KINETO_ALL_REDUCE},
+                 {"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", KINETO_REDUCE_SCATTER},
+                 {"gloo:gather", KINETO_GATHER},
+                 {"gloo:reduce", KINETO_REDUCE},
+                 {"gloo:barrier", KINETO_BARRIER},
+                 {"gemm", KINETO_FUNCTIONS}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        assert_int_equal(kineto_function_of(known[i].name), known[i].function);
+}
+
+/* A process's rank, of a file that does not say it. */
+static void names_say_ranks(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *rank;
+    } known[] = {{"rank3.json", "rank 3,"},
+                 {"trace_rank_12.json", "rank 12,"},
+                 {"step5.Rank-7.pt.json", "rank 7,"},
+                 {"trace_4_.json", "rank 4,"},
+                 {"t.11.json", "rank 11,"},
+                 {"trace.json", NULL},
+                 {"x2.json", NULL},
+                 {"rank.json", NULL}};
+    static const char text[] =
+        "{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"cat\": "
+        "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": "
+        "1, \"dur\": 2}]}";
+    const struct mp_rules rules = {0};
+    const struct mp_recording_format *format = mp_recording_format_named("pytorch");
+    assert_int_equal(mkdir("spools", 0700), 0);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct mp_error error = {0};
+        struct mp_recording *recording;
+        write_file(known[i].path, text);
+        assert_ptr_equal(mp_recording_recognise(known[i].path), format);
+        assert_int_equal(mp_recording_create("spools", "test", &recording, &error), MP_OK);
+        int code = format->read(known[i].path, &rules, recording, &error);
+        assert_int_equal(code, known[i].rank ? MP_OK : MP_EFORMAT);
+        if (known[i].rank) { /* a second one of this rank is refused, which names it */
+            assert_int_equal(format->read(known[i].path, &rules, recording, &error), MP_EINVAL);
+            assert_non_null(strstr(error.text, known[i].rank));
+        }
+        mp_recording_destroy(recording);
+    }
+    assert_int_equal(rmdir("spools"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_before_a_cut_are_the_same),
+        cmocka_unit_test(a_wrong_byte_costs_nothing_before_it),
+        cmocka_unit_test(microseconds_are_exact),
+        cmocka_unit_test(functions_are_known_in_any_spelling),
+        cmocka_unit_test(names_say_ranks),
+    };
+    return cmocka_run_group_tests_name("kineto", tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,432 @@
+/* Nsight Systems' exports, made by its documented schema, become runs: of one file with several
+ * ranks, of several files, of old schemas, of damaged files. */
+#include <sys/stat.h>
+
+#include "harness/recordings/recordings.h"
+#include "tests/harness/recordings/nsys.h"
+#include "tests/results/runs.h"
+
+static const char rules_text[] =
+    "rules:\n"
+    "  - {name: \"step {iteration}\", phase: iteration}\n"
+    "  - {name: experts, domain: model, phase: expert, layer: payload.layer, tokens: "
+    "payload.tokens, direction: forward}\n"
+    "  - {name: exchange, phase: dispatch, layer: count, waits: all, bytes: payload}\n";
+
+static struct mp_error error;
+
+/* ---- reading them ---- */
+
+static int import_files(struct runs_folder *folder, const char *const path[], int paths,
+                        char said[4000]) {
+    struct mp_rules rules = {0};
+    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &error), &error);
+    const struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
+                                             .path = path,
+                                             .paths = paths,
+                                             .database = folder->database,
+                                             .rules = &rules};
+    FILE *stream = fmemopen(said, 4000, "w");
+    error = (struct mp_error){0};
+    int code = mp_recordings_import(&recordings, NULL, stream, &error);
+    fclose(stream);
+    mp_rules_destroy(&rules);
+    return code;
+}
+
+static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
+    assert_string_equal(runs_query(folder->store, sql), expected);
+}
+
+static void one_file_of_two_ranks(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    create(&export, folder->path, "both.sqlite", false);
+    set_start(&export, RUNS_T0);
+    for (int rank = RANKS; rank-- > 0;)
+        add_rank(&export, rank, 2 * MS, true);
+    /* A launcher, which uses no GPU. */
+    SQL(&export,
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES "
+        "(1, 2, 59, 'launch', 123456789, 0)");
+    finish(&export);
+    const char *const path[] = {export.path};
+    assert_ptr_equal(mp_recording_recognise(export.path), mp_recording_format_named("nsys"));
+    runs_ok(import_files(folder, path, 1, said), &error);
+    assert_query(folder, "SELECT status, ranks_recorded, iterations FROM v_run", "complete|2|6");
+    assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
+                 "0:8000000:alpha,1:8000007:alpha");
+    /* What nobody said is said. */
+    assert_non_null(strstr(said, "(2 processes): they are numbered from here on, in the order of"));
+    assert_non_null(strstr(said, "rows of the file belong to processes that used no GPU"));
+    /* Ranges, payloads, domains, categories. */
+    assert_query(folder,
+                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = "
+                 "'expert' AND direction = 'forward' AND rank = 1",
+                 "6|2|2|399");
+    assert_query(
+        folder,
+        "SELECT count(*), sum(bytes), sum(wait_ns) FROM v_span WHERE phase = 'dispatch' AND "
+        "rank = 0",
+        "6|24576|24000000");
+    assert_query(folder,
+                 "SELECT DISTINCT domain, category, payload FROM v_nvtx WHERE name = 'experts' AND "
+                 "rank = 0 AND payload LIKE '%65%'",
+                 "model|9|[{\"layer\":2,\"tokens\":65}]");
+    assert_query(folder,
+                 "SELECT DISTINCT tid, start_ns FROM v_nvtx WHERE name = 'step 0' AND rank = 1",
+                 "9000001|0");
+    assert_query(folder, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 33", "2");
+    assert_query(
+        folder,
+        "SELECT count(*), sum(value), count(DISTINCT kind || ms IS NULL) FROM v_nvtx WHERE "
+        "name = 'loss' OR (name = 'open' AND kind = 'started' AND end_ns IS NULL)",
+        "4|0.5|2");
+    assert_query(
+        folder,
+        "SELECT DISTINCT domain, payload FROM v_nvtx WHERE name = 'ncclAllReduce' AND rank = 1",
+        "NCCL|[{\"Message size [bytes]\":8192}]");
+    /* The GPU's work, under the spans that launched it. */
+    assert_query(
+        folder,
+        "SELECT count(*), sum(kernels), sum(round(kernel_ms * 1000)) FROM v_gpu WHERE rank = "
+        "1 AND phase = 'expert'",
+        "6|6|18000.0");
+    assert_query(folder,
+                 "SELECT DISTINCT registersPerThread, gridX, gridY, gridZ, blockX FROM "
+                 "CUPTI_ACTIVITY_KIND_KERNEL",
+                 "32|4|5|6|128");
+    assert_query(folder, "SELECT sum(bytes), sum(copyKind) FROM CUPTI_ACTIVITY_KIND_MEMCPY",
+                 "2468|2");
+}
+
+static void nccls_kernels_are_collectives(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    for (int says_nccl = 0; says_nccl < 2; says_nccl++) {
+        create(&export, folder->path, says_nccl ? "said.sqlite" : "plain.sqlite", false);
+        set_start(&export, RUNS_T0 + says_nccl);
+        for (int rank = 0; rank < RANKS; rank++)
+            add_rank(&export, rank, 0, says_nccl);
+        finish(&export);
+        const char *const path[] = {export.path};
+        runs_ok(import_files(folder, path, 1, said), &error);
+        assert_int_equal(strstr(said, "NCCL's ranges are not in the file") != NULL, !says_nccl);
+    }
+    /* Rank 0 comes 3 ms earlier and waits for so long. */
+    assert_query(
+        folder,
+        "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
+        "run_id = 2 AND rank = 0",
+        "AllReduce|6|24576|18.0");
+    assert_query(
+        folder,
+        "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
+        "run_id = 1 AND rank = 0",
+        "AllReduce|6|NULL|18.0");
+    assert_query(folder,
+                 "SELECT count(DISTINCT communicator), count(DISTINCT ordinal), "
+                 "min(communicator_size) FROM v_collective WHERE run_id = 2",
+                 "1|6|2");
+    assert_query(
+        folder,
+        "SELECT value, count(*), sum(bytes) FROM collective JOIN StringIds ON id = datatype_id "
+        "WHERE rank = 1 GROUP BY value ORDER BY value",
+        "ncclBfloat16|3|24576\nncclFloat32|3|24576");
+}
+
+/* Each host started an nsys of its own, some time after the other, and its clock is off. */
+static void several_files_are_several_ranks(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "", path[RANKS][128];
+    for (int rank = 0; rank < RANKS; rank++) {
+        create(&export, folder->path, rank ? "first.sqlite" : "second.sqlite", false);
+        set_start(&export, RUNS_T0 + rank * 700 * MS + rank * 40 * US);
+        SQL(&export,
+            "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (NULL, 'd', 'DeviceEnvironment', 0, "
+            "'HOME=/root\nLOCAL_RANK=5\nRANKX8=1\nRANK=%d\nWORLD_SIZE=2')",
+            1 - rank);
+        SQL(&export, "UPDATE TARGET_INFO_SYSTEM_ENV SET value = %Q WHERE name = 'Hostname'",
+            rank ? "beta" : "gamma");
+        add_rank(&export, rank, rank ? 0 : 700 * MS, true);
+        finish(&export);
+        strcpy(path[rank], export.path);
+    }
+    const char *const paths[] = {path[0], path[1]};
+    runs_ok(import_files(folder, paths, 2, said), &error);
+    assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
+                 "0:8000007:beta,1:8000000:gamma");
+    assert_null(strstr(said, "nothing says the ranks"));
+    assert_non_null(strstr(said, "put beside one another by 6 collectives: up to 0.040 ms apart"));
+    assert_query(
+        folder,
+        "SELECT max(abs(own.end_ns - met.end_ns)) FROM v_span AS own JOIN v_span AS met USING "
+        "(iteration, phase) WHERE phase = 'dispatch' AND own.rank < met.rank",
+        "0");
+}
+
+static void ranks_are_in_mpis_table_or_the_files_name(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    static const char *const names[] = {"run.rank12.sqlite", "mpi_rank3.sqlite"};
+    for (int i = 0; i < 2; i++) {
+        create(&export, folder->path, names[i], false);
+        if (i == 1) {
+            SQL(&export,
+                "CREATE TABLE MPI_RANKS (globalTid INTEGER NOT NULL, rank INTEGER NOT NULL); "
+                "INSERT INTO MPI_RANKS VALUES (%lld, 1)",
+                global_of(0, TID(0)));
+            SQL(&export,
+                "CREATE TABLE MPI_COLLECTIVES_EVENTS (start INTEGER NOT NULL, end INTEGER, "
+                "globalTid "
+                "INTEGER, textId INTEGER, size INTEGER); INSERT INTO MPI_COLLECTIVES_EVENTS VALUES "
+                "(100, 300, %lld, %d, 77)",
+                global_of(0, TID(0)), string_id(&export, "MPI_Alltoallv"));
+        }
+        add_rank(&export, 0, 0, false);
+        finish(&export);
+        const char *const path[] = {export.path};
+        runs_ok(import_files(folder, path, 1, said), &error);
+    }
+    assert_query(folder, "SELECT group_concat(rank) FROM v_rank WHERE status = 'complete'", "12,1");
+    assert_query(folder,
+                 "SELECT domain, value, end_ns - start_ns FROM v_nvtx WHERE name = 'MPI_Alltoallv'",
+                 "MPI|77|200");
+}
+
+/* Exports of 2019: whose a kernel is stands nowhere, all of a value's columns are filled. */
+static void old_schemas_are_read(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    create(&export, folder->path, "old.sqlite", true);
+    for (int step = 0; step < 3; step++) {
+        SQL(&export,
+            "INSERT INTO NVTX_EVENTS VALUES (%d, %d, 59, 0, 0, 0, 'exchange', %lld, 0, 0, 0, 0, "
+            "0.0, "
+            "0, %d, 0.0)",
+            1000 * step, 1000 * step + 500, global_of(0, TID(0)), 256 + step);
+        SQL(&export, "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (%d, %d, 0, %lld, %d, %d, 0)",
+            1000 * step + 10, 1000 * step + 20, global_of(0, TID(0)), step + 1,
+            string_id(&export, "cudaLaunchKernel"));
+        SQL(&export,
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (%d, %d, 0, 1, 7, %d, %d, %d, 8, 1, 1, "
+            "1, 1, "
+            "1, 1)",
+            1000 * step + 30, 1000 * step + 130, step + 1, string_id(&export, "gemm"), export.rows);
+    }
+    SQL(&export,
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (5000, NULL, "
+        "59, 'open', %lld), (5001, NULL, 34, 'mark', %lld)",
+        global_of(0, TID(0)), global_of(0, TID(0)));
+    finish(&export);
+    const char *const path[] = {export.path};
+    runs_ok(import_files(folder, path, 1, said), &error);
+    assert_non_null(strstr(said, "the file has no time at which the session began\n"));
+    assert_query(folder, "SELECT count(*), sum(bytes) FROM v_span WHERE phase = 'dispatch'",
+                 "3|771");
+    assert_query(folder,
+                 "SELECT sum(kernels), sum(round(kernel_ms * 1e6)) FROM v_gpu WHERE phase = "
+                 "'dispatch'",
+                 "3|300.0");
+    assert_query(folder,
+                 "SELECT count(*) FROM v_nvtx WHERE (name = 'open' AND end_ns IS NULL AND kind "
+                 "= 'pushed') OR (name = 'mark' AND kind = 'mark')",
+                 "2");
+}
+
+static void missing_tables_are_said(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char said[4000] = "";
+    create(&export, folder->path, "little.sqlite", false);
+    set_start(&export, RUNS_T0);
+    add_rank(&export, 0, 0, false);
+    run_sql(&export, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE StringIds; DROP TABLE "
+                     "META_DATA_EXPORT; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY");
+    finish(&export);
+    const char *const path[] = {export.path};
+    runs_ok(import_files(folder, path, 1, said), &error);
+    assert_non_null(strstr(said,
+                           "the file has no names but those that stand in the ranges "
+                           "themselves, no calls of CUDA, so that kernels belong to no span"));
+    assert_query(folder, "SELECT count(*) FROM v_span WHERE phase = 'dispatch'", "6");
+    assert_query(folder, "SELECT kernels, span_id FROM v_gpu", "12|NULL");
+    assert_query(folder, "SELECT status FROM v_run", "complete");
+}
+
+/* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
+static void rules_are_proposed(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    struct mp_rules rules = {0};
+    char said[4000] = "", suggested[128];
+    create(&export, folder->path, "new.sqlite", false);
+    for (int rank = 0; rank < RANKS; rank++)
+        add_rank(&export, rank, 0, false);
+    finish(&export);
+    snprintf(suggested, sizeof suggested, "%s/rules.yaml", folder->path);
+    const char *const path[] = {export.path};
+    struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
+                                       .path = path,
+                                       .paths = 1,
+                                       .database = folder->database,
+                                       .suggested = suggested,
+                                       .resume = "moeperf import new.sqlite",
+                                       .rules = &rules};
+    FILE *stream = fmemopen(said, sizeof said, "w");
+    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    fclose(stream);
+    assert_non_null(strstr(said, "  moeperf import new.sqlite --rules "));
+    runs_ok(mp_rules_load(suggested, &rules, &error), &error);
+    stream = fmemopen(said, sizeof said, "w");
+    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    fclose(stream);
+    assert_query(
+        folder,
+        "SELECT rank, phase, count(*), min(iteration), max(iteration), max(layer), sum(tokens), "
+        "sum(bytes), sum(wait_ns) > 0 FROM v_span WHERE run_id = 2 AND rank = 1 GROUP BY phase "
+        "ORDER BY phase",
+        "1|dispatch|6|0|5|0|NULL|24576|1\n1|expert|6|0|5|2|399|NULL|0\n"
+        "1|iteration|6|0|5|-1|NULL|NULL|0");
+    mp_rules_destroy(&rules);
+}
+
+/* ---- what can't be read ---- */
+
+static void refuse(struct runs_folder *folder, const char *path, int expected, const char *words) {
+    const char *const paths[] = {path};
+    char said[4000] = "";
+    assert_int_equal(import_files(folder, paths, 1, said), expected);
+    if (!strstr(error.text, words))
+        fail_msg("%s", error.text);
+    assert_query(folder, "SELECT count(*) FROM run", "0");
+}
+
+static void what_is_no_export_is_refused(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    char path[128];
+    snprintf(path, sizeof path, "%s/none.sqlite", folder->path);
+    refuse(folder, path, MP_ENOTFOUND, "there is no such file");
+    FILE *file = fopen(path, "w");
+    fputs("SQLite format 3", file);
+    for (int i = 0; i < 400; i++)
+        fputs("not at all ", file);
+    fclose(file);
+    refuse(folder, path, MP_EFORMAT, "can't be read as an SQLite file");
+    snprintf(path, sizeof path, "%s/report.nsys-rep", folder->path);
+    fclose(fopen(path, "w"));
+    refuse(folder, path, MP_EFORMAT, "nsys export --type sqlite");
+    create(&export, folder->path, "empty.sqlite", false);
+    finish(&export);
+    refuse(folder, export.path, MP_EFORMAT, "no process has a range or a kernel in it");
+    assert_int_equal(sqlite3_open(path, &export.database), SQLITE_OK);
+    run_sql(&export, "CREATE TABLE mine (a)");
+    sqlite3_close(export.database);
+    strcpy(export.path, path);
+    /* moeperf's own databases are like an export, and none. */
+    assert_null(mp_recording_recognise(folder->database));
+}
+
+/* Cut at every so many bytes: what was before is there, the rest is said, or it is refused. */
+static void a_damaged_file_gives_what_is_before_the_damage(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    struct stat status;
+    char whole[128], said[4000];
+    int kept = 0, refused = 0;
+    create(&export, folder->path, "whole.sqlite", false);
+    set_start(&export, RUNS_T0);
+    for (int rank = 0; rank < RANKS; rank++)
+        add_rank(&export, rank, 0, true);
+    finish(&export);
+    strcpy(whole, export.path);
+    assert_int_equal(stat(whole, &status), 0);
+    char *bytes = malloc((size_t)status.st_size);
+    FILE *file = fopen(whole, "r");
+    assert_int_equal(fread(bytes, 1, (size_t)status.st_size, file), status.st_size);
+    fclose(file);
+    for (int part = 1; part < 12; part++) {
+        char path[160];
+        snprintf(path, sizeof path, "%s/cut%d.sqlite", folder->path, part);
+        file = fopen(path, "w");
+        fwrite(bytes, 1, (size_t)(status.st_size * part / 12), file);
+        fclose(file);
+        const char *const paths[] = {path};
+        memset(said, 0, sizeof said);
+        if (import_files(folder, paths, 1, said) == MP_OK) {
+            kept++;
+            assert_non_null(strstr(said, "what comes behind is missing"));
+        } else {
+            refused++;
+            assert_non_null(strstr(error.text, path));
+        }
+    }
+    free(bytes);
+    print_message("of 11 cut files %d are kept in part, %d refused\n", kept, refused);
+    assert_true(kept >= 3 && refused >= 1);
+    char runs[16];
+    snprintf(runs, sizeof runs, "%d", kept);
+    assert_query(
+        folder,
+        "SELECT count(*) FROM v_run WHERE status = 'interrupted' AND job NOT LIKE '%(others)'",
+        runs);
+}
+
+/* Any bytes changed: the file is read or refused, and the database is whole. */
+static void changed_bytes_do_no_harm(void **state) {
+    struct runs_folder *folder = *state;
+    struct export export;
+    struct stat status;
+    char path[160], said[4000];
+    uint64_t seed = test_seed();
+    int read = 0;
+    create(&export, folder->path, "whole.sqlite", false);
+    set_start(&export, RUNS_T0);
+    add_rank(&export, 0, 0, true);
+    finish(&export);
+    assert_int_equal(stat(export.path, &status), 0);
+    char *bytes = malloc((size_t)status.st_size);
+    FILE *file = fopen(export.path, "r");
+    assert_int_equal(fread(bytes, 1, (size_t)status.st_size, file), status.st_size);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/changed.sqlite", folder->path);
+    const char *const paths[] = {path};
+    for (int round = 0; round < 30; round++) {
+        file = fopen(path, "w");
+        assert_int_equal(fwrite(bytes, 1, (size_t)status.st_size, file), status.st_size);
+        for (int i = test_random_int(&seed, 1, 40); i > 0; i--) {
+            fseek(file, test_random_int(&seed, 0, (int)status.st_size - 1), SEEK_SET);
+            fputc(test_random_int(&seed, 0, 255), file);
+        }
+        fclose(file);
+        memset(said, 0, sizeof said);
+        read += import_files(folder, paths, 1, said) == MP_OK;
+    }
+    free(bytes);
+    print_message("%d of 30 changed files are read\n", read);
+    assert_query(folder, "PRAGMA integrity_check", "ok");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        TEST(one_file_of_two_ranks),
+        TEST(nccls_kernels_are_collectives),
+        TEST(several_files_are_several_ranks),
+        TEST(ranks_are_in_mpis_table_or_the_files_name),
+        TEST(old_schemas_are_read),
+        TEST(missing_tables_are_said),
+        TEST(rules_are_proposed),
+        TEST(what_is_no_export_is_refused),
+        TEST(a_damaged_file_gives_what_is_before_the_damage),
+        TEST(changed_bytes_do_no_harm),
+    };
+    return cmocka_run_group_tests_name("nsys", tests, NULL, NULL);
+}

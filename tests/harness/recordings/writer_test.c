@@ -1,0 +1,190 @@
+/* What is written of two processes, in the database: phases, GPU work, collectives, clocks. */
+#include "harness/recordings/writer.h"
+
+#include <sys/stat.h>
+
+#include "harness/record/run.h"
+#include "tests/results/runs.h"
+
+static const char rules_text[] = "rules:\n"
+                                 "  - {name: step, phase: iteration}\n"
+                                 "  - {name: experts, domain: mine, phase: expert, layer: "
+                                 "payload.layer, tokens: payload.tokens}\n"
+                                 "  - {name: exchange, phase: dispatch, waits: all}\n";
+
+enum { STEPS = 30, STEP_NS = 1000000, LATE_NS = 400000 };
+static const int64_t shift_ns = INT64_C(5000000000); /* the second one's clock */
+
+static struct mp_error error;
+
+/* Of each step: experts until 100 us (the second process: 500 us), then an exchange until 600 us.
+ */
+static void say_step(struct mp_recording_process *process, int rank, int step, uint64_t schema) {
+    const int64_t start_ns = RUNS_T0 + (int64_t)step * STEP_NS + (rank ? shift_ns : 0);
+    const int64_t work_ns = 100000 + (rank ? LATE_NS : 0), field[] = {3, 40 + rank};
+    const struct mp_recorded_range ranges[] = {
+        {.start_ns = start_ns, .end_ns = start_ns + 700000, .name = "step", .thread = 9},
+        {.start_ns = start_ns + 10,
+         .end_ns = start_ns + work_ns,
+         .name = "experts",
+         .domain = "mine",
+         .thread = 9,
+         .schema = schema,
+         .field = field},
+        {.start_ns = start_ns + work_ns,
+         .end_ns = start_ns + 600000,
+         .name = "exchange",
+         .thread = 9}};
+    for (int i = 0; i < 3; i++)
+        runs_ok(mp_recording_range(process, &ranges[i], &error), &error);
+    const struct mp_recorded_collective collective = {
+        .is = {.start_ns = start_ns + work_ns,
+               .queued_ns = start_ns + work_ns + 5,
+               .timer_start = (uint64_t)(start_ns + work_ns),
+               .timer_end = (uint64_t)start_ns + 600000 + (uint64_t)(rank * (step % 5) * 10),
+               .communicator = mp_recording_communicator("0", "[0, 1]"),
+               .count = 8,
+               .rank = rank},
+        .function = "all_to_all",
+        .datatype = "ncclFloat32"};
+    runs_ok(mp_recording_collective(process, &collective, &error), &error);
+    const struct mp_activity kernel = {.start_ns = start_ns + 20,
+                                       .end_ns = start_ns + 60,
+                                       .correlation = (uint32_t)step + 1,
+                                       .kind = MP_ACTIVITY_KERNEL},
+                             call = {.start_ns = start_ns + 15,
+                                     .end_ns = start_ns + 18,
+                                     .correlation = (uint32_t)step + 1,
+                                     .kind = MP_ACTIVITY_CALL};
+    runs_ok(mp_recording_activity(process, &call, "cudaLaunchKernel", &error), &error);
+    runs_ok(mp_recording_activity(process, &kernel, "gemm", &error), &error);
+}
+
+static void write_process(struct mp_recording *recording, int rank, bool is_cut) {
+    static const char *const field[] = {"layer", "tokens"};
+    struct mp_recording_process *process;
+    uint64_t schema;
+    const struct mp_recorded_process about = {.rank = rank, .source = rank ? "b.json" : "a.json"};
+    runs_ok(mp_recording_process(recording, &about, &process, &error), &error);
+    runs_ok(mp_recording_fields(process, "mine", field, 2, &schema, &error), &error);
+    runs_ok(mp_recording_text(process, "source", about.source, &error), &error);
+    for (int step = STEPS; step-- > 0;) /* in any order */
+        say_step(process, rank, step, schema);
+    if (is_cut)
+        mp_recording_cut(process, "b.json: it ends in the middle");
+}
+
+static struct mp_recording *write_both(struct runs_folder *folder, char spools[80], bool is_cut,
+                                       struct mp_recording_summary *summary) {
+    struct mp_recording *recording;
+    snprintf(spools, 80, "%s/spools", folder->path);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    runs_ok(mp_recording_create(spools, "test", &recording, &error), &error);
+    write_process(recording, 1, is_cut);
+    write_process(recording, 0, false);
+    runs_ok(mp_recording_finish(recording, summary, &error), &error);
+    return recording;
+}
+
+static void keep(struct runs_folder *folder, const char *spools) {
+    static char name[] = "files";
+    static char *const command[] = {name, NULL};
+    struct mp_rules rules = {0};
+    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &error), &error);
+    const struct mp_record_run run = {.command = command,
+                                      .spools = spools,
+                                      .importer = "test",
+                                      .is_earlier = true,
+                                      .rules = &rules};
+    char said[2000] = "";
+    FILE *stream = fmemopen(said, sizeof said, "w");
+    runs_ok(mp_record_keep(folder->store, &run, stream, &error), &error);
+    fclose(stream);
+    assert_non_null(strstr(said, "moeperf import: run 1"));
+    mp_rules_destroy(&rules);
+}
+
+static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
+    assert_string_equal(runs_query(folder->store, sql), expected);
+}
+
+static void what_is_said_is_in_the_database(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_recording_summary summary;
+    char spools[80];
+    struct mp_recording *recording = write_both(folder, spools, false, &summary);
+    assert_int_equal(summary.processes, 2);
+    assert_int_equal(summary.ranges, 2 * 3 * STEPS);
+    assert_int_equal(summary.activities, 2 * 2 * STEPS);
+    assert_int_equal(summary.collectives, 2 * STEPS);
+    assert_int_equal(summary.aligned, 1);
+    assert_int_equal(summary.matched, STEPS);
+    assert_in_range(summary.offset_ns, shift_ns, shift_ns + 40);
+    assert_in_range(summary.clock_error_ns, 10, 20);
+    keep(folder, spools);
+    mp_recording_destroy(recording);
+    assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */
+    assert_query(folder, "SELECT status, ranks_recorded, iterations FROM v_run", "complete|2|30");
+    assert_query(folder,
+                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE "
+                 "phase = 'expert'",
+                 "60|3|3|2430");
+    assert_query(folder, "SELECT sum(wait_ns) FROM span WHERE wait_ns > 0", "18000000");
+    assert_query(folder,
+                 "SELECT group_concat(round(ms, 4)) FROM (SELECT sum(wait_ms) AS ms FROM "
+                 "v_collective GROUP BY rank ORDER BY rank)",
+                 "11.9994,0.0");
+    assert_query(folder,
+                 "SELECT min(communicator_size), max(ordinal), min(bytes) FROM v_collective",
+                 "2|30|32");
+    assert_query(folder,
+                 "SELECT sum(kernels), count(DISTINCT rank) FROM v_gpu WHERE phase = "
+                 "'expert'",
+                 "60|2");
+    assert_query(folder, "SELECT count(DISTINCT clock), max(clock) FROM v_rank", "2|samples");
+    assert_query(folder,
+                 "SELECT max(abs(a.start_ns - b.start_ns)) <= 20 FROM v_span a JOIN v_span b "
+                 "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = "
+                 "'iteration'",
+                 "1");
+    assert_query(folder, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
+}
+
+static void a_cut_recording_says_so(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_recording_summary summary;
+    char spools[80];
+    struct mp_recording *recording = write_both(folder, spools, true, &summary);
+    keep(folder, spools);
+    mp_recording_destroy(recording);
+    assert_int_equal(access(spools, F_OK), -1);
+    assert_query(folder, "SELECT status FROM v_run", "interrupted");
+    assert_query(folder, "SELECT rank, status, reason FROM v_rank WHERE reason IS NOT NULL",
+                 "1|interrupted|b.json: it ends in the middle");
+}
+
+static void a_rank_is_recorded_once(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_recording *recording;
+    struct mp_recording_process *process;
+    struct mp_recorded_process about = {.rank = 4, .source = "a.json"};
+    runs_ok(mp_recording_create(folder->path, "test", &recording, &error), &error);
+    runs_ok(mp_recording_process(recording, &about, &process, &error), &error);
+    about.source = "b.json";
+    assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "b.json: rank 4, which a.json has"));
+    error = (struct mp_error){0};
+    about.rank = -2;
+    assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
+    error = (struct mp_error){0};
+    mp_recording_destroy(recording);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_said_is_in_the_database, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_cut_recording_says_so, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_rank_is_recorded_once, runs_setup, runs_teardown),
+    };
+    return cmocka_run_group_tests_name("writer", tests, NULL, NULL);
+}
