@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/model_flags.h"
 #include "harness/cli/trace_file.h"
 #include "harness/recordings/recordings.h"
 #include "harness/workload/formats.h"
@@ -13,7 +14,8 @@ static const struct mp_format native = {"native",
                                         "moeperf's own .mptrace, checked and written anew"};
 
 struct import_flags {
-    const char *kind, *output, *experts, *database, *system, *workload, *suggest;
+    const char *kind, *output, *database, *system, *workload, *suggest;
+    struct cli_model_flags model;
     struct cli_words rules;
     bool ragged;
 };
@@ -59,8 +61,11 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
          "of recordings: what reports call the run (the kind's name)"},
         {"--workload", CLI_VALUE, &flags->workload, "NAME",
          "of recordings: what it was given to do (recorded)"},
+        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
+        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+        {"--job", CLI_VALUE, &flags->model.job, "FILE", "of recordings: " CLI_JOB_HELP},
         {"-o", CLI_VALUE, &flags->output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
-        {"--experts", CLI_VALUE, &flags->experts, "N",
+        {"--experts", CLI_VALUE, &flags->model.experts, "N",
          "experts of a layer, for a kind that does not say: megatron,\n"
          "megatron-tokens, csv-tokens"},
         {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
@@ -105,8 +110,8 @@ static int choose_kind(struct import_flags *flags, const char *path, struct mp_e
 static int open_input(const struct import_flags *flags, const char *path,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     int64_t experts = 0;
-    if (flags->experts) {
-        int code = cli_whole("--experts", flags->experts, 1, INT32_MAX, &experts, error);
+    if (flags->model.experts) {
+        int code = cli_whole("--experts", flags->model.experts, 1, INT32_MAX, &experts, error);
         if (code)
             return code;
     }
@@ -129,7 +134,7 @@ static const struct mp_recording_format *recording_format(const struct import_fl
 /* How to read the same files once more, with other rules.  Free it. */
 static char *plan_again(const struct import_flags *flags, const char *database,
                         const struct cli_words *words) {
-    size_t size = 4 * MP_PATH_SIZE;
+    size_t size = 8 * MP_PATH_SIZE;
     for (int i = 0; i < words->count; i++)
         size += 4 * strlen(words->word[i]) + 8; /* each byte quoted */
     char *command = malloc(size);
@@ -143,19 +148,20 @@ static char *plan_again(const struct import_flags *flags, const char *database,
         cli_add_word(command, size, "--system", flags->system);
     if (flags->workload)
         cli_add_word(command, size, "--workload", flags->workload);
+    cli_add_model_flags(command, size, &flags->model);
     for (int i = 0; i < words->count; i++)
         cli_add_word(command, size, "", words->word[i]);
     return command;
 }
 
 static int import_recordings(const struct mp_recording_format *format,
-                             const struct import_flags *flags, const struct cli_words *words,
-                             struct mp_error *error) {
+                             const struct mp_systems *systems, struct import_flags *flags,
+                             const struct cli_words *words, struct mp_error *error) {
     struct mp_rules rules = {0};
-    if (flags->output || flags->experts || flags->ragged)
+    if (flags->output || flags->ragged)
         return mp_fail(error, MP_EINVAL,
-                       "%s: a recording (%s) goes into a database, --db FILE; -o, --experts and "
-                       "--ragged are for loads",
+                       "%s: a recording (%s) goes into a database, --db FILE; -o and --ragged are "
+                       "for loads",
                        words->word[0], format->name);
     for (int i = 1; !flags->kind && i < words->count; i++)
         if (mp_recording_recognise(words->word[i]) != format)
@@ -169,6 +175,8 @@ static int import_recordings(const struct mp_recording_format *format,
     int code = again ? cli_check_suggest(flags->suggest, error)
                      : mp_fail(error, MP_ENOMEM, "no memory for %d paths", words->count);
     if (!code)
+        code = cli_read_model_flags(&flags->model, systems, error);
+    if (!code)
         code = cli_load_rules(&flags->rules, &rules, error);
     const struct mp_recordings recordings = {.format = format,
                                              .path = words->word,
@@ -179,10 +187,13 @@ static int import_recordings(const struct mp_recording_format *format,
                                              .resume = again,
                                              .system = flags->system,
                                              .workload = flags->workload,
+                                             .loads = flags->model.loads,
+                                             .job_text = flags->model.job_text,
                                              .rules = &rules};
     if (!code)
         code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
     mp_rules_destroy(&rules);
+    free(flags->model.job_text);
     free(again);
     return code;
 }
@@ -196,10 +207,12 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
                        "none that --help lists",
                        words->word[1], path);
-    if (flags->database || flags->rules.count || flags->system || flags->workload)
+    if (flags->database || flags->rules.count || flags->system || flags->workload ||
+        flags->model.loads.path || flags->model.job)
         return mp_fail(error, MP_EINVAL,
-                       "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system and "
-                       "--workload are for recordings, and it is none that --help lists",
+                       "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system, "
+                       "--workload, --loads and --job are for recordings, and it is none that "
+                       "--help lists",
                        path);
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
@@ -218,14 +231,13 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
 
 static int import(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
-    (void)systems;
     struct import_flags flags = {0};
     struct cli_words words;
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
     const struct mp_recording_format *format = recording_format(&flags, words.word[0]);
-    return format ? import_recordings(format, &flags, &words, error)
+    return format ? import_recordings(format, systems, &flags, &words, error)
                   : import_loads(&flags, &words, error);
 }
 

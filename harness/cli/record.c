@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/trace_file.h"
-#include "harness/predict/job.h"
+#include "harness/cli/model_flags.h"
 #include "harness/record/devices.h"
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
@@ -17,8 +16,8 @@
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *from, *suggest, *job, *experts;
-    struct mp_record_loads_source loads;
+    const char *database, *ranks_from, *system, *workload, *keep, *from, *suggest;
+    struct cli_model_flags model;
     struct cli_words rules;
 };
 
@@ -36,17 +35,12 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         {"--system", CLI_VALUE, &flags->system, "NAME",
          "what reports call it (the program's name)"},
         {"--workload", CLI_VALUE, &flags->workload, "NAME", "what it was given to do (recorded)"},
-        {"--loads", CLI_VALUE, &flags->loads.path, "PATH",
-         "tokens per expert of every rank, iteration and layer, counted\n"
-         "by something else: a file or folder that moeperf import reads,\n"
-         "or an .mptrace.  Without it, what moeperf_experts.py counted"},
-        {"--loads-as", CLI_VALUE, &flags->loads.kind, "KIND",
-         "what that is; else its name says so"},
-        {"--experts", CLI_VALUE, &flags->experts, "N",
+        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH",
+         CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
+        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+        {"--experts", CLI_VALUE, &flags->model.experts, "N",
          "experts of a layer, for kinds that don't say"},
-        {"--job", CLI_VALUE, &flags->job, "FILE",
-         "a job file (moeperf show job) with the model's sizes, so that\n"
-         "moeperf predict --run can say what another system would do"},
+        {"--job", CLI_VALUE, &flags->model.job, "FILE", CLI_JOB_HELP},
         {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
          "keeps the spools in this folder, which must not exist"},
         {"--from", CLI_VALUE, &flags->from, "FOLDER",
@@ -133,46 +127,7 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
     return MP_OK;
 }
 
-/* ---- rules, sizes, folders ---- */
-
-/* The text of a job file that says what a planner has to know; *text is the caller's to free. */
-static int read_job(const char *path, const struct mp_systems *systems, char **text,
-                    struct mp_error *error) {
-    struct mp_predict_job job = {0};
-    struct mp_yaml *document = NULL;
-    size_t size = 0;
-    int code = mp_yaml_read_file(path, text, &size, error);
-    if (!code)
-        code = mp_yaml_parse(path, *text, size, &document, error);
-    if (!code)
-        code = mp_predict_job_create(&job, error);
-    if (!code)
-        code = mp_predict_job_apply(&job, document, path, systems, error);
-    if (!code && !job.file.system)
-        code = mp_fail(error, MP_EINVAL,
-                       "%s: names no system; \"system: ep\" is plain expert parallelism, moeperf "
-                       "list systems has the others",
-                       path);
-    mp_predict_job_destroy(&job);
-    mp_yaml_destroy(document);
-    return code;
-}
-
-/* What the flags say of loads and sizes. */
-static int describe_model(struct record_flags *flags, const struct mp_systems *systems, char **job,
-                          struct mp_error *error) {
-    int64_t experts = 0;
-    int code = MP_OK;
-    if (!flags->loads.path && (flags->loads.kind || flags->experts))
-        return mp_fail(error, MP_EINVAL, "%s goes with --loads PATH",
-                       flags->experts ? "--experts" : "--loads-as");
-    if (flags->experts)
-        code = cli_whole("--experts", flags->experts, 1, INT32_MAX, &experts, error);
-    flags->loads.experts = (int)experts;
-    if (!code && flags->job)
-        code = read_job(flags->job, systems, job, error);
-    return code;
-}
+/* ---- rules, folders ---- */
 
 int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error) {
     char path[MP_PATH_SIZE];
@@ -254,6 +209,7 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
         cli_add_word(next->command, size, "--system", flags->system ? flags->system : name);
     if (flags->workload)
         cli_add_word(next->command, size, "--workload", flags->workload);
+    cli_add_model_flags(next->command, size, &flags->model);
     cli_add_word(next->command, size, "--from", spools);
 }
 
@@ -282,7 +238,7 @@ static int record_command(const struct record_flags *flags, char *command[],
 
 /* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
-                       const char *job, struct mp_error *error) {
+                       struct mp_error *error) {
     struct mp_store *store = NULL;
     struct continuing next;
     char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
@@ -292,8 +248,8 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
                                       .is_earlier = true,
                                       .system = flags->system,
                                       .workload = flags->workload,
-                                      .loads = flags->loads,
-                                      .job_text = job,
+                                      .loads = flags->model.loads,
+                                      .job_text = flags->model.job_text,
                                       .suggested = next.file,
                                       .suggest = flags->suggest,
                                       .resume = next.command,
@@ -315,7 +271,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
     struct record_flags flags = {.database = CLI_DATABASE};
     struct mp_rules rules = {0};
     struct continuing next;
-    char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE], *job = NULL;
+    char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
@@ -329,13 +285,13 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                        "no command: it stands behind --, as in moeperf record -- python train.py");
     code = cli_check_suggest(flags.suggest, error);
     if (!code)
-        code = describe_model(&flags, systems, &job, error);
+        code = cli_read_model_flags(&flags.model, systems, error);
     if (!code)
         code = cli_load_rules(&flags.rules, &rules, error);
     if (flags.from) {
-        code = code ? code : add_earlier(&flags, &rules, job, error);
+        code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);
-        free(job);
+        free(flags.model.job_text);
         return code;
     }
     if (!code)
@@ -351,8 +307,8 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                                     .ranks_from = flags.ranks_from,
                                     .system = flags.system,
                                     .workload = flags.workload,
-                                    .loads = flags.loads,
-                                    .job_text = job,
+                                    .loads = flags.model.loads,
+                                    .job_text = flags.model.job_text,
                                     .suggested = next.file,
                                     .suggest = flags.suggest,
                                     .resume = next.command,
@@ -360,7 +316,7 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
         code = record_command(&flags, &argv[own + 1], &run, &status, error);
     }
     mp_rules_destroy(&rules);
-    free(job);
+    free(flags.model.job_text);
     return code ? code : status;
 }
 

@@ -77,6 +77,8 @@ static int add_run(const struct mp_recordings *recordings, const char *folder,
                                       .system = recordings->system ? recordings->system
                                                                    : recordings->format->name,
                                       .workload = recordings->workload,
+                                      .loads = recordings->loads,
+                                      .job_text = recordings->job_text,
                                       .suggested = recordings->suggested,
                                       .suggest = recordings->suggest,
                                       .resume = recordings->resume,

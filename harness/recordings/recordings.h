@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "harness/record/loads.h"
 #include "harness/record/rules.h"
 #include "harness/recordings/writer.h"
 #include "results/store/store.h"
@@ -43,10 +44,12 @@ struct mp_recordings {
     const char *const *path; /* [paths] */
     int paths;
     const char *database;
-    const char *system;   /* what reports call it; NULL: the format's name */
-    const char *workload; /* NULL: "recorded" */
+    const char *system;                  /* what reports call it; NULL: the format's name */
+    const char *workload;                /* NULL: "recorded" */
+    struct mp_record_loads_source loads; /* as in mp_record_run, as all below */
+    const char *job_text;
     const struct mp_rules *rules;
-    const char *suggested; /* as in mp_record_run, as the two below */
+    const char *suggested;
     bool suggest;
     const char *resume;
 };

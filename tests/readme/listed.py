@@ -70,6 +70,8 @@ LISTED = {
             "needs a killed run, as harness/cli/killed_run has"),
         "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
         "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
+        "moeperf import rank*.json.gz --db run.db --loads counts --job job.yaml": Listed(
+            "needs PyTorch; harness/cli/hook has tables of spans in its place"),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
             "takes minutes, on a quiet machine"),

@@ -1,6 +1,8 @@
 /* moeperf_experts.py in a program that is recorded: what its gates choose is in the database, and
  * other systems can be asked about.  PyTorch itself is a double (torch_double), since it is larger
  * than everything else together; python3 and PyPI's nvtx are the real ones. */
+#include <sys/stat.h>
+
 #include "tests/harness/cli/annotated.h"
 
 enum { RANKS = 2, ITERATIONS = 6, LAYERS = 4, EXPERTS = 4, TOKENS = 16 };
@@ -89,6 +91,43 @@ static void what_gates_choose_is_recorded(void **state) {
     assert_says("moeperf predict --db run.db --run 1 --system llep", 0, "with llep");
 }
 
+/* What PyTorch's profiler would write of each rank, with the tables that the hook left elsewhere.
+ */
+static void traces_of_others_have_loads_beside_them(void **state) {
+    (void)state;
+    char line[200], path[40];
+    mkdir("counted", 0700);
+    write_file("job.yaml", job);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, sizeof path, "rank%d.csv", rank);
+        FILE *spans = fopen(path, "w");
+        fputs("rank,name,start,end,phase,layer,iteration,direction,tokens\n", spans);
+        for (int i = 0; i < ITERATIONS; i++)
+            for (int layer = 0; layer < LAYERS; layer++)
+                for (int meets = 0; meets < 2; meets++)
+                    fprintf(spans, "%d,x,%d.%03d,%d.%03d,%s,%d,%d,forward,%d\n", rank, i,
+                            100 * layer + 50 * meets, i, 100 * layer + 50 * meets + 40,
+                            meets ? "combine" : "expert", layer, i, meets ? 0 : 40);
+        fclose(spans);
+        snprintf(path, sizeof path, "counted/experts-%d.csv", rank);
+        FILE *counts = fopen(path, "w");
+        fputs("iteration,layer,rank,e0,e1,e2,e3\n", counts);
+        for (int i = 0; i < ITERATIONS; i++)
+            for (int layer = 0; layer < LAYERS; layer++)
+                fprintf(counts, "%d,%d,%d,%d,20,10,%d\n", i, layer, rank, i, 10 + layer);
+        fclose(counts);
+    }
+    assert_says("moeperf import rank0.csv rank1.csv --db t.db --loads counted --job job.yaml", 0,
+                "loads: 6 iterations, 4 layers, 4 experts\n");
+    snprintf(line, sizeof line,
+             "SELECT group_concat(routes, ' ') FROM load WHERE iteration = 3 AND layer = 2");
+    assert_answer("t.db", line, "[3,20,10,12] [3,20,10,12]");
+    assert_says("moeperf import rank0.csv --db t.db --loads counted --experts 4", 2,
+                "counted: a csv file says itself how many experts there are");
+    assert_says("moeperf import counted/experts-0.csv -o x.mptrace --job job.yaml", 2,
+                "--loads and --job are for recordings");
+}
+
 /* A gate whose output is no choice says so where it is watched wrongly. */
 static void scores_without_a_number_of_choices_are_refused(void **state) {
     (void)state;
@@ -111,6 +150,7 @@ static void what_goes_together(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_gates_choose_is_recorded),
+        cmocka_unit_test(traces_of_others_have_loads_beside_them),
         cmocka_unit_test(scores_without_a_number_of_choices_are_refused),
         cmocka_unit_test(what_goes_together),
     };
