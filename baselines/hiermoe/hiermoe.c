@@ -139,7 +139,7 @@ static void hiermoe_initial_owners(const void *opaque, int32_t owner[]) {
 static int hiermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                               struct mp_error *error) {
     const struct hiermoe *self = opaque;
-    plan->group_size = self->depth[plan->layer] == 1 ? plan->topology.ranks : 0;
+    plan->level_size[0] = self->depth[plan->layer] == 1 ? plan->topology.ranks : 0;
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 

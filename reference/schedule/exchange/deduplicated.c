@@ -3,7 +3,7 @@
 /* The rank of the destination's node at the sender's place. */
 static int stop(const struct mp_topology *topology, int from, int to, int round) {
     (void)round; /* after the last of two rows are where they have to be */
-    return mp_exchange_at_place(topology, mp_topology_node(topology, to), from);
+    return mp_topology_at_place(topology, mp_topology_node(topology, to), from);
 }
 
 const struct mp_exchange mp_exchange_deduplicated = {
