@@ -1,0 +1,130 @@
+#include "baselines/hiermoe/depth.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A size in the list, and what is behind it; false: it is none. */
+static bool read_size(const struct mp_topology *topology, const char **text, int *size) {
+    char *end = NULL;
+    if (strncmp(*text, "node", 4) == 0) {
+        *size = mp_topology_node_end(topology, 0);
+        *text += 4;
+        return **text == ':' || **text == '\0';
+    }
+    long value = strtol(*text, &end, 10);
+    bool read = end != *text && value >= 1 && value <= topology->ranks;
+    *size = read ? (int)value : 0;
+    *text = end;
+    return read && (*end == ':' || *end == '\0');
+}
+
+static int read_hierarchy(const struct mp_topology *topology, const char *hierarchy,
+                          struct mp_levels *levels, struct mp_error *error) {
+    const char *text = hierarchy;
+    int size, before = 0;
+    do {
+        if (!read_size(topology, &text, &size))
+            return mp_fail(error, MP_EINVAL,
+                           "hiermoe hierarchy: \"%s\" is no list of group sizes, \"node\" or 1 .. "
+                           "%d ranks, such as node:4:2",
+                           hierarchy, topology->ranks);
+        if (levels->count == MP_MOST_LEVELS - 1)
+            return mp_fail(error, MP_EINVAL, "hiermoe hierarchy: %s has more than %d levels",
+                           hierarchy, MP_MOST_LEVELS - 1);
+        if (before && (size < 2 || size >= before || before % size != 0))
+            return mp_fail(error, MP_EINVAL,
+                           "hiermoe hierarchy: groups of %d ranks in groups of %d; a group needs 2 "
+                           "or more, and several of its size in the one around it",
+                           size, before);
+        mp_levels_add(levels, topology->ranks, size);
+        before = size;
+    } while (*text++ == ':');
+    mp_levels_add(levels, topology->ranks, 1);
+    return MP_OK;
+}
+
+/* Of a list of exactly so many; false: it is none. */
+static bool read_lines(const char *text, int count, struct mp_depth_line line[]) {
+    for (int i = 0; i < count; i++) {
+        char *end;
+        line[i].alpha = strtod(text, &end);
+        if (end == text || *end != '/')
+            return false;
+        text = end + 1;
+        line[i].beta = strtod(text, &end);
+        if (end == text || *end != (i + 1 < count ? ':' : '\0'))
+            return false;
+        text = end + 1;
+        if (!(line[i].alpha >= 0 && line[i].alpha < 1 && line[i].beta >= 0 && line[i].beta < 1))
+            return false;
+    }
+    return true;
+}
+
+/* Ranks of a group side by side: the bytes of all go with this many times a rank's bandwidth. */
+static struct mp_depth_line usual_line(const struct mp_setting *setting,
+                                       const struct mp_depth_texts *texts, int ranks) {
+    bool crosses = ranks > setting->topology.ranks_per_node;
+    double of_rank = crosses ? setting->bandwidth / setting->topology.ranks_per_node
+                             : setting->bandwidth_in_node;
+    return (struct mp_depth_line){crosses ? texts->latency : texts->latency_in_node,
+                                  1 / (ranks * of_rank)};
+}
+
+static int find_lines(const struct mp_setting *setting, const struct mp_depth_texts *texts,
+                      const char *name, const char *text, int count, struct mp_depth_line line[],
+                      const struct mp_levels *levels, struct mp_error *error) {
+    for (int i = 0; i < count; i++)
+        line[i] = usual_line(
+            setting, texts, i > 0 ? levels->groups[i - 1].ranks_per_node : levels->groups[0].ranks);
+    if (*text && !read_lines(text, count, line))
+        return mp_fail(error, MP_EINVAL,
+                       "hiermoe %s: \"%s\" is no list of %d alpha/beta, s and s/B, 0 .. 1, such as "
+                       "5e-4/5e-10%s",
+                       name, text, count, count > 1 ? ":3e-4/1e-10" : "");
+    return MP_OK;
+}
+
+int mp_depths_create(const struct mp_setting *setting, const struct mp_depth_texts *texts,
+                     struct mp_depths *depths, struct mp_error *error) {
+    *depths = (struct mp_depths){0};
+    struct mp_levels *levels = &depths->levels;
+    int code = read_hierarchy(&setting->topology, texts->hierarchy, levels, error);
+    if (!code)
+        code = find_lines(setting, texts, "inter", texts->inter, levels->count - 1, depths->inter,
+                          levels, error);
+    if (!code)
+        code = find_lines(setting, texts, "intra", texts->intra, levels->count, depths->intra,
+                          levels, error);
+    return code;
+}
+
+/* Of a line, for the most tokens of a group of `inner` in each of `outer`. */
+static double seconds_of(struct mp_depth_line line, int inner, int outer, double bytes) {
+    return line.alpha + line.beta * inner / outer * bytes;
+}
+
+double mp_depths_seconds(const struct mp_depths *depths, int depth, const double tokens[],
+                         double row_bytes) {
+    const struct mp_levels *levels = &depths->levels;
+    int groups = 1;
+    double seconds = 0;
+    for (int i = 0; i + 1 < depth; i++) {
+        int inside = mp_topology_nodes(&levels->groups[i]);
+        seconds += seconds_of(depths->inter[i], inside, groups, tokens[i] * row_bytes);
+        groups = inside;
+    }
+    return seconds + seconds_of(depths->intra[depth - 1], levels->groups[0].ranks, groups,
+                                tokens[levels->count - 1] * row_bytes);
+}
+
+int mp_depths_best(const struct mp_depths *depths, const double tokens[], double row_bytes) {
+    int best = 1;
+    double least = mp_depths_seconds(depths, 1, tokens, row_bytes);
+    for (int depth = 2; depth <= depths->levels.count; depth++) {
+        double seconds = mp_depths_seconds(depths, depth, tokens, row_bytes);
+        best = seconds < least ? depth : best;
+        least = seconds < least ? seconds : least;
+    }
+    return best;
+}
