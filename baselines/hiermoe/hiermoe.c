@@ -21,7 +21,7 @@ static const struct mp_option option_table[] = {
      "a token goes once to every rank (1), or once to every group of the hierarchy's first level "
      "and from there to its ranks (2), or of its first two or three levels; auto takes what the "
      "model says is fastest, layer by layer, after every iteration"},
-    {"hierarchy", MP_OPTION_TEXT, FIELD(hierarchy), "ranks", "node", 0, 0, NULL,
+    {"hierarchy", MP_OPTION_TEXT, FIELD(hierarchy), "", "node", 0, 0, NULL,
      "sizes of groups inside one another, outermost first: node, 16:node:2, ..., at most three"},
     {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "1", 0, 1 << 20, NULL,
      "two experts of every layer may swap places after so many; 0: never"},
