@@ -28,7 +28,7 @@ static int read_hierarchy(const struct mp_topology *topology, const char *hierar
                            "hiermoe hierarchy: \"%s\" is no list of group sizes, \"node\" or 1 .. "
                            "%d ranks, such as node:4:2",
                            hierarchy, topology->ranks);
-        if (levels->count == MP_MOST_LEVELS - 1)
+        if (levels->count == MP_MOST_LEVELS)
             return mp_fail(error, MP_EINVAL, "hiermoe hierarchy: %s has more than %d levels",
                            hierarchy, MP_MOST_LEVELS - 1);
         if (before && (size < 2 || size >= before || before % size != 0))
@@ -36,10 +36,9 @@ static int read_hierarchy(const struct mp_topology *topology, const char *hierar
                            "hiermoe hierarchy: groups of %d ranks in groups of %d; a group needs 2 "
                            "or more, and several of its size in the one around it",
                            size, before);
-        mp_levels_add(levels, topology->ranks, size);
+        mp_levels_add(levels, size);
         before = size;
     } while (*text++ == ':');
-    mp_levels_add(levels, topology->ranks, 1);
     return MP_OK;
 }
 
@@ -87,7 +86,7 @@ static int find_lines(const struct mp_setting *setting, const struct mp_depth_te
 
 int mp_depths_create(const struct mp_setting *setting, const struct mp_depth_texts *texts,
                      struct mp_depths *depths, struct mp_error *error) {
-    *depths = (struct mp_depths){0};
+    *depths = (struct mp_depths){.levels = mp_levels_of_ranks(setting->topology.ranks)};
     struct mp_levels *levels = &depths->levels;
     int code = read_hierarchy(&setting->topology, texts->hierarchy, levels, error);
     if (!code)

@@ -18,10 +18,10 @@ struct mp_depth_line {
 };
 
 struct mp_depths {
-    struct mp_levels levels;                        /* the last: ranks */
-    struct mp_depth_line inter[MP_MOST_LEVELS - 1]; /* [levels.count - 1] between groups of each */
-    struct mp_depth_line
-        intra[MP_MOST_LEVELS]; /* [levels.count] in the whole; in a group of each */
+    struct mp_levels levels; /* the last: ranks */
+    /* Between groups of each but the last; straight to ranks in the whole and in a group of each.
+     */
+    struct mp_depth_line inter[MP_MOST_LEVELS - 1], intra[MP_MOST_LEVELS];
 };
 
 /* Texts of options: sizes of groups, outermost first, "node" or numbers of ranks, "node:4:2";

@@ -245,13 +245,11 @@ static inline int64_t mp_plan_chunk(const struct mp_plan *plan, int source, int 
 
 /* Groups of an exchange that deduplicates, and ranks. */
 static inline struct mp_levels mp_plan_token_levels(const struct mp_plan *plan) {
-    const struct mp_topology *nodes = &plan->topology;
-    struct mp_levels levels = {0};
-    mp_levels_add(&levels, nodes->ranks,
-                  plan->level_size[0] ? plan->level_size[0] : nodes->ranks_per_node);
+    struct mp_levels levels = mp_levels_of_ranks(plan->topology.ranks);
+    mp_levels_add(&levels,
+                  plan->level_size[0] ? plan->level_size[0] : plan->topology.ranks_per_node);
     for (int i = 1; i < MP_MOST_LEVELS - 1 && plan->level_size[i]; i++)
-        mp_levels_add(&levels, nodes->ranks, plan->level_size[i]);
-    mp_levels_add(&levels, nodes->ranks, 1);
+        mp_levels_add(&levels, plan->level_size[i]);
     return levels;
 }
 

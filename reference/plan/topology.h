@@ -54,10 +54,21 @@ struct mp_levels {
     int begin[MP_MOST_LEVELS + 1];
 };
 
-static inline void mp_levels_add(struct mp_levels *levels, int ranks, int size) {
-    struct mp_topology *groups = &levels->groups[levels->count++];
-    *groups = (struct mp_topology){ranks, size};
-    levels->begin[levels->count] = levels->begin[levels->count - 1] + mp_topology_nodes(groups);
+/* Ranks alone. */
+static inline struct mp_levels mp_levels_of_ranks(int ranks) {
+    struct mp_levels levels = {.count = 1, .begin = {0, ranks}};
+    for (int i = 0; i < MP_MOST_LEVELS; i++)
+        levels.groups[i] = (struct mp_topology){ranks, 1};
+    return levels;
+}
+/* One more level outside them, inside all others: at most MP_MOST_LEVELS in all. */
+static inline void mp_levels_add(struct mp_levels *levels, int size) {
+    struct mp_topology *groups = &levels->groups[levels->count - 1];
+    int *begin = &levels->begin[levels->count - 1];
+    groups->ranks_per_node = size;
+    begin[1] = begin[0] + mp_topology_nodes(groups);
+    begin[2] = begin[1] + groups->ranks;
+    levels->count++;
 }
 /* Groups of all levels.  The most of so many ranks: sizes at least halve between two levels, but
  * for the last two, which are both 1 at the worst. */

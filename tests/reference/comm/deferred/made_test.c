@@ -176,13 +176,12 @@ static void rows_are_made_between_rounds(void **state) {
     (void)state;
     for (int size = 1; size <= comm->ranks; size++)
         for (int inner = size; inner >= 1; inner--) {
-            struct mp_levels levels = {0};
+            struct mp_levels levels = mp_levels_of_ranks(comm->ranks);
             if (size % inner != 0 || (inner == 1 && size > 1))
                 continue;
-            mp_levels_add(&levels, comm->ranks, size);
+            mp_levels_add(&levels, size);
             if (inner < size)
-                mp_levels_add(&levels, comm->ranks, inner);
-            mp_levels_add(&levels, comm->ranks, 1);
+                mp_levels_add(&levels, inner);
             for (int reads = 0; reads < 2; reads++)
                 make_over(&levels, reads);
         }

@@ -273,10 +273,9 @@ static void nodes_are_reached_once(void **state) {
 }
 
 static struct mp_levels levels_of(int ranks, const int size[], int count) {
-    struct mp_levels levels = {0};
+    struct mp_levels levels = mp_levels_of_ranks(ranks);
     for (int i = 0; i < count; i++)
-        mp_levels_add(&levels, ranks, size[i]);
-    mp_levels_add(&levels, ranks, 1);
+        mp_levels_add(&levels, size[i]);
     return levels;
 }
 
