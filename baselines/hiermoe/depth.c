@@ -33,9 +33,10 @@ static int read_hierarchy(const struct mp_topology *topology, const char *hierar
                            hierarchy, MP_MOST_LEVELS - 1);
         if (before && (size < 2 || size >= before || before % size != 0))
             return mp_fail(error, MP_EINVAL,
-                           "hiermoe hierarchy: groups of %d ranks in groups of %d; a group needs 2 "
-                           "or more, and several of its size in the one around it",
-                           size, before);
+                           "hiermoe hierarchy: groups of %d ranks can't be divided into groups of "
+                           "%d; a level needs smaller ones, of 2 or more, that divide those around "
+                           "them",
+                           before, size);
         mp_levels_add(levels, size);
         before = size;
     } while (*text++ == ':');
