@@ -71,17 +71,24 @@ static struct mp_depth_line usual_line(const struct mp_setting *setting,
                                   1 / (ranks * of_rank)};
 }
 
+/* All lines of a kind: between groups of each level, or straight to ranks. */
 static int find_lines(const struct mp_setting *setting, const struct mp_depth_texts *texts,
-                      const char *name, const char *text, int count, struct mp_depth_line line[],
-                      const struct mp_levels *levels, struct mp_error *error) {
+                      bool straight, const struct mp_levels *levels, struct mp_depth_line line[],
+                      struct mp_error *error) {
+    const char *text = straight ? texts->intra : texts->inter;
+    const int count = straight ? levels->count : levels->count - 1;
+    const int ranks = setting->topology.ranks;
     for (int i = 0; i < count; i++)
-        line[i] = usual_line(
-            setting, texts, i > 0 ? levels->groups[i - 1].ranks_per_node : levels->groups[0].ranks);
+        line[i] = usual_line(setting, texts, i > 0 ? levels->groups[i - 1].ranks_per_node : ranks);
     if (*text && !read_lines(text, count, line))
         return mp_fail(error, MP_EINVAL,
                        "hiermoe %s: \"%s\" is no list of %d alpha/beta, s and s/B, 0 .. 1, such as "
                        "5e-4/5e-10%s",
-                       name, text, count, count > 1 ? ":3e-4/1e-10" : "");
+                       straight ? "intra" : "inter", text, count, count > 1 ? ":3e-4/1e-10" : "");
+    for (int i = 0; i < count; i++) {
+        line[i].beta *= straight ? ranks : mp_topology_nodes(&levels->groups[i]);
+        line[i].beta /= i > 0 ? mp_topology_nodes(&levels->groups[i - 1]) : 1;
+    }
     return MP_OK;
 }
 
@@ -91,31 +98,19 @@ int mp_depths_create(const struct mp_setting *setting, const struct mp_depth_tex
     struct mp_levels *levels = &depths->levels;
     int code = read_hierarchy(&setting->topology, texts->hierarchy, levels, error);
     if (!code)
-        code = find_lines(setting, texts, "inter", texts->inter, levels->count - 1, depths->inter,
-                          levels, error);
+        code = find_lines(setting, texts, false, levels, depths->inter, error);
     if (!code)
-        code = find_lines(setting, texts, "intra", texts->intra, levels->count, depths->intra,
-                          levels, error);
+        code = find_lines(setting, texts, true, levels, depths->intra, error);
     return code;
-}
-
-/* Of a line, for the most tokens of a group of `inner` in each of `outer`. */
-static double seconds_of(struct mp_depth_line line, int inner, int outer, double bytes) {
-    return line.alpha + line.beta * inner / outer * bytes;
 }
 
 double mp_depths_seconds(const struct mp_depths *depths, int depth, const double tokens[],
                          double row_bytes) {
-    const struct mp_levels *levels = &depths->levels;
-    int groups = 1;
-    double seconds = 0;
-    for (int i = 0; i + 1 < depth; i++) {
-        int inside = mp_topology_nodes(&levels->groups[i]);
-        seconds += seconds_of(depths->inter[i], inside, groups, tokens[i] * row_bytes);
-        groups = inside;
-    }
-    return seconds + seconds_of(depths->intra[depth - 1], levels->groups[0].ranks, groups,
-                                tokens[levels->count - 1] * row_bytes);
+    const struct mp_depth_line *last = &depths->intra[depth - 1];
+    double seconds = last->alpha + last->beta * tokens[depths->levels.count - 1] * row_bytes;
+    for (int i = 0; i + 1 < depth; i++)
+        seconds += depths->inter[i].alpha + depths->inter[i].beta * tokens[i] * row_bytes;
+    return seconds;
 }
 
 int mp_depths_best(const struct mp_depths *depths, const double tokens[], double row_bytes) {

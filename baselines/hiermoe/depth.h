@@ -12,9 +12,9 @@
 
 #include "reference/plan/system.h"
 
-/* Seconds of an exchange of so many bytes: alpha + beta bytes. */
+/* Seconds of a round in which a group gets so many bytes at the most: alpha + beta bytes. */
 struct mp_depth_line {
-    double alpha, beta; /* s, s/B */
+    double alpha, beta; /* s; s/B, that of the paper times groups in one of the level before */
 };
 
 struct mp_depths {
