@@ -231,6 +231,30 @@ static void a_depth_has_its_levels(void **state) {
     destroy_running(&running);
 }
 
+/* What was learnt is known again, but not where there are fewer levels. */
+static void depths_survive_restarts(void **state) {
+    static const char *const given[] = {
+        "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
+    static const char *const few[] = {NULL};
+    uint64_t random = test_seed();
+    struct running before, after, other;
+    struct mp_error error = {0};
+    int32_t saved[4];
+    (void)state;
+    create_running(&random, given, &before);
+    create_running(&random, given, &after);
+    create_running(&random, few, &other);
+    learn(&before);
+    size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
+    assert_in_range(bytes, 1, sizeof saved);
+    assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
+    expect_levels(&after, (const int[3]){8, 4, 0});
+    assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
+    destroy_running(&before);
+    destroy_running(&after);
+    destroy_running(&other);
+}
+
 /* The model's time with these owners: tokens that have an expert in a group, of every level. */
 static double seconds_with(const struct mp_depths *depths, int depth,
                            const struct mp_swap_tokens *tokens, double scale,
@@ -314,6 +338,7 @@ int main(void) {
         cmocka_unit_test(options_say_what_is_wrong),
         cmocka_unit_test(auto_takes_the_depth_of_least_time),
         cmocka_unit_test(a_depth_has_its_levels),
+        cmocka_unit_test(depths_survive_restarts),
         cmocka_unit_test(swaps_are_the_best_of_all_pairs),
     };
     return cmocka_run_group_tests_name("baselines/hiermoe/depth", tests, NULL, NULL);
