@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "baselines/hiermoe/depth.h"
 #include "baselines/hiermoe/swap.h"
 #include "reference/plan/distinct.h"
 
@@ -11,13 +12,17 @@ struct options {
     int interval; /* of swaps, iterations; 0: none */
     int gamma, sample;
     double latency, latency_in_node;
+    char hierarchy[MP_TEXT_SIZE], inter[MP_TEXT_SIZE], intra[MP_TEXT_SIZE];
 };
 #define FIELD(member) offsetof(struct options, member)
 
 static const struct mp_option option_table[] = {
-    {"depth", MP_OPTION_CHOICE, FIELD(depth), "", "auto", 0, 0, "auto 1 2",
-     "a token goes once to every rank (1), or once to every node and from there to its ranks (2); "
-     "auto takes what the model says is faster, layer by layer, after every iteration"},
+    {"depth", MP_OPTION_CHOICE, FIELD(depth), "", "auto", 0, 0, "auto 1 2 3 4",
+     "a token goes once to every rank (1), or once to every group of the hierarchy's first level "
+     "and from there to its ranks (2), or of its first two or three levels; auto takes what the "
+     "model says is fastest, layer by layer, after every iteration"},
+    {"hierarchy", MP_OPTION_TEXT, FIELD(hierarchy), "", "node", 0, 0, NULL,
+     "sizes of groups inside one another, outermost first: node, 16:node:2, ..., at most three"},
     {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "1", 0, 1 << 20, NULL,
      "two experts of every layer may swap places after so many; 0: never"},
     {"gamma", MP_OPTION_INT, FIELD(gamma), "", "10", 1, 12, NULL,
@@ -28,10 +33,13 @@ static const struct mp_option option_table[] = {
      "of an exchange between nodes, in the model"},
     {"latency-in-node", MP_OPTION_DOUBLE, FIELD(latency_in_node), "s", "5.7e-4", 0, 1, NULL,
      "of an exchange inside nodes, in the model"},
+    {"inter", MP_OPTION_TEXT, FIELD(inter), "s, s/B", "", 0, 0, NULL,
+     "alpha/beta:... of exchanges between groups of each level, as fitted; empty: from latencies "
+     "and bandwidths"},
+    {"intra", MP_OPTION_TEXT, FIELD(intra), "s, s/B", "", 0, 0, NULL,
+     "the same of exchanges straight to ranks, of all and inside a group of each level"},
     {0},
 };
-
-enum { RANKS, NODES, LEVELS };
 
 /* Groups of a level, and what swaps do to them. */
 struct level {
@@ -50,7 +58,9 @@ struct hiermoe {
     int32_t *expert; /* [sample][top_k] */
     int32_t *memory; /* mp_swap_memory */
     double *power;   /* [sample + 1] of every count there can be */
-    struct level level[LEVELS];
+    struct mp_depths depths;
+    int levels;                         /* of them; the last: ranks */
+    struct level level[MP_MOST_LEVELS]; /* [levels] */
     struct mp_distinct_model model;
     double scale; /* tokens for each that is drawn */
 };
@@ -60,7 +70,7 @@ static void hiermoe_destroy(void *opaque) {
     if (!self)
         return;
     mp_distinct_model_destroy(&self->model);
-    for (int i = 0; i < LEVELS; i++) {
+    for (int i = 0; i < self->levels; i++) {
         free(self->level[i].group);
         free(self->level[i].count);
         free(self->level[i].change);
@@ -93,10 +103,27 @@ static bool create_memory(struct hiermoe *self) {
     self->power = calloc((size_t)self->options.sample + 1, sizeof *self->power);
     for (int count = 0; self->power && count <= self->options.sample; count++)
         self->power[count] = mp_swap_power(count, self->options.gamma);
-    int nodes = mp_topology_nodes(&setting->topology);
-    return create_level(setting->experts, ranks, &self->level[RANKS]) &&
-           create_level(setting->experts, nodes, &self->level[NODES]) && self->depth &&
-           self->total && self->expert && self->memory && self->power;
+    bool there = self->depth && self->total && self->expert && self->memory && self->power;
+    for (int i = 0; i < self->levels; i++)
+        there &= create_level(setting->experts, mp_topology_nodes(&self->depths.levels.groups[i]),
+                              &self->level[i]);
+    return there;
+}
+
+static int create_depths(struct hiermoe *self, struct mp_error *error) {
+    const struct options *options = &self->options;
+    const struct mp_depth_texts texts = {.hierarchy = options->hierarchy,
+                                         .inter = options->inter,
+                                         .intra = options->intra,
+                                         .latency = options->latency,
+                                         .latency_in_node = options->latency_in_node};
+    int code = mp_depths_create(&self->setting, &texts, &self->depths, error);
+    if (!code && options->depth > self->depths.levels.count)
+        code = mp_fail(
+            error, MP_EINVAL, "hiermoe depth %d needs %d levels of groups, hierarchy %s has %d",
+            options->depth, options->depth - 1, options->hierarchy, self->depths.levels.count - 1);
+    self->levels = self->depths.levels.count;
+    return code;
 }
 
 static int hiermoe_create(const struct mp_setting *setting, const void *options, void **created,
@@ -118,15 +145,18 @@ static int hiermoe_create(const struct mp_setting *setting, const void *options,
         return mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
     self->setting = *setting;
     self->options = *(const struct options *)options;
-    int code = create_memory(self) ? mp_distinct_model_create(ranks, setting->experts,
-                                                              setting->top_k, &self->model, error)
-                                   : mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
+    int code = create_depths(self, error);
+    if (!code && !create_memory(self))
+        code = mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
+    if (!code)
+        code =
+            mp_distinct_model_create(ranks, setting->experts, setting->top_k, &self->model, error);
     if (code) {
         hiermoe_destroy(self);
         return code;
     }
     for (int layer = 0; layer < setting->layers; layer++)
-        self->depth[layer] = self->options.depth == 1 ? 1 : 2;
+        self->depth[layer] = self->options.depth ? self->options.depth : self->levels;
     *created = self;
     return MP_OK;
 }
@@ -139,28 +169,16 @@ static void hiermoe_initial_owners(const void *opaque, int32_t owner[]) {
 static int hiermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                               struct mp_error *error) {
     const struct hiermoe *self = opaque;
-    plan->group_size = self->depth[plan->layer] == 1 ? plan->topology.ranks : 0;
+    plan->level_size[0] = plan->topology.ranks;
+    for (int i = 0; i + 1 < self->depth[plan->layer]; i++)
+        plan->level_size[i] = self->depths.levels.groups[i].ranks_per_node;
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
-/* ---- the model: t_d of the paper, of the (smooth) largest numbers of tokens ---- */
-
-/* Between nodes a node's cards carry what its ranks get; inside, each rank's own gate. */
-static double time_of(const struct hiermoe *self, int depth, double of_rank, double of_node) {
-    const struct mp_setting *setting = &self->setting;
-    const struct options *options = &self->options;
-    double row = self->scale * (double)setting->route_bytes;
-    if (depth == 1)
-        return options->latency +
-               of_rank * setting->topology.ranks_per_node * row / setting->bandwidth;
-    return options->latency + of_node * row / setting->bandwidth + options->latency_in_node +
-           of_rank * row / setting->bandwidth_in_node;
-}
-
-static int faster_depth(const struct hiermoe *self, double of_rank, double of_node) {
-    if (self->options.depth > 0)
-        return self->options.depth;
-    return time_of(self, 1, of_rank, of_node) < time_of(self, 2, of_rank, of_node) ? 1 : 2;
+/* The model's t_d, of the (smooth) largest numbers of tokens of each level's groups. */
+static double time_of(const struct hiermoe *self, int depth, const double most[]) {
+    return mp_depths_seconds(&self->depths, depth, most,
+                             self->scale * (double)self->setting.route_bytes);
 }
 
 /* ---- swaps ---- */
@@ -209,14 +227,10 @@ static double after_swap(const struct hiermoe *self, const struct level *level, 
            (power[count_b + change_b] - power[count_b]);
 }
 
-/* Of ranks' and nodes' counts: sums of powers, and the smooth largest counts. */
+/* Of each level's counts: sums of powers, and the smooth largest counts. */
 struct load_of_levels {
-    double sum[LEVELS], most[LEVELS];
+    double sum[MP_MOST_LEVELS], most[MP_MOST_LEVELS];
 };
-
-static double time_of_levels(const struct hiermoe *self, int depth, const double most[LEVELS]) {
-    return time_of(self, depth, most[RANKS], most[NODES]);
-}
 
 /* No more than the smooth largest count of a sum, near one of which it is known: a root x^a is
  * 1 / (1 / x)^a, and by Bernoulli's inequality (1 / x)^a <= 1 + a (1 / x - 1). */
@@ -226,25 +240,25 @@ static double least_most(double sum, double known_sum, double known_most, int ga
 
 /* The pair whose swap makes exchanges fastest; false: none makes them faster.  Roots are taken only
  * where their bounds could be better than the best. */
-static bool find_swap(struct hiermoe *self, int depth, const double most[LEVELS], int pair[2]) {
+static bool find_swap(struct hiermoe *self, int depth, struct load_of_levels best, int pair[2]) {
     const struct level *level = self->level;
+    const int32_t *rank = level[self->levels - 1].group;
     const int gamma = self->options.gamma;
-    struct load_of_levels best = {{level[RANKS].sum, level[NODES].sum}, {most[RANKS], most[NODES]}};
-    double present = time_of_levels(self, depth, most), least = present;
+    double present = time_of(self, depth, best.most), least = present;
     for (int a = 0; a < self->setting.experts; a++)
         for (int b = a + 1; b < self->setting.experts; b++) {
             struct load_of_levels now;
-            if (level[RANKS].group[a] == level[RANKS].group[b])
+            if (rank[a] == rank[b])
                 continue;
-            for (int i = 0; i < LEVELS; i++) {
+            for (int i = 0; i < self->levels; i++) {
                 now.sum[i] = after_swap(self, &level[i], a, b);
                 now.most[i] = least_most(now.sum[i], best.sum[i], best.most[i], gamma);
             }
-            if (time_of_levels(self, depth, now.most) >= least)
+            if (time_of(self, depth, now.most) >= least)
                 continue;
-            for (int i = 0; i < LEVELS; i++)
+            for (int i = 0; i < self->levels; i++)
                 now.most[i] = mp_swap_smooth_max(now.sum[i], gamma);
-            double seconds = time_of_levels(self, depth, now.most);
+            double seconds = time_of(self, depth, now.most);
             if (seconds < least) {
                 least = seconds;
                 best = now;
@@ -257,27 +271,30 @@ static bool find_swap(struct hiermoe *self, int depth, const double most[LEVELS]
 
 static void learn_layer(struct hiermoe *self, int layer, bool swaps, const struct mp_load *load,
                         const struct mp_placement *home, struct mp_rehome *change) {
-    const struct mp_topology *topology = &self->setting.topology;
+    const struct mp_topology *groups = self->depths.levels.groups;
     struct mp_swap_tokens tokens = draw_tokens(self, layer, load);
-    for (int e = 0; e < home->experts; e++) {
-        self->level[RANKS].group[e] = home->owner[e];
-        self->level[NODES].group[e] = mp_topology_node(topology, home->owner[e]);
+    struct load_of_levels now;
+    for (int i = 0; i < self->levels; i++) {
+        struct level *level = &self->level[i];
+        for (int e = 0; e < home->experts; e++)
+            level->group[e] = mp_topology_node(&groups[i], home->owner[e]);
+        count_level(self, &tokens, level);
+        now.sum[i] = level->sum;
+        now.most[i] = mp_swap_smooth_max(level->sum, self->options.gamma);
     }
-    double most[LEVELS];
-    for (int i = 0; i < LEVELS; i++) {
-        count_level(self, &tokens, &self->level[i]);
-        most[i] = mp_swap_smooth_max(self->level[i].sum, self->options.gamma);
-    }
-    int depth = faster_depth(self, most[RANKS], most[NODES]), pair[2] = {0};
+    int depth = self->options.depth, pair[2] = {0};
+    if (depth == 0)
+        depth = mp_depths_best(&self->depths, now.most,
+                               self->scale * (double)self->setting.route_bytes);
     self->depth[layer] = depth;
     if (!swaps)
         return;
-    for (int i = 0; i < LEVELS; i++)
+    for (int i = 0; i < self->levels; i++)
         mp_swap_changes(&tokens, self->level[i].group, self->level[i].groups, self->memory,
                         self->level[i].change);
-    if (!find_swap(self, depth, most, pair))
+    if (!find_swap(self, depth, now, pair))
         return;
-    int32_t *owner = self->level[RANKS].group, first = owner[pair[0]];
+    int32_t *owner = self->level[self->levels - 1].group, first = owner[pair[0]];
     owner[pair[0]] = owner[pair[1]];
     owner[pair[1]] = first;
     mp_placement_set_owners(&change->next[layer], owner);
@@ -315,7 +332,7 @@ static int hiermoe_load(void *opaque, const void *buffer, size_t size, struct mp
     const int32_t *depth = buffer;
     bool fits = size == layers * sizeof *depth;
     for (size_t layer = 0; fits && layer < layers; layer++)
-        fits = depth[layer] == 1 || depth[layer] == 2;
+        fits = depth[layer] >= 1 && depth[layer] <= self->levels;
     if (!fits)
         return mp_fail(error, MP_EFORMAT, "%zu bytes are no state of the system hiermoe", size);
     memcpy(self->depth, depth, size);
@@ -328,14 +345,17 @@ const struct mp_system mp_system_hiermoe = {
     .title = "HierMoE: deduplicated exchange of the best depth, experts that swap",
     .source = "HierMoE, arXiv 2508.09591 (HierD-AlltoAll and HierD-ES)",
     .models =
-        "Modelled: deduplicated exchange over levels rank and node, of the depth whose modelled "
-        "time is less; after every iteration, or every few, the two experts of a layer whose "
+        "Modelled: deduplicated exchange over up to three levels of groups inside one another "
+        "(nodes, unless hierarchy says more) and ranks, of the depth whose modelled time is "
+        "least; after every iteration, or every few, the two experts of a layer whose "
         "swap makes that time least change places with their optimizer state, if any makes it "
-        "less; the time is a line in the smooth largest number of tokens that a group gets, "
+        "less; the time is the paper's sum of lines in the smooth largest number of tokens that a "
+        "group "
+        "of each level gets, "
         "and swaps are tried by the incremental rule. Tokens' sets of experts are drawn from "
         "the loads of all ranks together, where the paper has those of the gate. Not "
-        "modelled: levels between a node and a rank (pairs over NVLink, sockets), fitting "
-        "of the lines to the machine: rates are those measured, latencies are options.",
+        "modelled: fitting of the lines to the machine: they are options, or follow from the "
+        "bandwidths between nodes and inside them and two latencies.",
     .capabilities = MP_SYSTEM_MOVES_OWNERS,
     .exchange = MP_EXCHANGE_DEDUPLICATED,
     .options = option_table,

@@ -70,7 +70,7 @@ struct mp_predictor {
     struct mp_traffic *traffic;       /* of transfers */
     struct mp_steps steps;            /* filled last, and not kept by a layer */
     struct mp_steps_memory steps_memory;
-    double *distinct; /* [ranks][chunks][counts] of the layer at hand; NULL: rows are of routes */
+    double *distinct; /* [ranks][chunks][groups] of the layer at hand; NULL: rows are of routes */
     struct mp_distinct_model distinct_model;
     size_t kept_bytes, kept_limit; /* of all layers' steps; and what they may come to */
     struct mp_schedule schedule;

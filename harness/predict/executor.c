@@ -223,8 +223,8 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
 
 /* Before rows of tokens set out, all ranks learn how many there are. */
 static void gather_distinct(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    const struct mp_topology groups = mp_plan_token_groups(predictor->planner.plan);
-    double counts = predictor->planner.plan->degree * (double)mp_exchange_counts(&groups);
+    const struct mp_levels levels = mp_plan_token_levels(predictor->planner.plan);
+    double counts = predictor->planner.plan->degree * (double)mp_levels_groups(&levels);
     mp_timeline_together(
         &predictor->timeline,
         (struct mp_scheduled_phase){MP_PHASE_DISPATCH, MP_FORWARD, operation->layer, 0},

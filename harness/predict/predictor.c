@@ -137,7 +137,8 @@ static void find_constants(struct mp_predictor *predictor) {
 /* Where the exchange has rows of tokens, as the first plan says. */
 static int create_distinct(struct mp_predictor *predictor, struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks;
-    size_t most = 2 * ranks * (size_t)predictor->planner.plan->degree;
+    size_t most =
+        (size_t)(mp_levels_most_groups(predictor->ranks) * predictor->planner.plan->degree);
     if (!mp_exchange_of(predictor->planner.plan->exchange)->deduplicates)
         return MP_OK;
     predictor->distinct = calloc(ranks * most, sizeof *predictor->distinct);

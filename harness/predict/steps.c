@@ -89,9 +89,10 @@ struct pass {
     const struct mp_steps_memory *memory;
     struct mp_costs *costs;
     int group_size;
-    int64_t places;         /* of plan.holder */
-    int round, chunk;       /* whose rows are counted now */
-    const double *distinct; /* [ranks][chunks][counts] of tokens; NULL: rows are of routes */
+    int64_t places;          /* of plan.holder */
+    int round, chunk;        /* whose rows are counted now */
+    const double *distinct;  /* [ranks][chunks][groups] of tokens; NULL: rows are of routes */
+    struct mp_levels levels; /* of these */
 };
 
 /* Which places are those of late copies. */
@@ -202,20 +203,22 @@ add_block(const struct pass *pass, struct mp_traffic *const traffic[], int sourc
     }
 }
 
-/* A chunk of a source's tokens on their way.  What a group has of them is copied for its ranks. */
+/* A chunk of a source's tokens on their way.  What a group has of them is copied for those in it.
+ */
 static void add_tokens(const struct pass *pass, struct mp_traffic *const traffic[], int source,
                        int chunk, double bytes) {
-    const struct mp_topology groups = mp_plan_token_groups(pass->plan);
-    const int nodes = mp_topology_nodes(&groups);
+    const struct mp_levels *levels = &pass->levels;
     const double *tokens = pass->distinct + (size_t)(source * pass->plan->degree + chunk) *
-                                                (size_t)mp_exchange_counts(&groups);
-    for (int node = 0; node < nodes; node++) {
-        int first = mp_topology_node_begin(&groups, node);
-        int relay = mp_exchange_stop(pass->exchange, &groups, source, first, 0);
-        mp_traffic_add(traffic[0], source, relay, tokens[node] * bytes);
-        for (int rank = first; rank < mp_topology_node_end(&groups, node); rank++) {
-            mp_traffic_add(traffic[1], relay, relay, tokens[nodes + rank] * bytes);
-            mp_traffic_add(traffic[2], relay, rank, tokens[nodes + rank] * bytes);
+                                                (size_t)mp_levels_groups(levels);
+    for (int round = 0; round < levels->count; round++) {
+        const struct mp_topology *groups = &levels->groups[round];
+        for (int group = 0; group < mp_topology_nodes(groups); group++, tokens++) {
+            int first = mp_topology_node_begin(groups, group);
+            int at = mp_levels_stop(levels, source, first, round - 1);
+            if (round > 0)
+                mp_traffic_add(traffic[2 * round - 1], at, at, *tokens * bytes);
+            mp_traffic_add(traffic[2 * round], at, mp_levels_stop(levels, source, first, round),
+                           *tokens * bytes);
         }
     }
 }
@@ -346,9 +349,11 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                         .costs = costs,
                         .group_size = (int)ranks / (count / plan->degree),
                         .places = places,
-                        .distinct = exchange->deduplicates ? distinct : NULL};
+                        .distinct = exchange->deduplicates ? distinct : NULL,
+                        .levels = mp_plan_token_levels(plan)};
     int trips = exchange->deduplicates ? MP_TRIPS : 1;
-    int hops = exchange->rounds + __builtin_popcount(exchange->reorders);
+    int hops = exchange->deduplicates ? 2 * pass.levels.count - 1
+                                      : exchange->rounds + __builtin_popcount(exchange->reorders);
     if (by_expert && hops > 1)
         return mp_fail(
             error, MP_EINVAL,

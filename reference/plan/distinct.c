@@ -30,7 +30,7 @@ static void place(struct mp_distinct_model *model, int ranks, size_t *doubles, s
     model->prefix = take_doubles(model, doubles, sums);
     model->before = take_doubles(model, doubles, sums);
     model->behind = take_doubles(model, doubles, sums);
-    model->share = take_doubles(model, doubles, 2 * (size_t)ranks * experts); /* as many groups */
+    model->share = take_doubles(model, doubles, (size_t)mp_levels_most_groups(ranks) * experts);
     model->always = take_numbers(model, numbers, top_k);
     model->order = take_numbers(model, numbers, experts);
     model->sure = take_numbers(model, numbers, experts + 1);
@@ -39,7 +39,7 @@ static void place(struct mp_distinct_model *model, int ranks, size_t *doubles, s
     model->part = take_numbers(model, numbers, experts);
     model->held = take_numbers(model, numbers, experts);
     model->taken = take_numbers(model, numbers, experts);
-    model->met = take_numbers(model, numbers, 2 * experts);
+    model->met = take_numbers(model, numbers, experts);
 }
 
 int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
@@ -367,12 +367,12 @@ static void arrange(struct mp_distinct_model *model, int ranks) {
     mp_distinct_model_arrange(model, model->order, whole);
 }
 
-/* Of each parted expert's routes from a source, the parts that go to each group and rank. */
+/* Of each parted expert's routes from a source, the parts that go to each group. */
 static void find_shares(struct mp_distinct_model *model, const struct mp_plan *plan,
-                        const struct mp_load *load, int source, const struct mp_topology *groups) {
+                        const struct mp_load *load, int source, const struct mp_levels *levels) {
     size_t parted = (size_t)(model->experts - model->whole);
-    double *ranks = model->share + (size_t)mp_topology_nodes(groups) * parted;
-    memset(model->share, 0, (size_t)mp_exchange_counts(groups) * parted * sizeof *ranks);
+    double *share = model->share;
+    memset(share, 0, (size_t)mp_levels_groups(levels) * parted * sizeof *share);
     for (size_t i = 0; i < parted; i++) {
         int parts, e = model->order[(size_t)model->whole + i];
         const struct mp_dispatch_part *part = mp_plan_parts(plan, source, e, &parts);
@@ -380,23 +380,25 @@ static void find_shares(struct mp_distinct_model *model, const struct mp_plan *p
             for (int32_t h = 0; h < part[p].run; h++) {
                 int rank = plan->holder[part[p].first + h];
                 double routes = part[p].count / (double)mp_load_at(load, source, e);
-                model->share[(size_t)mp_topology_node(groups, rank) * parted + i] += routes;
-                ranks[(size_t)rank * parted + i] += routes;
+                for (int l = 0; l < levels->count; l++)
+                    share[(size_t)mp_levels_group(levels, l, rank) * parted + i] += routes;
             }
     }
 }
 
-static void count_tokens(const struct mp_distinct_model *model, const struct mp_topology *groups,
+static void count_tokens(const struct mp_distinct_model *model, const struct mp_levels *levels,
                          double tokens, double distinct[]) {
     size_t parted = (size_t)(model->experts - model->whole);
     const double *share = model->share;
     const int32_t *begin = model->begin;
-    for (int node = 0; node < mp_topology_nodes(groups); node++, share += parted)
-        *distinct++ =
-            tokens * mp_distinct_model_meets(model, begin[mp_topology_node_begin(groups, node)],
-                                             begin[mp_topology_node_end(groups, node)], share);
-    for (int rank = 0; rank < groups->ranks; rank++, share += parted)
-        *distinct++ = tokens * mp_distinct_model_meets(model, begin[rank], begin[rank + 1], share);
+    for (int level = 0; level < levels->count; level++) {
+        const struct mp_topology *groups = &levels->groups[level];
+        for (int group = 0; group < mp_topology_nodes(groups); group++, share += parted) {
+            int first = begin[mp_topology_node_begin(groups, group)];
+            int past = begin[mp_topology_node_end(groups, group)];
+            *distinct++ = tokens * mp_distinct_model_meets(model, first, past, share);
+        }
+    }
 }
 
 /* ---- tokens that are known ---- */
@@ -422,21 +424,12 @@ static int32_t next_rank(struct mp_distinct_model *model, const struct mp_plan *
     return rank;
 }
 
-/* Whether `value` is among those before number `count`. */
-static bool has(const int32_t value[], int count) {
-    int i = 0;
-    while (i < count && value[i] != value[count])
-        i++;
-    return i < count;
-}
-
-/* Adds tokens of a rank to those of groups and ranks. */
+/* Adds tokens of a rank to those of groups. */
 static void count_known(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_routes *routes, int source, int32_t first, int64_t tokens,
-                        const struct mp_topology *groups, double of_group[]) {
+                        const struct mp_levels *levels, double distinct[]) {
     size_t top_k = (size_t)routes->top_k;
-    double *of_rank = of_group + mp_topology_nodes(groups);
-    int32_t *rank = model->met, *group = rank + model->experts;
+    int32_t *rank = model->met;
     for (int32_t t = first; t < first + tokens; t++) {
         const int32_t *expert = routes->expert + (size_t)t * top_k;
         int count = 0;
@@ -444,9 +437,8 @@ static void count_known(struct mp_distinct_model *model, const struct mp_plan *p
             rank[count] = expert[j] < 0 ? -1 : next_rank(model, plan, source, expert[j]);
             if (rank[count] < 0)
                 continue;
-            group[count] = mp_topology_node(groups, rank[count]);
-            of_rank[rank[count]] += !has(rank, count);
-            of_group[group[count]] += !has(group, count);
+            for (int l = mp_levels_apart(levels, rank, count); l < levels->count; l++)
+                distinct[mp_levels_group(levels, l, rank[count])]++;
             count++;
         }
     }
@@ -454,26 +446,26 @@ static void count_known(struct mp_distinct_model *model, const struct mp_plan *p
 
 /* A rank's tokens, chunk after chunk. */
 static void count_source(struct mp_distinct_model *model, const struct mp_plan *plan,
-                         const struct mp_routes *routes, int source,
-                         const struct mp_topology *groups, double distinct[]) {
+                         const struct mp_routes *routes, int source, const struct mp_levels *levels,
+                         double distinct[]) {
     int32_t first = routes->begin[source], all = routes->begin[source + 1] - first;
-    memset(distinct, 0, (size_t)(plan->degree * mp_exchange_counts(groups)) * sizeof *distinct);
+    int counts = mp_levels_groups(levels);
+    memset(distinct, 0, (size_t)(plan->degree * counts) * sizeof *distinct);
     for (int e = 0; e < model->experts; e++)
         model->part[e] = model->held[e] = model->taken[e] = 0;
     for (int chunk = 0; chunk < plan->degree; chunk++) {
         int64_t tokens = mp_exchange_chunk(all, plan->degree, chunk);
-        count_known(model, plan, routes, source, first, tokens, groups,
-                    distinct + chunk * mp_exchange_counts(groups));
+        count_known(model, plan, routes, source, first, tokens, levels, distinct + chunk * counts);
         first += (int32_t)tokens;
     }
 }
 
 /* The same by the model, unless they are those of the rank before. */
 static void expect_source(struct mp_distinct_model *model, const struct mp_plan *plan,
-                          const struct mp_load *load, int source, const struct mp_topology *groups,
+                          const struct mp_load *load, int source, const struct mp_levels *levels,
                           double distinct[]) {
     const uint32_t *count = load->count + (size_t)source * (size_t)load->experts;
-    int counts = mp_exchange_counts(groups), all = plan->degree * counts;
+    int counts = mp_levels_groups(levels), all = plan->degree * counts;
     double tokens = 0;
     bool fitted = mp_distinct_model_fit(model, count);
     bool other = find_ranks(model, plan, load, source);
@@ -483,23 +475,23 @@ static void expect_source(struct mp_distinct_model *model, const struct mp_plan 
     }
     for (int e = 0; e < load->experts; e++)
         tokens += (double)count[e] / model->top_k;
-    arrange(model, groups->ranks);
-    find_shares(model, plan, load, source, groups);
-    count_tokens(model, groups, tokens / plan->degree, distinct);
+    arrange(model, load->ranks);
+    find_shares(model, plan, load, source, levels);
+    count_tokens(model, levels, tokens / plan->degree, distinct);
     for (int i = counts; i < all; i++)
         distinct[i] = distinct[i - counts];
 }
 
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]) {
-    const struct mp_topology groups = mp_plan_token_groups(plan);
-    int counts = plan->degree * mp_exchange_counts(&groups);
+    const struct mp_levels levels = mp_plan_token_levels(plan);
+    int counts = plan->degree * mp_levels_groups(&levels);
     const uint32_t *known = load->distinct_counts == counts ? load->distinct : NULL;
     for (int i = 0; known && i < load->ranks * counts; i++)
         distinct[i] = known[i];
     for (int source = 0; !known && source < load->ranks; source++, distinct += counts)
         if (load->routes)
-            count_source(model, plan, load->routes, source, &groups, distinct);
+            count_source(model, plan, load->routes, source, &levels, distinct);
         else
-            expect_source(model, plan, load, source, &groups, distinct);
+            expect_source(model, plan, load, source, &levels, distinct);
 }

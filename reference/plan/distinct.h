@@ -44,11 +44,11 @@ struct mp_distinct_model {
     /* Of the plan at hand, for mp_distinct_tokens. */
     int32_t *rank;  /* [experts] where all routes go; -1: not to one rank */
     int32_t *begin; /* [ranks + 1] where a rank's experts begin in the order */
-    double *share;  /* [groups and ranks][experts] of routes, of experts behind `whole` */
+    double *share;  /* [groups of levels][experts] of routes, of experts behind `whole` */
     /* Of routes that are handed out: each expert's next part, holder of its run, and how many
      * routes that has taken, [experts] each. */
     int32_t *part, *held, *taken;
-    int32_t *met; /* [2][experts] ranks and groups of a token */
+    int32_t *met; /* [experts] ranks of a token */
 
     double *step, *lack, *sum; /* working memory: [experts] twice, [top_k + 1] */
 };
@@ -81,10 +81,10 @@ double mp_distinct_model_meets(const struct mp_distinct_model *model, int begin,
 void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed, uint64_t token,
                             int32_t expert[]);
 
-/* distinct [ranks][degree][mp_exchange_counts] of the plan's groups and ranks, in every chunk of a
- * rank's tokens: as the loads say; or counted of their routes, which the plan hands out token by
- * token, whatever its route_order says: drawn orders and those by probability are not known; or by
- * the model, in which chunks are alike. */
+/* distinct [ranks][degree][mp_levels_groups] of the plan's levels, in every chunk of a rank's
+ * tokens: as the loads say; or counted of their routes, which the plan hands out token by token,
+ * whatever its route_order says: drawn orders and those by probability are not known; or by the
+ * model, in which chunks are alike. */
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]);
 

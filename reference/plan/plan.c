@@ -103,6 +103,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->overlaid = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
+    memset(plan->level_size, 0, sizeof plan->level_size);
     plan->degree = 1;
     plan->chunk_routes = NULL;
 }

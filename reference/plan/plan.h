@@ -224,10 +224,11 @@ struct mp_plan {
      * others, parts count what they would without this). */
     bool overlaid;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
-    /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
-     * which a token's row goes once; 0: those of a node.  There is one level of such groups, nodes
-     * or smaller ones or single ranks, but not several in each other (HierMoE's deeper ones). */
-    int group_size;
+    int group_size;                 /* of an exchange in steps: divides the ranks */
+    /* Of one that deduplicates: sizes of groups of neighbouring ranks inside one another, outermost
+     * first, to each of which a token's row goes once, and from the last of them to ranks; 0: no
+     * more.  Each one of at least 2 ranks divides the one around it.  None: nodes. */
+    int level_size[MP_MOST_LEVELS - 1];
     int degree; /* chunks that rows are cut into, each a step: 1 .. MP_MOST_DEGREE (exchange.h) */
     /* [ranks][degree][experts] how many of a source's routes to an expert are of the tokens of each
      * chunk, for whoever carries the plan out where chunks are of tokens; set once that is known,
@@ -250,10 +251,14 @@ static inline int64_t mp_plan_chunk(const struct mp_plan *plan, int source, int 
     return end > begin ? end - begin : 0;
 }
 
-/* Groups of an exchange that deduplicates. */
-static inline struct mp_topology mp_plan_token_groups(const struct mp_plan *plan) {
-    int size = plan->group_size > 0 ? plan->group_size : plan->topology.ranks_per_node;
-    return (struct mp_topology){plan->topology.ranks, size};
+/* Groups of an exchange that deduplicates, and ranks. */
+static inline struct mp_levels mp_plan_token_levels(const struct mp_plan *plan) {
+    struct mp_levels levels = mp_levels_of_ranks(plan->topology.ranks);
+    mp_levels_add(&levels,
+                  plan->level_size[0] ? plan->level_size[0] : plan->topology.ranks_per_node);
+    for (int i = 1; i < MP_MOST_LEVELS - 1 && plan->level_size[i]; i++)
+        mp_levels_add(&levels, plan->level_size[i]);
+    return levels;
 }
 
 /* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched. */

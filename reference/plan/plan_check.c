@@ -461,6 +461,18 @@ static void check_capacity(struct check *check, int expert, bool drops) {
                expert, (long long)kept, (long long)capacity);
 }
 
+/* Groups inside one another, of an exchange that deduplicates. */
+static void check_levels(struct check *check) {
+    const int *size = check->plan->level_size;
+    if (size[0] < 0 || size[0] > check->ranks)
+        report(check, MP_PLAN_EXCHANGE, "there are no groups of %d among %d ranks", size[0],
+               check->ranks);
+    for (int i = 1; i < MP_MOST_LEVELS - 1; i++)
+        if (size[i] && (size[i] < 2 || size[i] >= size[i - 1] || size[i - 1] % size[i] != 0))
+            report(check, MP_PLAN_EXCHANGE, "groups of %d ranks in groups of %d", size[i],
+                   size[i - 1]);
+}
+
 static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     const struct mp_plan *plan = check->plan;
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
@@ -477,6 +489,8 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
         plan->route_order != MP_ROUTES_BY_TOKEN)
         report(check, MP_PLAN_EXCHANGE, "chunks of tokens take routes by token, not %s",
                mp_route_order_name(plan->route_order));
+    if (exchange && exchange->deduplicates)
+        check_levels(check);
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);

@@ -1,6 +1,6 @@
 /* Rows of tokens instead of routes: an exchange that deduplicates.
  *
- * How many tokens of each rank and chunk go to every group and rank is exchanged first.  Then
+ * How many tokens of each rank and chunk go to every group of all levels is exchanged first.  Then
  * travel, beside each row, the places of its token's routes in their source's send order and their
  * weights: what a rank needs to know of it to pass it on, and to copy it to its experts' rows
  * (distinct.h). A place tells the rank, as all know the plan; routes that a row is not sent for are
@@ -17,13 +17,14 @@ enum { WORDS_PER_ROUTE = 2 };
 
 int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error) {
     size_t ranks = (size_t)trainer->comm->ranks, top_k = (size_t)trainer->model.shape.top_k;
-    /* Most of a rank: there are no more groups than ranks. */
-    size_t chunks = (size_t)trainer->path_steps, counts = 2 * ranks * chunks;
+    size_t chunks = (size_t)trainer->path_steps;
+    size_t counts = (size_t)mp_levels_most_groups(trainer->comm->ranks) * chunks;
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     bool failed = false;
     trainer->distinct = calloc(counts, sizeof *trainer->distinct);
     trainer->host_routes =
         calloc(2 * (size_t)trainer->model.tokens * top_k, sizeof *trainer->host_routes);
+    trainer->sources = calloc(2 * ranks, sizeof *trainer->sources);
     if (chunks > 1) {
         trainer->chunk_routes =
             calloc(layers * ranks * chunks * experts, sizeof *trainer->chunk_routes);
@@ -33,7 +34,7 @@ int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *erro
         trainer->load[l].distinct = calloc(ranks * counts, sizeof *trainer->distinct);
         failed |= !trainer->load[l].distinct;
     }
-    if (!trainer->distinct || !trainer->host_routes || failed)
+    if (!trainer->distinct || !trainer->host_routes || !trainer->sources || failed)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
                        trainer->model.tokens);
     for (int i = 0; i < 2; i++) {
@@ -54,6 +55,7 @@ void mp_trainer_destroy_distinct(struct mp_trainer *trainer) {
     free(trainer->distinct);
     free(trainer->chunk_routes);
     free(trainer->host_routes);
+    free(trainer->sources);
 }
 
 /* ---- passages ---- */
@@ -63,11 +65,10 @@ struct passage {
     struct mp_trainer *trainer;
     int layer, chunk, chunks;
     struct mp_block_state *state;
-    const struct mp_exchange *exchange;
-    struct mp_topology groups;
+    struct mp_levels levels;
     const struct mp_exchange_path *path;
     const int *begin; /* [R][R] where blocks begin in their sources' send order */
-    int top_k, ranks, rank;
+    int top_k, ranks, rank, rounds;
     /* Rows of the chunks before it: that leave this rank's tokens, and that come to its experts;
      * and those with something beside them, at any time. */
     int sent, arrived, beside;
@@ -84,14 +85,20 @@ static int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-static int sent_rows(const struct passage *passage) {
-    return sum_of(passage->path->round[0].send_rows, passage->ranks);
+static int sent_rows(const struct passage *passage, int round) {
+    return sum_of(passage->path->round[round].send_rows, passage->ranks);
+}
+
+static int received_rows(const struct passage *passage, int round) {
+    return sum_of(passage->path->round[round].receive_rows, passage->ranks);
 }
 
 /* The most rows that something is beside, in one place of two. */
 static int beside_rows(const struct passage *passage) {
-    const struct mp_fan *fan = &passage->state->distinct.fan[1 + 2 * passage->chunk];
-    return larger(larger(sent_rows(passage), fan[0].in), larger(fan[0].out, fan[1].in));
+    int most = 0;
+    for (int round = 0; round < passage->rounds; round++)
+        most = larger(most, larger(sent_rows(passage, round), received_rows(passage, round)));
+    return most;
 }
 
 static struct passage first_passage(struct mp_trainer *trainer, int layer) {
@@ -100,8 +107,8 @@ static struct passage first_passage(struct mp_trainer *trainer, int layer) {
                             .layer = layer,
                             .chunks = plan->degree,
                             .state = &trainer->model.state[layer],
-                            .exchange = mp_exchange_of(plan->exchange),
-                            .groups = mp_plan_token_groups(plan),
+                            .levels = mp_plan_token_levels(plan),
+                            .rounds = mp_plan_token_levels(plan).count,
                             .path = &trainer->path[layer * trainer->path_steps],
                             .begin = trainer->path_rows,
                             .top_k = trainer->model.shape.top_k,
@@ -109,11 +116,11 @@ static struct passage first_passage(struct mp_trainer *trainer, int layer) {
                             .rank = trainer->comm->rank};
 }
 
-/* Goes on to the next chunk, once fans have their sizes. */
+/* Goes on to the next chunk, once its rows are counted. */
 static void next_passage(struct passage *passage) {
-    passage->sent += sent_rows(passage);
+    passage->sent += sent_rows(passage, 0);
     passage->beside += beside_rows(passage);
-    passage->arrived += passage->state->distinct.fan[2 + 2 * passage->chunk].in;
+    passage->arrived += received_rows(passage, passage->rounds - 1);
     passage->begin += passage->ranks * passage->ranks;
     passage->path++;
     passage->chunk++;
@@ -171,32 +178,22 @@ static int rank_of(const struct passage *passage, int source, int32_t place) {
     return first;
 }
 
-/* Whether `value` is among those before number `count`. */
-static bool has(const int value[], int count) {
-    int i = 0;
-    while (i < count && value[i] != value[count])
-        i++;
-    return i < count;
-}
-
-/* This rank's tokens of a chunk in every group and on every rank. */
+/* This rank's tokens of a chunk in every group. */
 static void count_distinct(const struct passage *passage, const int32_t place[]) {
-    uint32_t *groups =
-        passage->trainer->distinct + passage->chunk * mp_exchange_counts(&passage->groups);
-    uint32_t *ranks = groups + mp_topology_nodes(&passage->groups);
+    const struct mp_levels *levels = &passage->levels;
+    uint32_t *groups = passage->trainer->distinct + passage->chunk * mp_levels_groups(levels);
     int first = first_token(passage, passage->chunk),
         end = first_token(passage, passage->chunk + 1);
-    memset(groups, 0, (size_t)mp_exchange_counts(&passage->groups) * sizeof *groups);
+    memset(groups, 0, (size_t)mp_levels_groups(levels) * sizeof *groups);
     place += (size_t)first * (size_t)passage->top_k;
     for (int t = first; t < end; t++, place += passage->top_k) {
-        int rank[MP_CHOICES_LIMIT], group[MP_CHOICES_LIMIT], count = 0;
+        int rank[MP_CHOICES_LIMIT], count = 0;
         for (int j = 0; j < passage->top_k; j++) {
             if (place[j] < 0)
                 continue;
             rank[count] = rank_of(passage, passage->rank, place[j]);
-            group[count] = mp_topology_node(&passage->groups, rank[count]);
-            ranks[rank[count]] += !has(rank, count);
-            groups[group[count]] += !has(group, count);
+            for (int l = mp_levels_apart(levels, rank, count); l < levels->count; l++)
+                groups[mp_levels_group(levels, l, rank[count])]++;
             count++;
         }
     }
@@ -206,7 +203,7 @@ static void count_distinct(const struct passage *passage, const int32_t place[])
 static int gather_distinct(struct passage passage, const int32_t place[], struct mp_error *error) {
     struct mp_trainer *trainer = passage.trainer;
     struct mp_load *load = &trainer->load[passage.layer];
-    int counts = mp_exchange_counts(&passage.groups);
+    int counts = mp_levels_groups(&passage.levels);
     for (; passage.chunk < passage.chunks;
          passage.chunk++, passage.begin += passage.ranks * passage.ranks)
         count_distinct(&passage, place);
@@ -216,8 +213,8 @@ static int gather_distinct(struct passage passage, const int32_t place[], struct
     if (!code)
         code = mp_request_wait(trainer->gather, error);
     for (int c = 0; !code && c < passage.chunks; c++)
-        mp_exchange_path_distinct(passage.exchange, &passage.groups, passage.rank,
-                                  load->distinct + c * counts, load->distinct_counts,
+        mp_exchange_path_distinct(&passage.levels, passage.rank, load->distinct + c * counts,
+                                  load->distinct_counts,
                                   &trainer->path[passage.layer * trainer->path_steps + c]);
     return code;
 }
@@ -244,17 +241,21 @@ static int smaller(int a, int b) {
 /* How many rows each fan has. */
 static void size_fans(struct passage passage) {
     struct mp_distinct *distinct = &passage.state->distinct;
+    const struct mp_topology *groups = passage.levels.groups;
     struct mp_fan *fan = distinct->fan;
-    distinct->fans = 1 + 2 * passage.chunks;
+    const int last = passage.rounds - 1;
+    distinct->fans = 1 + passage.rounds * passage.chunks;
     fan[0] = (struct mp_fan){.in = passage.trainer->model.tokens,
-                             .ways = smaller(mp_topology_nodes(&passage.groups), passage.top_k)};
+                             .ways = smaller(mp_topology_nodes(&groups[0]), passage.top_k)};
     for (; passage.chunk < passage.chunks; passage.chunk++, passage.path++) {
-        const struct mp_exchange_round *round = passage.path->round;
-        distinct->fan[0].out += sent_rows(&passage);
-        *++fan = (struct mp_fan){.in = sum_of(round[0].receive_rows, passage.ranks),
-                                 .out = sum_of(round[1].send_rows, passage.ranks),
-                                 .ways = smaller(passage.groups.ranks_per_node, passage.top_k)};
-        *++fan = (struct mp_fan){.in = sum_of(round[1].receive_rows, passage.ranks),
+        distinct->fan[0].out += sent_rows(&passage, 0);
+        for (int round = 0; round < last; round++) {
+            int inside = groups[round].ranks_per_node / groups[round + 1].ranks_per_node;
+            *++fan = (struct mp_fan){.in = received_rows(&passage, round),
+                                     .out = sent_rows(&passage, round + 1),
+                                     .ways = smaller(inside, passage.top_k)};
+        }
+        *++fan = (struct mp_fan){.in = received_rows(&passage, last),
                                  .out = passage.state->routing.segment[passage.chunk].rows,
                                  .ways = passage.top_k};
     }
@@ -298,12 +299,16 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
 #define QUEUE(trainer, name, stream, ...)                                                          \
     (trainer)->device->operations->name((trainer)->device, stream, __VA_ARGS__)
 
+static int fan_number(const struct passage *passage, int number) {
+    return number > 0 ? passage->rounds * passage->chunk + number : 0;
+}
+
 static struct mp_fan *host_fan(const struct passage *passage, int number) {
-    return &passage->trainer->host_fan[number > 0 ? 2 * passage->chunk + number : 0];
+    return &passage->trainer->host_fan[fan_number(passage, number)];
 }
 
 static const struct mp_fan *fan_of(const struct passage *passage, int number) {
-    return &passage->state->distinct.fan[number > 0 ? 2 * passage->chunk + number : 0];
+    return &passage->state->distinct.fan[fan_number(passage, number)];
 }
 
 static void upload(const struct passage *passage, int number, mp_stream stream) {
@@ -312,10 +317,8 @@ static void upload(const struct passage *passage, int number, mp_stream stream) 
           (size_t)mp_fan_numbers(fan, passage->top_k) * sizeof(int32_t));
 }
 
-/* A row, number `row` of a fan's, becomes one for each of its routes' ranks, or of those where
- * their groups' rows stop; what is beside it is at `in`.  The fan's rows from `first` on are the
- * chunk's.
- */
+/* A row, number `row` of a fan's, becomes one for each of the ranks where rows of its routes stop
+ * after a round; what is beside it is at `in`.  The fan's rows from `first` on are the chunk's. */
 static void spread_row(const struct passage *passage, int round, int source, const int32_t *in,
                        int row, int first, int next[]) {
     int top_k = passage->top_k, key[MP_CHOICES_LIMIT], behind[MP_CHOICES_LIMIT] = {0}, ways = 0;
@@ -330,7 +333,7 @@ static void spread_row(const struct passage *passage, int round, int source, con
         if (in[j] < 0)
             continue;
         int rank = rank_of(passage, source, in[j]), same = 0;
-        key[j] = mp_exchange_stop(passage->exchange, &passage->groups, source, rank, round);
+        key[j] = mp_levels_stop(&passage->levels, source, rank, round);
         while (key[same] != key[j])
             same++;
         if (same == j) {
@@ -368,14 +371,52 @@ static void spread_tokens(const struct passage *passage, const int32_t place[],
     }
 }
 
-/* What has come from each source into rows of ranks. */
-static void spread_on(const struct passage *passage) {
+/* The order in which sources' rows come to this rank in a round: of those that have passed them on,
+ * of each as they have come to it.  Of ranks that come with the same one the order stays. */
+static const int *order_sources(const struct passage *passage, int round) {
+    const struct mp_levels *levels = &passage->levels;
+    int *begin = passage->state->routing.next_row, ranks = passage->ranks;
+    int *order = passage->trainer->sources, *sorted = order + ranks;
+    for (int i = 0; i < ranks; i++)
+        order[i] = i;
+    for (int before = 0; before < round; before++) {
+        memset(begin, 0, (size_t)ranks * sizeof *begin);
+        for (int i = 0; i < ranks; i++)
+            begin[mp_levels_stop(levels, i, passage->rank, before)]++;
+        for (int r = 0, sum = 0; r < ranks; r++) {
+            int count = begin[r];
+            begin[r] = sum;
+            sum += count;
+        }
+        for (int i = 0; i < ranks; i++)
+            sorted[begin[mp_levels_stop(levels, order[i], passage->rank, before)]++] = order[i];
+        int *last = order;
+        order = sorted;
+        sorted = last;
+    }
+    return order;
+}
+
+/* How many rows of a source's tokens come to this rank in a round. */
+static uint32_t rows_from(const struct passage *passage, int source, int round) {
+    const struct mp_load *load = &passage->trainer->load[passage->layer];
+    const struct mp_levels *levels = &passage->levels;
+    const uint32_t *distinct =
+        load->distinct + source * load->distinct_counts + passage->chunk * mp_levels_groups(levels);
+    if (mp_levels_stop(levels, source, passage->rank, round) != passage->rank)
+        return 0;
+    return distinct[mp_levels_group(levels, round, passage->rank)];
+}
+
+/* What has come in the round before this one into its rows. */
+static void spread_on(const struct passage *passage, int round) {
+    const int *order = order_sources(passage, round - 1);
     int *next = passage->state->routing.next_row, row = 0;
     const int32_t *in = beside_of(passage, &passage->trainer->host_beside[0]);
-    begin_rows(passage->path->round[1].send_rows, passage->ranks, next);
-    for (int source = 0; source < passage->ranks; source++)
-        for (int i = passage->path->round[0].receive_rows[source]; i > 0; i--, row++)
-            spread_row(passage, 1, source, in + row * WORDS_PER_ROUTE * passage->top_k, row, 0,
+    begin_rows(passage->path->round[round].send_rows, passage->ranks, next);
+    for (const int *source = order; source < order + passage->ranks; source++)
+        for (uint32_t i = rows_from(passage, *source, round - 1); i > 0; i--, row++)
+            spread_row(passage, round, *source, in + row * WORDS_PER_ROUTE * passage->top_k, row, 0,
                        next);
 }
 
@@ -396,30 +437,25 @@ static void place_row(const struct passage *passage, int source, int row,
     memcpy(fan->weight + (size_t)row * top_k, in + top_k, top_k * sizeof *fan->weight);
 }
 
-/* Rows come from the ranks that have passed them on, within each in order of their sources. */
+/* Rows of the last round. */
 static void spread_to_experts(const struct passage *passage) {
     struct mp_trainer *trainer = passage->trainer;
     const struct mp_routing *routing = &passage->state->routing;
     const struct mp_routing_segment *segment = &routing->segment[passage->chunk];
-    const struct mp_fan *fan = host_fan(passage, 2);
+    const struct mp_fan *fan = host_fan(passage, passage->rounds);
     const int32_t *arrives = passage->state->index.memory; /* of rows in expert order */
     int32_t *expert_row = (int32_t *)trainer->host_fans.memory + trainer->host_fans.room;
-    int counts = mp_exchange_counts(&passage->groups), row = 0;
-    const struct mp_load *load = &trainer->load[passage->layer];
-    const uint32_t *distinct =
-        load->distinct + (passage->chunk + 1) * counts - passage->ranks + passage->rank;
+    const int *order = order_sources(passage, passage->rounds - 1);
+    int row = 0;
     expert_row -= routing->receive_total;
     for (int i = 0; i < segment->rows; i++)
         expert_row[arrives[segment->first + i]] = i;
     begin_rows(routing->step[passage->chunk].receive_rows, passage->ranks, routing->next_row);
     for (int r = 0; r < passage->ranks; r++)
         routing->next_row[r] += segment->first;
-    for (int relay = 0; relay < passage->ranks; relay++)
-        for (int source = 0; source < passage->ranks; source++)
-            if (mp_exchange_stop(passage->exchange, &passage->groups, source, passage->rank, 0) ==
-                relay)
-                for (uint32_t i = distinct[source * load->distinct_counts]; i > 0; i--)
-                    place_row(passage, source, row++, expert_row, fan);
+    for (const int *source = order; source < order + passage->ranks; source++)
+        for (uint32_t i = rows_from(passage, *source, passage->rounds - 1); i > 0; i--)
+            place_row(passage, *source, row++, expert_row, fan);
 }
 
 /* What leaves with the first rows of all chunks. */
@@ -484,20 +520,21 @@ static void pick_weights(const struct passage *passage, mp_stream stream, int ro
           beside_of(passage, &trainer->beside[1]), pick, to);
 }
 
-/* The rows of ranks from those of their group, with what is beside them; or back. */
+/* A round's rows from those of the one before, with what is beside them; or back. */
 static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
-    const struct mp_distinct_turn *turn = context;
+    struct mp_distinct_turn *turn = context;
     struct mp_trainer *trainer = turn->trainer;
     const struct mp_operation *operation = &turn->operation;
     const struct passage passage = passage_of(trainer, operation);
-    const struct mp_fan *fan = fan_of(&passage, 1);
+    const int round = goes_there(operation) ? ++turn->round : --turn->round;
+    const struct mp_fan *fan = fan_of(&passage, round);
     void *come = mp_trainer_transit(trainer, operation, 0);
     void *leave = mp_trainer_transit(trainer, operation, 1);
     size_t row = trainer->beside[0].bytes;
     void *here = beside_of(&passage, &trainer->beside[0]);
     (void)error;
     if (!goes_there(operation)) {
-        sum_rows(&passage, 1, stream, come, NULL, leave);
+        sum_rows(&passage, round, stream, come, NULL, leave);
         if (has_beside(operation))
             pick_weights(&passage, stream, fan->in, fan->pick, here);
         return MP_OK;
@@ -505,8 +542,8 @@ static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
     if (has_beside(operation)) {
         QUEUE(trainer, copy_to_host, stream, beside_of(&passage, &trainer->host_beside[0]),
               beside_of(&passage, &trainer->beside[1]), (size_t)fan->in * row);
-        spread_on(&passage);
-        upload(&passage, 1, stream);
+        spread_on(&passage, round);
+        upload(&passage, round, stream);
         QUEUE(trainer, copy_from_host, stream, here, beside_of(&passage, &trainer->host_beside[1]),
               (size_t)fan->out * row);
     }
@@ -534,12 +571,14 @@ int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operat
          beside[1],
          {beside[1], beside[0]}}};
     struct mp_distinct_turn *turn = &trainer->distinct_turn[2 * passage.chunk + !there];
-    *turn = (struct mp_distinct_turn){
-        trainer, *operation, {make_rows, turn, there && has_beside(operation)}};
+    *turn = (struct mp_distinct_turn){trainer,
+                                      *operation,
+                                      there ? 0 : passage.rounds,
+                                      {make_rows, turn, there && has_beside(operation)}};
     if (!there)
-        sum_rows(&passage, 2, model->stream,
+        sum_rows(&passage, passage.rounds, model->stream,
                  row_of(&passage, forward ? passage.state->combine_in : model->received, first),
-                 forward ? fan_of(&passage, 2)->weight : NULL, of_experts);
+                 forward ? fan_of(&passage, passage.rounds)->weight : NULL, of_experts);
     return mp_exchange_made_start(trainer->comm, passage.path, !there, cargo,
                                   has_beside(operation) ? 2 : 1, &turn->maker, model->stream,
                                   request, error);
@@ -550,7 +589,7 @@ static void arrive(const struct passage *passage, bool forward) {
     struct mp_trainer *trainer = passage->trainer;
     struct mp_model *model = &trainer->model;
     struct mp_block_state *state = passage->state;
-    const struct mp_fan *fan = fan_of(passage, 2);
+    const struct mp_fan *fan = fan_of(passage, passage->rounds);
     int first = state->routing.segment[passage->chunk].first;
     void *come = row_of(passage, model->expert_rows, passage->arrived);
     if (!forward) {
@@ -562,7 +601,7 @@ static void arrive(const struct passage *passage, bool forward) {
     QUEUE(trainer, copy_to_host, model->stream, beside_of(passage, &trainer->host_beside[0]),
           beside_of(passage, &trainer->beside[1]), (size_t)fan->in * trainer->beside[1].bytes);
     spread_to_experts(passage);
-    upload(passage, 2, model->stream);
+    upload(passage, passage->rounds, model->stream);
     QUEUE(trainer, gather_rows, model->stream, fan->out, trainer->job.width, come, fan->gather,
           row_of(passage, state->expert_in, first));
 }

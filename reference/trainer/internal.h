@@ -37,6 +37,7 @@ struct mp_transfer_in_flight {
 struct mp_distinct_turn {
     struct mp_trainer *trainer;
     struct mp_operation operation;
+    int round; /* whose rows have been made last */
     struct mp_exchange_maker maker;
 };
 
@@ -102,9 +103,10 @@ struct mp_trainer {
     int *path_rows;
     struct mp_rows transit[2]; /* rows on their way through this rank */
     /* Where the exchange deduplicates (distinct.c). */
-    uint32_t *distinct;     /* [chunks][counts] of this rank, mp_exchange_counts; loads have all */
+    uint32_t *distinct;     /* [chunks][groups of all levels] of this rank; loads have all */
     uint32_t *chunk_routes; /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
     int32_t *host_routes;   /* [2][N * K] */
+    int *sources;           /* [2][R] working memory */
     struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
     struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
     struct mp_fan host_fan[MP_FANS];

@@ -70,6 +70,7 @@ check flexmoe options.interval=2
 if [ "${6:-}" = few ]; then exit; fi # what copies, and what moves and slices
 check ep
 check deepep nodes=2
+check hiermoe nodes=2 options.hierarchy=4:2 options.depth=3 # in three rounds
 check fastermoe
 check smartmoe options.interval=2
 check swiftmoe options.capacity-factor=0
@@ -80,6 +81,7 @@ chunks ep exchange-degree=2
 chunks fssdp exchange=leader nodes=2 exchange-degree=4
 chunks ep exchange=two-level nodes=2 exchange-degree=8
 chunks deepep nodes=2 exchange-degree=4
+chunks hiermoe options.hierarchy=4:2 options.depth=3 exchange-degree=2
 chunks llep exchange=deduplicated exchange-degree=2 options.smallest-gemm=1
 if [ "$transport" = nccl ]; then
     check fssdp gather=broadcasts

@@ -57,6 +57,9 @@ static const char *const acting[][6] = {
     {"system=follower", "gate=gshard", "layers=3", "routing=gate"},
     {"system=follower", "gate=softmax", "layers=3", "top-k=3", "routing=gate"},
     {"system=hiermoe", "gate=softmax", "top-k=4", "record-routes=yes"},
+    {"system=hiermoe", "gate=gshard", "record-routes=yes", "exchange-degree=3"},
+    {"system=hiermoe", "gate=softmax", "top-k=4"},
+    {"system=hiermoe", "gate=switch", "options.interval=1"},
     {"system=deepep", "gate=gshard", "record-routes=yes", "exchange-degree=4"},
     {"system=tamoe", "gate=gshard", "nodes=2", "routing=skewed", "options.pull=0.8"},
 };
@@ -75,6 +78,7 @@ static struct {
     int follows; /* experts that moved by transitions */
     int known;   /* layers whose distinct tokens were counted of tokens */
     int sharded; /* cases of experts in shards */
+    int rounds;  /* the most in which rows of tokens travelled */
 } met;
 
 /* Loads of whole experts, as the predictor is given them. */
@@ -148,7 +152,9 @@ static void draw_word(uint64_t *random, const char *words, char *text, size_t si
 /* A value near the lower end of what an option may be, where small runs feel it. */
 static void draw_value(uint64_t *random, const struct mp_option *option, char *text, size_t size) {
     double least = option->minimum, most = fmin(option->maximum, fmax(least, 0) + 4);
-    if (option->type == MP_OPTION_CHOICE) {
+    if (option->type == MP_OPTION_TEXT) {
+        snprintf(text, size, "%s", option->default_value);
+    } else if (option->type == MP_OPTION_CHOICE) {
         draw_word(random, option->choices, text, size);
     } else if (option->type == MP_OPTION_BOOL) {
         draw_word(random, "yes no", text, size);
@@ -159,6 +165,17 @@ static void draw_value(uint64_t *random, const struct mp_option *option, char *t
         bool all = option->type == MP_OPTION_COUNT && test_random_int(random, 0, 3) == 0;
         snprintf(text, size, all ? "all" : value < 0 ? "auto" : "%d", value);
     }
+}
+
+/* Groups in groups, if there are ranks for any; perhaps the last outermost ones are smaller. */
+static void draw_hierarchy(uint64_t *random, char *text, size_t size) {
+    int most = world->ranks < 6 ? 2 : 3, sizes[3], count = 0;
+    for (int ranks = 2; ranks <= world->ranks && count < 3;
+         ranks *= test_random_int(random, 2, most))
+        sizes[count++] = ranks;
+    size_t at = 0;
+    while (count > 0)
+        at += (size_t)snprintf(text + at, size - at, "%s%d", at ? ":" : "", sizes[--count]);
 }
 
 /* Seldom options that make planners do less than nothing in a few iterations. */
@@ -241,6 +258,11 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         }
         for (int g = 1; given && given[g]; g++)
             set(file, systems, "%s", given[g]);
+        if (file->system->options && mp_options_find(file->system->options, "hierarchy")) {
+            char hierarchy[64];
+            draw_hierarchy(random, hierarchy, sizeof hierarchy);
+            set(file, systems, "options.hierarchy=%s", hierarchy);
+        }
         /* As on the predictor's cluster, which predictions know. */
         if (file->system->options && mp_options_find(file->system->options, "message-cost"))
             set(file, systems, "options.message-cost=0");
@@ -402,6 +424,10 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         transport_forget();
         put_together();
+        for (int l = 0; trainer->path && l < trainer->job.layers; l++) {
+            int rounds = trainer->path[l * trainer->path_steps].rounds;
+            met.rounds = rounds > met.rounds ? rounds : met.rounds;
+        }
         put_loads(trainer, i);
         bool has_routes = put_routes(trainer);
         if (world->rank > 0)
@@ -457,6 +483,7 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     assert_true(met.follows > 0);
     assert_true(met.known > 0);
     assert_true(met.sharded > 0);
+    assert_true(met.rounds >= (world->ranks < 4 ? 2 : 3));
     for (int kind = 0; kind < JOB_EXCHANGES; kind++) {
         assert_true(met.exchanges[kind] > 0);
         assert_true(met.cut[kind] > 0);

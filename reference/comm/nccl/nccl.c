@@ -110,7 +110,8 @@ static int go_on_until(const struct mp_request *last, struct mp_error *error) {
     int code = MP_OK;
     for (bool is_last = false; !code && request && !is_last; request = request->next) {
         is_last = request == last;
-        code = request->go_on ? request->go_on(request, error) : MP_OK;
+        while (!code && request->go_on)
+            code = request->go_on(request, error);
     }
     return code;
 }

@@ -20,10 +20,11 @@
  *
  * Rows return the way they came, round by round and backwards.
  *
- * An exchange that deduplicates has rows of tokens in its two rounds, not of routes: in the first
- * one a row for every group of ranks that has experts of the token, to the rank where a block for
- * that group stops; in the second one a row for every such rank of the group.  A rank makes the
- * rows of a round of those before it by copying, and on the way back adds up what came of each.
+ * An exchange that deduplicates has rows of tokens in its rounds, not of routes, and a round for
+ * each of a plan's levels (mp_plan_token_levels), groups of ranks inside one another of which the
+ * last are single ranks: in it a row for every group of the level that has experts of the token,
+ * to the rank of the group at the token's rank's place (HierMoE, arXiv 2508.09591).  A rank makes
+ * the rows of a round of those before it by copying, and on the way back adds up what came of each.
  * What it has to know beside how many rows there are travels with them
  * (reference/trainer/distinct.c).
  *
@@ -60,7 +61,7 @@ enum mp_exchange_kind {
         MP_EXCHANGE_KINDS
 };
 
-enum { MP_EXCHANGE_ROUNDS = 3, MP_MOST_DEGREE = 8 }; /* at most */
+enum { MP_EXCHANGE_ROUNDS = MP_MOST_LEVELS, MP_MOST_DEGREE = 8 }; /* at most */
 
 struct mp_exchange {
     const char *name;   /* lower case, one word */
@@ -78,15 +79,15 @@ struct mp_exchange {
      * exchange and is worked on last. */
     bool keeps_late_rows;
 
-    /* Rounds of a step: the next one begins when a rank's part of the one before is over. */
+    /* Rounds of a step: the next one begins when a rank's part of the one before is over.  Of one
+     * that deduplicates: with one level of groups and ranks, as all below. */
     int rounds;
     /* The rank at which a block is after round 0 .. rounds - 1; after the last one that is `to`.
      * NULL: there is one round. */
     int (*stop)(const struct mp_topology *topology, int from, int to, int round);
     /* Bits 1 << round: rounds before which ranks have to put their blocks in order. */
     unsigned reorders;
-    /* Rows are of tokens, and those of the second of two rounds are made of the first one's: see
-     * above. */
+    /* Rows are of tokens, and those of a round are made of those of the one before: see above. */
     bool deduplicates;
 };
 
@@ -118,6 +119,15 @@ static inline int mp_exchange_stop(const struct mp_exchange *exchange,
     return round + 1 < exchange->rounds ? exchange->stop(topology, from, to, round) : to;
 }
 
+/* Of an exchange that deduplicates: where a token's row is after a round, on its way to the group
+ * of the round's level that `to` is in. */
+static inline int mp_levels_stop(const struct mp_levels *levels, int from, int to, int round) {
+    if (round < 0)
+        return from;
+    const struct mp_topology *groups = &levels->groups[round];
+    return mp_topology_at_place(groups, mp_topology_node(groups, to), from);
+}
+
 /* ---- one rank's part ---- */
 
 /* Neighbouring rows that are copied together. */
@@ -136,7 +146,7 @@ struct mp_exchange_round {
 struct mp_exchange_path {
     int ranks, rounds;
     struct mp_exchange_round round[MP_EXCHANGE_ROUNDS];
-    bool makes;           /* rows of the second round, as whoever carries the path out is told to */
+    bool makes;           /* rows of later rounds, as whoever carries the path out is told to */
     int64_t transit_rows; /* the most that are here between two of these things */
     int block_limit;
     void *memory; /* of all arrays */
@@ -152,16 +162,11 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
                            int rank, const int rows[], struct mp_exchange_path *path,
                            struct mp_error *error);
 
-/* Of an exchange that deduplicates, rows to and from each rank, and in transit: distinct, every
- * `stride` numbers of a rank, is how many of its tokens have experts in each group of the topology,
- * and then on each rank (mp_exchange_counts).  As many rows as there are routes are an int. */
-void mp_exchange_path_distinct(const struct mp_exchange *exchange,
-                               const struct mp_topology *topology, int rank,
-                               const uint32_t distinct[], int stride,
-                               struct mp_exchange_path *path);
-static inline int mp_exchange_counts(const struct mp_topology *topology) {
-    return mp_topology_nodes(topology) + topology->ranks;
-}
+/* Of an exchange that deduplicates, rounds, rows to and from each rank, and in transit: distinct,
+ * every `stride` numbers of a rank, is how many of its tokens have experts in each group of all
+ * levels (mp_levels_groups).  As many rows as there are routes are an int. */
+void mp_exchange_path_distinct(const struct mp_levels *levels, int rank, const uint32_t distinct[],
+                               int stride, struct mp_exchange_path *path);
 
 /* What is to be done one after the other.  Memory is given by number: where rows are at the
  * beginning, two places for transit, where they are wanted. */

@@ -31,29 +31,32 @@ static int most_blocks(const struct build *build) {
     return most;
 }
 
-/* Behind the blocks of all rounds: rows to and from each rank in each, and two places of each. */
-static struct mp_exchange_block *blocks_of(const struct mp_exchange_path *path, int round) {
-    return (struct mp_exchange_block *)path->memory + (size_t)round * (size_t)path->block_limit;
+/* Two places of each rank, then rows to and from each in every round. */
+static int *places_of(const struct mp_exchange_path *path) {
+    return path->memory;
 }
 
 static int *rows_of(const struct mp_exchange_path *path, int number) {
-    return (int *)blocks_of(path, path->rounds) + (size_t)number * (size_t)path->ranks;
+    return places_of(path) + (2 + (size_t)number) * (size_t)path->ranks;
 }
 
 int mp_exchange_path_create(const struct mp_exchange *exchange, const struct mp_topology *topology,
                             int rank, struct mp_exchange_path *path, struct mp_error *error) {
     const struct build build = {exchange, topology, rank, NULL, path};
-    size_t ranks = (size_t)topology->ranks, rounds = (size_t)exchange->rounds;
+    size_t ranks = (size_t)topology->ranks;
+    size_t rounds = (size_t)(exchange->deduplicates ? MP_EXCHANGE_ROUNDS : exchange->rounds);
     *path = (struct mp_exchange_path){
         .ranks = topology->ranks, .rounds = exchange->rounds, .makes = exchange->deduplicates};
     path->block_limit = most_blocks(&build);
-    path->memory = malloc(rounds * (size_t)path->block_limit * sizeof(struct mp_exchange_block) +
-                          (2 * rounds + 2) * ranks * sizeof(int));
+    size_t blocks = (size_t)path->block_limit;
+    path->memory = malloc((2 + 2 * rounds) * ranks * sizeof(int) +
+                          rounds * blocks * sizeof(struct mp_exchange_block));
     if (!path->memory)
         return mp_fail(error, MP_ENOMEM, "no memory for the path of rank %d among %d", rank,
                        topology->ranks);
-    for (int i = 0; i < path->rounds; i++)
-        path->round[i] = (struct mp_exchange_round){.block = blocks_of(path, i),
+    struct mp_exchange_block *block = (struct mp_exchange_block *)rows_of(path, 2 * (int)rounds);
+    for (int i = 0; i < (int)rounds; i++)
+        path->round[i] = (struct mp_exchange_round){.block = block + (size_t)i * blocks,
                                                     .send_rows = rows_of(path, 2 * i),
                                                     .receive_rows = rows_of(path, 2 * i + 1)};
     return MP_OK;
@@ -111,7 +114,7 @@ static void find_blocks(const struct build *build, int number) {
     struct mp_exchange_path *path = build->path;
     struct mp_exchange_round *round = &path->round[number];
     int ranks = path->ranks, own = 0;
-    int *here = rows_of(path, 2 * path->rounds), *there = here + ranks;
+    int *here = places_of(path), *there = here + ranks;
     round->blocks = 0;
     if (number > 0)
         add_up(path->round[number - 1].receive_rows, ranks, here);
@@ -146,37 +149,34 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
     return code;
 }
 
-void mp_exchange_path_distinct(const struct mp_exchange *exchange,
-                               const struct mp_topology *topology, int rank,
-                               const uint32_t distinct[], int stride,
-                               struct mp_exchange_path *path) {
-    int groups = mp_topology_nodes(topology);
-    int *send = rows_of(path, 0), *receive = rows_of(path, 1);
-    int *send_on = rows_of(path, 2), *receive_on = rows_of(path, 3);
-    memset(send, 0, 4 * (size_t)topology->ranks * sizeof *send);
-    for (int from = 0; from < topology->ranks; from++, distinct += stride) {
-        for (int group = 0; group < groups; group++) {
-            int first = mp_topology_node_begin(topology, group);
-            int relay = mp_exchange_stop(exchange, topology, from, first, 0);
-            if (from == rank)
-                send[relay] += (int)distinct[group];
-            if (relay == rank)
-                receive[from] += (int)distinct[group];
+void mp_exchange_path_distinct(const struct mp_levels *levels, int rank, const uint32_t distinct[],
+                               int stride, struct mp_exchange_path *path) {
+    const int ranks = path->ranks;
+    path->rounds = levels->count;
+    path->transit_rows = 0;
+    memset(rows_of(path, 0), 0, 2 * (size_t)(path->rounds * ranks) * sizeof(int));
+    for (int round = 0; round < path->rounds; round++) {
+        const struct mp_topology *groups = &levels->groups[round];
+        const uint32_t *tokens = distinct + levels->begin[round];
+        int *send = rows_of(path, 2 * round), *receive = send + ranks;
+        int64_t leave = 0, come = 0;
+        for (int from = 0; from < ranks; from++, tokens += stride)
+            for (int group = 0; group < mp_topology_nodes(groups); group++) {
+                int first = mp_topology_node_begin(groups, group);
+                int before = mp_levels_stop(levels, from, first, round - 1);
+                int after = mp_levels_stop(levels, from, first, round);
+                send[after] += before == rank ? (int)tokens[group] : 0;
+                receive[before] += after == rank ? (int)tokens[group] : 0;
+            }
+        for (int r = 0; r < ranks; r++) {
+            leave += send[r];
+            come += receive[r];
         }
-        for (int to = 0; to < topology->ranks; to++) {
-            int relay = mp_exchange_stop(exchange, topology, from, to, 0);
-            if (relay == rank)
-                send_on[to] += (int)distinct[groups + to];
-            if (to == rank)
-                receive_on[relay] += (int)distinct[groups + to];
-        }
+        /* What leaves first, or comes last, is not in transit. */
+        int64_t most = round > 0 ? leave : 0;
+        most = round + 1 < path->rounds && come > most ? come : most;
+        path->transit_rows = most > path->transit_rows ? most : path->transit_rows;
     }
-    int64_t come = 0, leave = 0;
-    for (int r = 0; r < topology->ranks; r++) {
-        come += receive[r];
-        leave += send_on[r];
-    }
-    path->transit_rows = come > leave ? come : leave;
 }
 
 /* ---- walking ---- */

@@ -3,7 +3,7 @@
 /* The rank of the own node at the destination's place. */
 static int stop(const struct mp_topology *topology, int from, int to, int round) {
     (void)round; /* after the last of two rows are where they have to be */
-    return mp_exchange_at_place(topology, mp_topology_node(topology, from), to);
+    return mp_topology_at_place(topology, mp_topology_node(topology, from), to);
 }
 
 const struct mp_exchange mp_exchange_two_level = {

@@ -1,4 +1,5 @@
-/* Swaps: V-HIER-2's tokens, counts after swaps by hand and by trying all of them. */
+/* Swaps: V-HIER-2's tokens, counts after swaps by hand and by trying all of them; random tokens in
+ * groups of several levels. */
 #include "baselines/hiermoe/swap.h"
 
 #include <string.h>
@@ -36,23 +37,54 @@ static void tokens_count_once_in_a_group(void **state) {
     expect(3, 4, (int32_t[]){4, 3, 2, 2}, (int32_t[]){5, 3});
 }
 
-static void changes_are_those_of_trying(const int32_t group[EXPERTS], int groups) {
-    int32_t memory[64], change[EXPERTS][EXPERTS], before[4], after[4], swapped[EXPERTS];
-    assert_true(mp_swap_memory(EXPERTS, groups) <= sizeof memory / sizeof *memory);
-    mp_swap_count(&tokens, group, groups, memory, before);
-    mp_swap_changes(&tokens, group, groups, memory, &change[0][0]);
-    for (int a = 0; a < EXPERTS; a++)
-        for (int b = 0; b < EXPERTS; b++) {
-            swap(group, a, b, swapped);
-            mp_swap_count(&tokens, swapped, groups, memory, after);
-            assert_int_equal(change[a][b], after[group[a]] - before[group[a]]);
+static void changes_are_those_of_trying(const struct mp_swap_tokens *tried, const int32_t group[],
+                                        int groups) {
+    enum { MOST = 24 };
+    int experts = tried->experts;
+    int32_t memory[MOST * (3 + MOST)], change[MOST * MOST], before[MOST], after[MOST];
+    int32_t swapped[MOST];
+    assert_true(mp_swap_memory(experts, groups) <= sizeof memory / sizeof *memory);
+    mp_swap_count(tried, group, groups, memory, before);
+    mp_swap_changes(tried, group, groups, memory, change);
+    for (int a = 0; a < experts; a++)
+        for (int b = 0; b < experts; b++) {
+            memcpy(swapped, group, (size_t)experts * sizeof *swapped);
+            swapped[a] = group[b];
+            swapped[b] = group[a];
+            mp_swap_count(tried, swapped, groups, memory, after);
+            assert_int_equal(change[a * experts + b], after[group[a]] - before[group[a]]);
         }
 }
 
 static void the_rule_is_as_good_as_trying_all_pairs(void **state) {
     (void)state;
-    changes_are_those_of_trying(rank, 4);
-    changes_are_those_of_trying(node, 2);
+    changes_are_those_of_trying(&tokens, rank, 4);
+    changes_are_those_of_trying(&tokens, node, 2);
+}
+
+/* 24 experts on 12 ranks in pairs and fours, and a token with an expert twice nowhere. */
+static void the_rule_holds_at_every_level(void **state) {
+    uint64_t random = test_seed();
+    int32_t drawn[40][5], group[24];
+    const struct mp_swap_tokens many = {40, 5, 24, &drawn[0][0]};
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        for (int t = 0; t < 40; t++)
+            for (int j = 0; j < 5; j++) {
+                bool again = true;
+                while (again) {
+                    drawn[t][j] = test_random_int(&random, 0, 23);
+                    again = false;
+                    for (int before = 0; before < j; before++)
+                        again |= drawn[t][before] == drawn[t][j];
+                }
+            }
+        for (int size = 1; size <= 4; size *= 2) {
+            for (int e = 0; e < 24; e++)
+                group[e] = e / 2 / size;
+            changes_are_those_of_trying(&many, group, 12 / size);
+        }
+    }
 }
 
 static void the_smooth_largest_is_the_papers(void **state) {
@@ -69,6 +101,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_count_once_in_a_group),
         cmocka_unit_test(the_rule_is_as_good_as_trying_all_pairs),
+        cmocka_unit_test(the_rule_holds_at_every_level),
         cmocka_unit_test(the_smooth_largest_is_the_papers),
     };
     return cmocka_run_group_tests_name("baselines/hiermoe/swap", tests, NULL, NULL);

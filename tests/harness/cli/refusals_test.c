@@ -73,6 +73,13 @@ static const struct refusal cases[] = {
     {"bandwidth that is not given", "fastermoe",
      "--set options.topology-gate=yes --set options.outgoing=paper",
      "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s"},
+    {"groups that others can't be divided into", "hiermoe",
+     "--set ranks=4 --set options.hierarchy=4:3",
+     "hiermoe hierarchy: groups of 4 ranks can't be divided into groups of 3; a level needs "
+     "smaller "
+     "ones, of 2 or more, that divide those around them"},
+    {"a depth without its levels", "hiermoe", "--set options.depth=3",
+     "hiermoe depth 3 needs 2 levels of groups, hierarchy node has 1"},
     {"too many experts for a dynamic programme", "smartmoe",
      "--set experts=32 --set options.solver=dynamic-programming",
      "smartmoe places at most 16 experts of a layer by dynamic programming"},

@@ -1,5 +1,6 @@
 /* Steps of an exchange: every route is in its step, by definition of the smart schedule; a flat
- * exchange has one.  By expert, every route is in its expert's round; passed on, in every hop. */
+ * exchange has one.  By expert, every route is in its expert's round; passed on, in every hop, and
+ * rows of tokens in those of every level. */
 #include "harness/predict/steps.h"
 
 #include <malloc.h>
@@ -293,6 +294,79 @@ static void rows_are_passed_on_hop_by_hop(void **state) {
     }
 }
 
+/* Groups inside one another: every so many times as many ranks, up to three levels. */
+static int draw_levels(uint64_t *random, int ranks, int size[]) {
+    int drawn[MP_MOST_LEVELS], count = 0;
+    for (int next = 2; next <= ranks && count < MP_MOST_LEVELS - 1;
+         next *= test_random_int(random, 2, 4))
+        drawn[count++] = next;
+    for (int i = 0; i < count; i++)
+        size[i] = drawn[count - 1 - i];
+    size[count++] = 1;
+    return count;
+}
+
+/* The rank at the sender's place in a receiver's group of so many ranks. */
+static int place_in(int from, int to, int size, int ranks) {
+    int first = to / size * size, past = first + size < ranks ? first + size : ranks;
+    return first + from % size % (past - first);
+}
+
+/* Number `hop` of all levels' rounds, with copies at the rank that passes on between them. */
+static void add_tokens(struct bench *bench, const int size[], int hop, const double distinct[],
+                       double bytes) {
+    int level = (hop + 1) / 2, ranks = bench->ranks, before = 0, all = 0;
+    for (int l = 0; l == 0 || size[l - 1] > 1; l++) {
+        int groups = (ranks - 1) / size[l] + 1;
+        before += l < level ? groups : 0;
+        all += groups;
+    }
+    mp_traffic_clear(bench->expected);
+    for (int from = 0; from < ranks; from++)
+        for (int first = 0; first < ranks; first += size[level]) {
+            int at = level > 0 ? place_in(from, first, size[level - 1], ranks) : from;
+            int next = place_in(from, first, size[level], ranks);
+            mp_traffic_add(bench->expected, at, hop % 2 ? at : next,
+                           bytes * distinct[from * all + before + first / size[level]]);
+        }
+}
+
+static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct bench bench;
+        struct mp_steps steps = {0};
+        struct mp_steps_memory memory = {0};
+        struct mp_error error = {0};
+        double alone[64] = {0}, distinct[64 * 130];
+        int size[MP_MOST_LEVELS];
+        create(&bench, &random);
+        draw_plan(&bench, &random);
+        struct mp_plan *plan = &bench.example.plan;
+        int levels = draw_levels(&random, bench.ranks, size);
+        plan->exchange = MP_EXCHANGE_DEDUPLICATED;
+        memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
+        for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
+            distinct[n] = test_random_int(&random, 0, 9);
+        assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
+                                distinct, &error),
+                  &error);
+        assert_int_equal(steps.trips, MP_TRIPS);
+        assert_int_equal(steps.rounds, 2 * levels - 1);
+        double row = mp_costs_row_bytes(bench.costs);
+        for (int hop = 0; hop < steps.rounds; hop++) {
+            add_tokens(&bench, size, hop, distinct, row);
+            check_as_expected(&bench, &random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
+                              alone);
+        }
+        mp_steps_destroy(&steps);
+        mp_steps_memory_destroy(&memory);
+        destroy_plan(&bench);
+        destroy(&bench);
+    }
+}
+
 /* Without copies that come late nothing stays behind the last step. */
 static void nothing_is_late_unless_said(void **state) {
     uint64_t random = test_seed();
@@ -352,6 +426,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_is_in_its_step),
         cmocka_unit_test(rows_are_passed_on_hop_by_hop),
+        cmocka_unit_test(rows_of_tokens_are_passed_on_level_by_level),
         cmocka_unit_test(nothing_is_late_unless_said),
         cmocka_unit_test(bytes_are_those_that_were_allocated),
     };

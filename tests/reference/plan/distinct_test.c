@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "reference/plan/routes.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { SMALL = 6 };
@@ -163,6 +164,157 @@ static void drawn_tokens_have_the_counts(void **state) {
     mp_distinct_model_destroy(&model);
 }
 
+/* ---- groups inside one another ---- */
+
+/* A plan of a deduplicated exchange over these levels, a load and what was counted for it. */
+struct case_of_levels {
+    struct mp_plan plan;
+    struct mp_load load;
+    struct mp_distinct_model model;
+    struct mp_levels levels;
+    double *distinct; /* [ranks][degree][groups] */
+};
+
+static void create_case(int ranks, int experts, int top_k, const int size[3], int degree,
+                        struct case_of_levels *c) {
+    const struct mp_topology topology = {ranks, 1};
+    struct mp_error error = {0};
+    int32_t owner[64];
+    *c = (struct case_of_levels){0};
+    assert_ok(mp_plan_create(&topology, experts, 1, &c->plan, &error), &error);
+    assert_ok(mp_load_create(ranks, experts, &c->load, &error), &error);
+    assert_ok(mp_distinct_model_create(ranks, experts, top_k, &c->model, &error), &error);
+    for (int e = 0; e < experts; e++)
+        owner[e] = e * ranks / experts;
+    begin_owned(&c->plan, 0, 0, owner);
+    c->plan.exchange = MP_EXCHANGE_DEDUPLICATED;
+    c->plan.degree = degree;
+    memcpy(c->plan.level_size, size, sizeof c->plan.level_size);
+    c->levels = mp_plan_token_levels(&c->plan);
+    c->distinct = malloc((size_t)(ranks * degree * mp_levels_most_groups(ranks)) * sizeof(double));
+}
+
+static void destroy_case(struct case_of_levels *c) {
+    mp_plan_destroy(&c->plan);
+    mp_load_destroy(&c->load);
+    mp_distinct_model_destroy(&c->model);
+    free(c->distinct);
+}
+
+/* At every level V-HIER-1's rate of its groups. */
+static void rates_are_printed_at_every_level(void **state) {
+    static const struct {
+        int groups;
+        double of_64;
+    } expected[] = {{4, 54.26}, {8, 32.09}, {16, 15.61}, {32, 5.56}};
+    struct case_of_levels c;
+    struct mp_error error = {0};
+    (void)state;
+    create_case(32, 64, 8, (const int[3]){8, 4, 2}, 1, &c);
+    for (int i = 0; i < 32 * 64; i++)
+        c.load.count[i] = 1000;
+    assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
+    mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
+    const double *distinct = c.distinct;
+    for (int l = 0; l < c.levels.count; l++) {
+        double sum = 0;
+        assert_int_equal(mp_topology_nodes(&c.levels.groups[l]), expected[l].groups);
+        for (int g = 0; g < expected[l].groups; g++)
+            sum += *distinct++;
+        assert_within(100 * (1 - sum / 64000), expected[l].of_64, 0.005);
+    }
+    destroy_case(&c);
+}
+
+/* Half of an expert's routes go to its owner's neighbour: groups that hold both have as many. */
+static void halves_are_whole_in_groups_of_both(void **state) {
+    struct case_of_levels whole, halves;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    create_case(8, 16, 3, (const int[3]){4, 2}, 1, &whole);
+    create_case(8, 16, 3, (const int[3]){4, 2}, 1, &halves);
+    for (int i = 0; i < 8 * 16; i++)
+        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(&random, 1, 90);
+    assert_ok(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error), &error);
+    for (int e = 0; e < 16; e++)
+        assert_ok(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error),
+                  &error);
+    assert_ok(mp_plan_dispatch_begin(&halves.plan, &error), &error);
+    for (int pair = 0; pair < 8 * 16; pair++) {
+        assert_ok(mp_plan_dispatch_run(&halves.plan, halves.plan.holder_begin[pair % 16], 2,
+                                       halves.load.count[pair] / 2, &error),
+                  &error);
+        mp_plan_dispatch_end_pair(&halves.plan);
+    }
+    mp_distinct_tokens(&whole.model, &whole.plan, &whole.load, whole.distinct);
+    mp_distinct_tokens(&halves.model, &halves.plan, &halves.load, halves.distinct);
+    for (int i = 0; i < 8 * 14; i++)
+        if (i % 14 < 2 + 4)
+            assert_within(halves.distinct[i], whole.distinct[i], 1e-9 * whole.distinct[i]);
+        else /* on both ranks of such a group as many */
+            assert_within(halves.distinct[i], halves.distinct[i ^ 1], 1e-9 * halves.distinct[i]);
+    destroy_case(&whole);
+    destroy_case(&halves);
+}
+
+/* Random tokens of every rank, all routes of which go to owners; and what is to be counted of them,
+ * by going through every group's ranks. */
+static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, double expected[]) {
+    const int ranks = c->load.ranks, experts = c->load.experts;
+    const int groups = mp_levels_groups(&c->levels);
+    struct mp_error error = {0};
+    int32_t tokens[16];
+    for (int r = 0; r < ranks; r++)
+        tokens[r] = test_random_int(random, 0, 20);
+    assert_ok(mp_load_give_routes(&c->load, top_k, tokens, &error), &error);
+    for (int r = 0; r < ranks; r++)
+        for (int t = 0; t < tokens[r]; t++) {
+            int32_t *expert =
+                c->load.routes->expert + (size_t)((c->load.routes->begin[r] + t) * top_k);
+            bool on[16] = {false}, taken[64] = {false};
+            int chunk = 0, group = 0;
+            for (int j = 0; j < top_k; j++) {
+                do
+                    expert[j] = test_random_int(random, 0, experts - 1);
+                while (taken[expert[j]]);
+                taken[expert[j]] = true;
+                on[expert[j] * ranks / experts] = true;
+                c->load.count[r * experts + expert[j]]++;
+            }
+            while (t >= tokens[r] * (chunk + 1) / c->plan.degree)
+                chunk++;
+            for (int l = 0; l < c->levels.count; l++)
+                for (int first = 0, size = c->levels.groups[l].ranks_per_node; first < ranks;
+                     first += size, group++) {
+                    bool meets = false;
+                    for (int other = first; other < first + size && other < ranks; other++)
+                        meets |= on[other];
+                    expected[(r * c->plan.degree + chunk) * groups + group] += meets;
+                }
+        }
+}
+
+static void known_tokens_are_counted_at_every_level(void **state) {
+    static const int sizes[][3] = {{0}, {12}, {4, 2}, {6, 3}, {8, 4, 2}, {12, 6, 2}};
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        int ranks = test_random_int(&random, 12, 16), top_k = test_random_int(&random, 1, 8);
+        struct case_of_levels c;
+        struct mp_error error = {0};
+        double expected[16 * 3 * 34] = {0};
+        create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(&random, 1, 3), &c);
+        draw_tokens(&random, &c, top_k, expected);
+        assert_ok(mp_load_check_routes(&c.load, &error), &error);
+        assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
+        mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
+        for (int n = 0; n < ranks * c.plan.degree * mp_levels_groups(&c.levels); n++)
+            assert_within(c.distinct[n], expected[n], 0);
+        destroy_case(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(even_counts_give_the_printed_rates),
@@ -170,6 +322,9 @@ int main(void) {
         cmocka_unit_test(weights_give_the_counts),
         cmocka_unit_test(certain_choices_leave_fewer_to_draw),
         cmocka_unit_test(drawn_tokens_have_the_counts),
+        cmocka_unit_test(rates_are_printed_at_every_level),
+        cmocka_unit_test(halves_are_whole_in_groups_of_both),
+        cmocka_unit_test(known_tokens_are_counted_at_every_level),
     };
     return cmocka_run_group_tests_name("reference/plan/distinct", tests, NULL, NULL);
 }

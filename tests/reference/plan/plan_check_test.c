@@ -644,6 +644,56 @@ static void a_fetch_may_be_passed_on(void **state) {
     mp_plan_destroy(&plan);
 }
 
+/* Sizes of groups inside one another, of 12 ranks. */
+static void groups_are_inside_one_another(void **state) {
+    static const struct {
+        int size[MP_MOST_LEVELS - 1];
+        const char *says; /* NULL: legal */
+    } cases[] = {
+        {{0}, NULL},
+        {{12}, NULL},
+        {{5}, NULL}, /* nodes of 5, 5 and 2 ranks */
+        {{1}, NULL},
+        {{8, 4, 2}, NULL},
+        {{12, 3}, NULL},
+        {{-1}, "there are no groups of -1 among 12 ranks"},
+        {{13}, "there are no groups of 13 among 12 ranks"},
+        {{8, 3}, "groups of 3 ranks in groups of 8"},
+        {{4, 4}, "groups of 4 ranks in groups of 4"},
+        {{4, 8}, "groups of 8 ranks in groups of 4"},
+        {{4, 1}, "groups of 1 ranks in groups of 4"},
+        {{0, 2}, "groups of 2 ranks in groups of 0"},
+        {{8, 0, 2}, "groups of 2 ranks in groups of 0"},
+        {{8, 4, 4}, "groups of 4 ranks in groups of 4"},
+    };
+    const struct mp_topology topology = {12, 4};
+    struct example example = {.law = {.extra_copies_limit = -1}};
+    struct mp_error none = {0};
+    int32_t owner[12];
+    (void)state;
+    assert_ok(mp_plan_create(&topology, 12, 1, &example.plan, &none), &none);
+    assert_ok(mp_load_create(12, 12, &example.load, &none), &none);
+    for (int e = 0; e < 12; e++)
+        owner[e] = e;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum mp_plan_violation violation;
+        struct mp_error error = {0};
+        begin_owned(&example.plan, 0, 0, owner);
+        assert_int_equal(example.plan.level_size[0], 0);
+        assert_ok(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error), &error);
+        example.plan.exchange = MP_EXCHANGE_DEDUPLICATED;
+        memcpy(example.plan.level_size, cases[i].size, sizeof cases[i].size);
+        int code = mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error);
+        assert_int_equal(violation, cases[i].says ? MP_PLAN_EXCHANGE : MP_PLAN_LEGAL);
+        assert_int_equal(code, cases[i].says ? MP_EPLAN : MP_OK);
+        if (cases[i].says && !strstr(error.text, cases[i].says))
+            fail_msg("%s", error.text);
+        example.plan.exchange = MP_EXCHANGE_FLAT; /* then they say nothing */
+        assert_ok(mp_plan_check(&example.plan, NULL, &example.law, NULL, &none), &none);
+    }
+    destroy_example(&example);
+}
+
 int main(void) {
     random_state = test_seed();
     const struct CMUnitTest tests[] = {
@@ -653,6 +703,7 @@ int main(void) {
         cmocka_unit_test(violation_names_differ),
         cmocka_unit_test(shards_of_an_expert_lose_the_same_routes),
         cmocka_unit_test(a_fetch_may_be_passed_on),
+        cmocka_unit_test(groups_are_inside_one_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

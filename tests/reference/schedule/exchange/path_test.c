@@ -272,6 +272,13 @@ static void nodes_are_reached_once(void **state) {
     }
 }
 
+static struct mp_levels levels_of(int ranks, const int size[], int count) {
+    struct mp_levels levels = mp_levels_of_ranks(ranks);
+    for (int i = 0; i < count; i++)
+        mp_levels_add(&levels, size[i]);
+    return levels;
+}
+
 /* Two nodes of two ranks; of each rank: tokens for node 0, node 1, ranks 0 to 3. */
 static void tokens_go_once_to_every_node_and_rank(void **state) {
     static const uint32_t distinct[4][6] = {
@@ -280,17 +287,119 @@ static void tokens_go_once_to_every_node_and_rank(void **state) {
                                           {{4, 3, 0, 0}, {4, 1, 0, 0}}};
     const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_DEDUPLICATED);
     const struct mp_topology topology = {4, 2};
+    const struct mp_levels levels = levels_of(4, (const int[]){2}, 1);
     struct mp_exchange_path path;
     (void)state;
-    assert_int_equal(mp_exchange_counts(&topology), 6);
+    assert_int_equal(mp_levels_groups(&levels), 6);
     assert_int_equal(mp_exchange_path_create(exchange, &topology, 0, &path, &error), MP_OK);
-    mp_exchange_path_distinct(exchange, &topology, 0, distinct[0],
+    mp_exchange_path_distinct(&levels, 0, distinct[0],
                               (int)(sizeof distinct[0] / sizeof distinct[0][0]), &path);
+    assert_int_equal(path.rounds, 2);
+    assert_int_equal(path.transit_rows, 7);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(path.round[i].send_rows, expected[i][0], sizeof expected[i][0]);
         assert_memory_equal(path.round[i].receive_rows, expected[i][1], sizeof expected[i][1]);
     }
     mp_exchange_path_destroy(&path);
+}
+
+/* Groups in groups of up to MOST_RANKS ranks, the last of a level perhaps smaller. */
+static struct mp_levels draw_levels(uint64_t *random) {
+    int ranks = test_random_int(random, 2, MOST_RANKS), size[3], sorted[3], count = 0;
+    for (int next = test_random_int(random, 2, 3); next <= ranks && count < 3;
+         next *= test_random_int(random, 2, 3))
+        size[count++] = next;
+    for (int i = 0; i < count; i++)
+        sorted[i] = size[count - 1 - i];
+    return levels_of(ranks, sorted, count);
+}
+
+/* A token on each rank, with experts on some. */
+static struct {
+    struct mp_levels levels;
+    uint32_t distinct[MOST_RANKS][2 * MOST_RANKS + 2]; /* [from][groups of all levels] */
+    bool goes[MP_MOST_LEVELS][MOST_RANKS][MOST_RANKS][MOST_RANKS]; /* [round][from][at][next] */
+} tokens;
+
+static void send_token(int from, int to) {
+    const struct mp_levels *levels = &tokens.levels;
+    for (int l = 0; l < levels->count; l++) {
+        int size = levels->groups[l].ranks_per_node;
+        int at = mp_levels_stop(levels, from, to, l - 1),
+            next = mp_levels_stop(levels, from, to, l);
+        assert_int_equal(next / size, to / size); /* and it leaves no group that it has come to */
+        tokens.distinct[from][levels->begin[l] + to / size] = 1;
+        tokens.goes[l][from][at][next] = true;
+    }
+    assert_int_equal(mp_levels_stop(levels, from, to, levels->count - 1), to);
+}
+
+/* What a rank passes on, round by round, is what comes and goes there. */
+static void check_tokens(int rank, const struct mp_exchange_path *path) {
+    const int rounds = tokens.levels.count, ranks = tokens.levels.groups[0].ranks;
+    int64_t transit = 0;
+    assert_int_equal(path->rounds, rounds);
+    for (int l = 0; l < rounds; l++) {
+        int64_t leave = 0, come = 0;
+        for (int other = 0; other < ranks; other++) {
+            int out = 0, in = 0;
+            for (int from = 0; from < ranks; from++) {
+                out += tokens.goes[l][from][rank][other];
+                in += tokens.goes[l][from][other][rank];
+            }
+            assert_int_equal(path->round[l].send_rows[other], out);
+            assert_int_equal(path->round[l].receive_rows[other], in);
+            leave += out;
+            come += in;
+        }
+        transit = l > 0 && leave > transit ? leave : transit;
+        transit = l + 1 < rounds && come > transit ? come : transit;
+    }
+    assert_int_equal(path->transit_rows, transit);
+}
+
+static void tokens_go_once_to_every_group_of_all_levels(void **state) {
+    uint64_t random = test_seed();
+    int deepest = 0;
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        memset(&tokens, 0, sizeof tokens);
+        tokens.levels = draw_levels(&random);
+        const int ranks = tokens.levels.groups[0].ranks;
+        assert_true(mp_levels_groups(&tokens.levels) <= mp_levels_most_groups(ranks));
+        deepest = tokens.levels.count > deepest ? tokens.levels.count : deepest;
+        for (int pair = 0; pair < ranks * ranks; pair++)
+            if (test_random_int(&random, 0, 2) == 0)
+                send_token(pair / ranks, pair % ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            struct mp_exchange_path path;
+            const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_DEDUPLICATED);
+            assert_int_equal(
+                mp_exchange_path_create(exchange, &tokens.levels.groups[0], rank, &path, &error),
+                MP_OK);
+            mp_exchange_path_distinct(&tokens.levels, rank, tokens.distinct[0], 2 * MOST_RANKS + 2,
+                                      &path);
+            check_tokens(rank, &path);
+            mp_exchange_path_destroy(&path);
+        }
+    }
+    assert_int_equal(deepest, MP_MOST_LEVELS);
+}
+
+/* Rows stop at their rank's place in every group. */
+static void rows_stop_at_their_place(void **state) {
+    const struct mp_levels levels = levels_of(10, (const int[]){8, 4, 2}, 3);
+    static const int stops[][6] = {/* from, to, stop after each round */
+                                   {1, 6, 1, 5, 7, 6},
+                                   {3, 4, 3, 7, 5, 4},
+                                   {5, 5, 5, 5, 5, 5},
+                                   {7, 8, 9, 9, 9, 8}}; /* the last group has two ranks */
+    (void)state;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        for (int round = 0; round < levels.count; round++)
+            assert_int_equal(mp_levels_stop(&levels, stops[i][0], stops[i][1], round),
+                             stops[i][2 + round]);
+    assert_int_equal(mp_levels_groups(&levels), 2 + 3 + 5 + 10);
 }
 
 static void descriptors_are_whole(void **state) {
@@ -335,6 +444,8 @@ int main(void) {
         cmocka_unit_test(chunks_lie_as_in_the_sources_of_exchanges),
         cmocka_unit_test(nodes_are_reached_once),
         cmocka_unit_test(tokens_go_once_to_every_node_and_rank),
+        cmocka_unit_test(tokens_go_once_to_every_group_of_all_levels),
+        cmocka_unit_test(rows_stop_at_their_place),
         cmocka_unit_test(descriptors_are_whole),
         cmocka_unit_test(too_many_rows_are_refused),
     };

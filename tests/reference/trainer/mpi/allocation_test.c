@@ -299,7 +299,14 @@ static void a_step_allocates_nothing_with_a_trace(void **state) {
     unlink(path);
 }
 
+static void a_step_over_levels_allocates_nothing(void **state) {
+    if (world->ranks >= 4)
+        a_step_allocates_nothing(state);
+}
+
 int main(void) {
+    static const char *const levels[] = {"system=hiermoe",        "gate=softmax",      "top-k=4",
+                                         "options.hierarchy=4:2", "exchange-degree=2", NULL};
     static const char *const ep[] = {"system=ep", NULL};
     static const char *const fssdp[] = {"system=fssdp", "options.reshard-interval=2", NULL};
     static const char *const again[] = {
@@ -343,7 +350,7 @@ int main(void) {
         {"system=moetuner", "options.interval=1", "options.window=1", "options.solver=search"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
-    enum { OWN = 8 };
+    enum { OWN = 9 };
     struct CMUnitTest tests[OWN + PUBLISHED] = {
         cmocka_unit_test(the_counter_counts),
         {"ep", a_step_allocates_nothing, NULL, NULL, (void *)ep},
@@ -353,6 +360,7 @@ int main(void) {
         {"fssdp, a trace", a_step_allocates_nothing_with_a_trace, NULL, NULL,
          (void *)"system=fssdp"},
         {"ep, a trace", a_step_allocates_nothing_with_a_trace, NULL, NULL, (void *)"system=ep"},
+        {"hiermoe, levels", a_step_over_levels_allocates_nothing, NULL, NULL, (void *)levels},
         {"fssdp, threads", a_step_allocates_nothing_with_threads, NULL, NULL, (void *)threads},
     };
     for (int i = 0; i < PUBLISHED; i++)

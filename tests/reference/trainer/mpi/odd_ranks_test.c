@@ -75,6 +75,7 @@ static const struct row rows[] = {
      0},
     {{"system=deepep"}, EVEN | AS_MANY},
     {{"system=hiermoe"}, EVEN | AS_MANY},
+    {{"system=hiermoe", "options.hierarchy=2"}, EVEN | AS_MANY},
     {{"system=deepspeed", "options.drop-tokens=no"}, EVEN},
     {{"system=deepspeed", "options.drop-tokens=no", "options.expert-parallel=1",
       "options.padded=no"},

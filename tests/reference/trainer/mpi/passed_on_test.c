@@ -129,6 +129,33 @@ static void sums_are_nearly_those_of_a_flat_exchange(void **state) {
     }
 }
 
+/* Over several levels of groups in groups, whatever the nodes: experts are where EP has them. */
+static void levels_are_nearly_a_flat_exchange(void **state) {
+    static const char *const flat[] = {"system=ep", "gate=softmax", "top-k=6", NULL};
+    static const char *const levels[] = {"options.hierarchy=2", "options.hierarchy=4:2",
+                                         "options.hierarchy=8:2", "options.hierarchy=8:4:2"};
+    static const int least[] = {2, 4, 8, 8}; /* ranks */
+    double expected[STEPS], loss[STEPS];
+    struct choices choices = {0};
+    (void)state;
+    noted = &choices;
+    run_case(flat, MP_EXCHANGE_FLAT, 1, expected);
+    noted = NULL;
+    followed = &choices;
+    for (int i = 0; i < 4 && least[i] <= world->ranks; i++)
+        for (int degree = 1; degree <= 3; degree += 2) {
+            const char *const given[5] = {"system=hiermoe", "gate=softmax", "top-k=6", levels[i],
+                                          "options.interval=0"};
+            run_degree(given, MP_EXCHANGE_DEDUPLICATED, degree, 1 << (i + degree) % 2, loss);
+            for (int at = 0; at < STEPS; at++)
+                if (!(fabs(loss[at] - expected[at]) <= 3e-6))
+                    fail_msg("%s, degree %d, step %d: loss %.17g, flat %.17g", levels[i], degree,
+                             at, loss[at], expected[at]);
+        }
+    followed = NULL;
+    forget_choices(&choices);
+}
+
 static void losses_are_those_of_one_rank(void **state) {
     static const char *const one[] = {"system=ep", NULL};
     static const char *const many[][2] = {{"system=ep"}, {"system=fssdp"}};
@@ -167,6 +194,7 @@ int main(void) {
         cmocka_unit_test(bits_are_those_of_a_flat_exchange),
         cmocka_unit_test(chunks_are_those_of_a_flat_exchange),
         cmocka_unit_test(sums_are_nearly_those_of_a_flat_exchange),
+        cmocka_unit_test(levels_are_nearly_a_flat_exchange),
         cmocka_unit_test(losses_are_those_of_one_rank),
     };
     run_on_all_ranks("reference/trainer/mpi/passed_on", tests, NULL, NULL);

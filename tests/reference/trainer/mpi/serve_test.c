@@ -168,6 +168,7 @@ static const struct {
     {"harmoeny", {"options.least=1"}, COPIES},
     {"hetumoe", {"options.capacity-factor=16"}, ACTS_NOT},
     {"hiermoe", {"options.interval=2"}, ACTS_NOT},
+    {"hiermoe", {"options.hierarchy=2", "options.depth=2"}, ACTS_NOT},
     {"laer", {"options.slots=5", "options.prefetch=2", "options.rematerialise=no"}, COPIES},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, COPIES},
     {"moonep", {NULL}, COPIES},

@@ -1,0 +1,345 @@
+/* Depths: the paper's sums by hand, lines from bandwidths, and what options may say; and the
+ * system: the depth that it takes, and its swaps against trying all pairs at every level. */
+#include "baselines/hiermoe/depth.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "baselines/hiermoe/hiermoe.h"
+#include "baselines/hiermoe/swap.h"
+#include "reference/plan/distinct.h"
+#include "tests/reference/plan/plan_support.h"
+
+enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4, SAMPLE = 64, GAMMA = 10 };
+static const struct mp_setting setting = {.layers = 1,
+                                          .experts = EXPERTS,
+                                          .top_k = TOP_K,
+                                          .topology = {RANKS, PER_NODE},
+                                          .route_bytes = 1000,
+                                          .bandwidth = 8e9,
+                                          .bandwidth_in_node = 4e9,
+                                          .seed = 5};
+
+static struct mp_depths create(const char *hierarchy, const char *inter, const char *intra) {
+    const struct mp_depth_texts texts = {hierarchy, inter, intra, 1e-3, 1e-4};
+    struct mp_depths depths;
+    struct mp_error error = {0};
+    assert_ok(mp_depths_create(&setting, &texts, &depths, &error), &error);
+    return depths;
+}
+
+/* 2 nodes of 8, in them 4 fours and 8 pairs: U is 1, 2, 4, 8 and there are 16 ranks. */
+static void depths_take_the_sums_of_the_paper(void **state) {
+    const struct mp_depths depths = create("node:4:2", "1e-3/2e-9:2e-3/1e-9:3e-3/5e-10",
+                                           "4e-3/1e-8:5e-3/4e-9:6e-3/2e-9:7e-3/1e-9");
+    static const double tokens[] = {700, 500, 300, 200};
+    const double row = 1000, ranks = 200 * row;
+    const double inter[] = {1e-3 + 2e-9 * 2 * 700 * row, 2e-3 + 1e-9 * 2 * 500 * row,
+                            3e-3 + 5e-10 * 2 * 300 * row};
+    const double expected[] = {4e-3 + 1e-8 * 16 * ranks, inter[0] + 5e-3 + 4e-9 * 8 * ranks,
+                               inter[0] + inter[1] + 6e-3 + 2e-9 * 4 * ranks,
+                               inter[0] + inter[1] + inter[2] + 7e-3 + 1e-9 * 2 * ranks};
+    (void)state;
+    assert_int_equal(depths.levels.count, 4);
+    for (int d = 1; d <= 4; d++)
+        assert_close(mp_depths_seconds(&depths, d, tokens, row), expected[d - 1], 1e-12);
+    assert_int_equal(mp_depths_best(&depths, tokens, row), 3); /* 0.036, 0.0152, 0.0144, 0.0175 s */
+}
+
+/* Nothing fitted: a node's cards carry what its ranks get, and every rank's own gate what it gets
+ * inside; a group of two nodes has the cards of both, one of two ranks two gates. */
+static void lines_follow_from_bandwidths(void **state) {
+    static const double tokens[] = {700, 500, 200};
+    const double row = 1000;
+    (void)state;
+    struct mp_depths depths = create("node:2", "", "");
+    assert_close(mp_depths_seconds(&depths, 1, tokens, row), 1e-3 + 200 * 8 * row / 8e9, 1e-12);
+    double to_nodes = 1e-3 + 700 * row / 8e9;
+    assert_close(mp_depths_seconds(&depths, 2, tokens, row), to_nodes + 1e-4 + 200 * row / 4e9,
+                 1e-12);
+    assert_close(mp_depths_seconds(&depths, 3, tokens, row),
+                 to_nodes + 1e-4 + 500 * row / (2 * 4e9) + 1e-4 + 200 * row / 4e9, 1e-12);
+    depths = create("16:node", "", "");
+    assert_close(mp_depths_seconds(&depths, 3, tokens, row),
+                 1e-3 + 700 * row / (2 * 8e9) + 1e-3 + 500 * row / 8e9 + 1e-4 + 200 * row / 4e9,
+                 1e-12);
+}
+
+static void random_depths_are_the_best(void **state) {
+    uint64_t random = test_seed();
+    int met[5] = {0};
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct mp_depths depths = create("8:4:2", "", "");
+        double tokens[4];
+        for (int l = 0; l < 4; l++) {
+            tokens[l] = 100 * test_random_double(&random);
+            depths.intra[l] = (struct mp_depth_line){test_random_double(&random), 0};
+            if (l < 3)
+                depths.inter[l] = (struct mp_depth_line){test_random_double(&random) / 3, 0};
+        }
+        int best = mp_depths_best(&depths, tokens, 1);
+        assert_in_range(best, 1, 4);
+        met[best]++;
+        for (int d = 1; d <= 4; d++)
+            assert_true(mp_depths_seconds(&depths, d, tokens, 1) >=
+                        mp_depths_seconds(&depths, best, tokens, 1));
+    }
+    for (int d = 1; d <= 4; d++)
+        assert_true(met[d] > 0);
+}
+
+static void options_say_what_is_wrong(void **state) {
+    static const struct {
+        const char *hierarchy, *inter, *intra, *says;
+    } cases[] = {
+        {"", "", "",
+         "hiermoe hierarchy: \"\" is no list of group sizes, \"node\" or 1 .. 16 ranks"},
+        {"nodes", "", "", "hierarchy: \"nodes\" is no list"},
+        {"8:", "", "", "hierarchy: \"8:\" is no list"},
+        {"8,4", "", "", "hierarchy: \"8,4\" is no list"},
+        {"17", "", "", "hierarchy: \"17\" is no list"},
+        {"0", "", "", "hierarchy: \"0\" is no list"},
+        {"4:8", "", "", "groups of 4 ranks can't be divided into groups of 8"},
+        {"node:3", "", "", "groups of 8 ranks can't be divided into groups of 3"},
+        {"4:1", "", "", "groups of 4 ranks can't be divided into groups of 1"},
+        {"4:4", "", "", "groups of 4 ranks can't be divided into groups of 4"},
+        {"16:8:4:2", "", "", "hierarchy: 16:8:4:2 has more than 3 levels"},
+        {"8:4", "1/2", "", "hiermoe inter: \"1/2\" is no list of 2 alpha/beta"},
+        {"8", "1e-3", "", "inter: \"1e-3\" is no list of 1"},
+        {"8", "1e-3/2", "", "inter: \"1e-3/2\" is no list of 1"},
+        {"8", "-1e-3/1e-9", "", "inter: \"-1e-3/1e-9\" is no list of 1"},
+        {"8", "nan/1e-9", "", "inter: \"nan/1e-9\" is no list of 1"},
+        {"8", "1e-3/1e-9:", "", "is no list of 1"},
+        {"8", "", "1e-3/1e-9", "hiermoe intra: \"1e-3/1e-9\" is no list of 2 alpha/beta"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mp_depth_texts texts = {cases[i].hierarchy, cases[i].inter, cases[i].intra, 1,
+                                             1};
+        struct mp_depths depths;
+        struct mp_error error = {0};
+        assert_int_equal(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("%s: %s", cases[i].says, error.text);
+    }
+}
+
+/* ---- the system ---- */
+
+struct running {
+    void *self, *options;
+    struct mp_load load;
+    struct mp_placement home, next;
+    struct mp_plan plan;
+};
+
+static int start(const char *const given[], struct running *running, struct mp_error *error) {
+    const struct mp_system *system = &mp_system_hiermoe;
+    *running = (struct running){.options = calloc(1, system->options_size)};
+    assert_ok(mp_options_set_defaults(system->options, running->options, error), error);
+    for (int i = 0; given[i]; i += 2)
+        assert_ok(mp_options_set(system->options, running->options, "hiermoe", given[i],
+                                 given[i + 1], NULL, error),
+                  error);
+    return system->create(&setting, running->options, &running->self, error);
+}
+
+static void create_running(uint64_t *random, const char *const given[], struct running *running) {
+    int32_t owner[EXPERTS];
+    struct mp_error error = {0};
+    assert_ok(start(given, running, &error), &error);
+    assert_ok(mp_load_create(RANKS, EXPERTS, &running->load, &error), &error);
+    for (int i = 0; i < RANKS * EXPERTS; i++)
+        running->load.count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
+    mp_system_hiermoe.initial_owners(running->self, owner);
+    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->home, &error), &error);
+    mp_placement_set_owners(&running->home, owner);
+    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->next, &error), &error);
+    mp_placement_set_owners(&running->next, owner);
+    assert_ok(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error), &error);
+}
+
+static bool learn(struct running *running) {
+    struct mp_rehome change = {.next = &running->next};
+    struct mp_error error = {0};
+    assert_ok(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
+                                           &change, &error),
+              &error);
+    return change.changed;
+}
+
+static void destroy_running(struct running *running) {
+    mp_system_hiermoe.destroy(running->self);
+    free(running->options);
+    mp_load_destroy(&running->load);
+    mp_placement_destroy(&running->home);
+    mp_placement_destroy(&running->next);
+    mp_plan_destroy(&running->plan);
+}
+
+static void expect_levels(struct running *running, const int size[3]) {
+    struct mp_error error = {0};
+    assert_ok(mp_plan_begin(&running->plan, 0, 0, &running->home, MP_OPTIMIZER_OWNER, &error),
+              &error);
+    assert_ok(mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error),
+              &error);
+    assert_memory_equal(running->plan.level_size, size, 3 * sizeof *size);
+}
+
+/* Lines of one depth are short, all others long: from all levels to the depth in question. */
+static void auto_takes_the_depth_of_least_time(void **state) {
+    static const struct {
+        const char *inter, *intra;
+        int size[3];
+    } cases[] = {
+        {"0/0:0/0:0/0", "0/0:1e-3/0:1e-3/0:1e-3/0", {16}},
+        {"0/0:0/0:0/0", "0/0:0/0:0/0:0/0", {16}}, /* all alike */
+        {"0/0:1e-3/0:0/0", "1e-4/0:0/0:0/0:0/0", {8}},
+        {"0/0:0/0:1e-3/0", "1e-4/0:1e-4/0:0/0:0/0", {8, 4}},
+        {"0/0:0/0:0/0", "1e-4/0:1e-4/0:1e-4/0:0/0", {8, 4, 2}},
+    };
+    uint64_t random = test_seed();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
+                                     "intra",     cases[i].intra, NULL};
+        struct running running;
+        create_running(&random, given, &running);
+        expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
+        learn(&running);
+        expect_levels(&running, cases[i].size);
+        destroy_running(&running);
+    }
+}
+
+static void a_depth_has_its_levels(void **state) {
+    static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
+    static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
+    uint64_t random = test_seed();
+    struct running running;
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(start(deep, &running, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
+                                       "has 2"));
+    free(running.options);
+    create_running(&random, three, &running);
+    expect_levels(&running, (const int[3]){8, 4, 0});
+    learn(&running);
+    expect_levels(&running, (const int[3]){8, 4, 0});
+    destroy_running(&running);
+}
+
+/* What was learnt is known again, but not where there are fewer levels. */
+static void depths_survive_restarts(void **state) {
+    static const char *const given[] = {
+        "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
+    static const char *const few[] = {NULL};
+    uint64_t random = test_seed();
+    struct running before, after, other;
+    struct mp_error error = {0};
+    int32_t saved[4];
+    (void)state;
+    create_running(&random, given, &before);
+    create_running(&random, given, &after);
+    create_running(&random, few, &other);
+    learn(&before);
+    size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
+    assert_in_range(bytes, 1, sizeof saved);
+    assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
+    expect_levels(&after, (const int[3]){8, 4, 0});
+    assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
+    destroy_running(&before);
+    destroy_running(&after);
+    destroy_running(&other);
+}
+
+/* The model's time with these owners: tokens that have an expert in a group, of every level. */
+static double seconds_with(const struct mp_depths *depths, int depth,
+                           const struct mp_swap_tokens *tokens, double scale,
+                           const int32_t owner[]) {
+    double most[MP_MOST_LEVELS];
+    for (int l = 0; l < depths->levels.count; l++) {
+        int count[RANKS] = {0};
+        double sum = 0;
+        for (int t = 0; t < tokens->tokens; t++)
+            for (int g = 0; g < mp_topology_nodes(&depths->levels.groups[l]); g++) {
+                bool meets = false;
+                for (int j = 0; j < TOP_K; j++) {
+                    int32_t expert = tokens->expert[t * TOP_K + j];
+                    meets |=
+                        expert >= 0 && owner[expert] / depths->levels.groups[l].ranks_per_node == g;
+                }
+                count[g] += meets;
+            }
+        for (int g = 0; g < RANKS; g++)
+            sum += pow(count[g], GAMMA);
+        most[l] = pow(sum, 1.0 / GAMMA);
+    }
+    return mp_depths_seconds(depths, depth, most, scale * (double)setting.route_bytes);
+}
+
+/* The tokens that the system draws: of all ranks' loads. */
+static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TOP_K]) {
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    uint32_t total[EXPERTS] = {0};
+    double routes = 0;
+    for (int i = 0; i < RANKS * EXPERTS; i++) {
+        total[i % EXPERTS] += load->count[i];
+        routes += load->count[i];
+    }
+    assert_ok(mp_distinct_model_create(RANKS, EXPERTS, TOP_K, &model, &error), &error);
+    mp_distinct_model_fit(&model, total);
+    for (int t = 0; t < SAMPLE; t++)
+        mp_distinct_model_draw(&model, setting.seed, (uint64_t)t, expert + t * TOP_K);
+    mp_distinct_model_destroy(&model);
+    return routes / TOP_K / SAMPLE;
+}
+
+static void swaps_are_the_best_of_all_pairs(void **state) {
+    static const char *const depth[] = {"1", "2", "3", "4"};
+    uint64_t random = test_seed();
+    int swapped = 0;
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const char *const given[] = {"hierarchy", "node:4:2", "depth", depth[i % 4],
+                                     "sample",    "64",       NULL};
+        const struct mp_depths depths = create("node:4:2", "", "");
+        int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
+        struct running running;
+        create_running(&random, given, &running);
+        double scale = draw_tokens(&running.load, expert);
+        const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
+        memcpy(owner, running.home.owner, sizeof owner);
+        double present = seconds_with(&depths, i % 4 + 1, &tokens, scale, owner), least = present;
+        for (int a = 0; a < EXPERTS; a++)
+            for (int b = a + 1; b < EXPERTS; b++) {
+                owner[a] = running.home.owner[b];
+                owner[b] = running.home.owner[a];
+                least = fmin(least, seconds_with(&depths, i % 4 + 1, &tokens, scale, owner));
+                owner[a] = running.home.owner[a];
+                owner[b] = running.home.owner[b];
+            }
+        swapped += learn(&running);
+        assert_close(seconds_with(&depths, i % 4 + 1, &tokens, scale, running.next.owner), least,
+                     1e-9);
+        destroy_running(&running);
+    }
+    assert_true(swapped > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(depths_take_the_sums_of_the_paper),
+        cmocka_unit_test(lines_follow_from_bandwidths),
+        cmocka_unit_test(random_depths_are_the_best),
+        cmocka_unit_test(options_say_what_is_wrong),
+        cmocka_unit_test(auto_takes_the_depth_of_least_time),
+        cmocka_unit_test(a_depth_has_its_levels),
+        cmocka_unit_test(depths_survive_restarts),
+        cmocka_unit_test(swaps_are_the_best_of_all_pairs),
+    };
+    return cmocka_run_group_tests_name("baselines/hiermoe/depth", tests, NULL, NULL);
+}
