@@ -7,7 +7,7 @@
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
     QUARTER = 4,
-    WITHIN = 3,
+    WITHIN = 2,
     TENTH = 10
 };
 
@@ -114,7 +114,7 @@ static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t n
     sample.offset_ns = median(number, best);
     for (size_t i = 0; i < best; i++)
         number[i] = llabs(pair[i].offset_ns - sample.offset_ns);
-    sample.error_ns = median(number, best);
+    sample.error_ns = 2 * median(number, best);
     return sample;
 }
 

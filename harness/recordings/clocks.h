@@ -46,9 +46,9 @@ bool meeting_synchronises(const char *function);
 void meetings_order(struct meeting meeting[], size_t meetings);
 
 /* Compares every clock with the first one's, directly or through others that are compared already.
- * A sample's error_ns is the median deviation of its differences.  Where every offset of a clock is
- * within three times its error, the two are one clock: offsets are 0 then, and errors the larger of
- * both; on one host there are no samples then.  false: no memory. */
+ * A sample's error_ns is twice the median deviation of its differences.  Where every offset of a
+ * clock is within twice its error, the two are one clock: offsets are 0 then, and errors the larger
+ * of both; on one host there are no samples then.  false: no memory. */
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks);
 
 #endif

@@ -486,6 +486,7 @@ static bool fill_meetings(const struct mp_recording_process *process, struct mee
             meeting[clock->meetings++] = (struct meeting){.communicator = kept->is.communicator,
                                                           .sequence = kept->is.sequence,
                                                           .function = kept->function,
+                                                          .start_ns = (int64_t)kept->is.timer_start,
                                                           .end_ns = (int64_t)kept->is.timer_end};
     }
     if (meeting)

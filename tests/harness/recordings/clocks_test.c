@@ -133,6 +133,29 @@ static void other_meetings_are_no_meetings(void **state) {
     }
 }
 
+/* Three in ten end 50 us earlier or later than the others say.  Who waited long may have left so
+ * much later than it seems; who came last can't. */
+static void the_last_to_come_leaves_with_the_others(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 0, 1}, {0, 0, 1}};
+    for (int longer = 0; longer < 2; longer++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            meet(machine, 2, clock, room);
+            for (int m = 0; m < MEETINGS; m++) {
+                const bool is_off = m % 10 < 3;
+                room[1][m].end_ns += is_off ? sign * 50000 : 0;
+                for (int i = 0; i < 2; i++)
+                    room[i][m].start_ns = room[i][m].end_ns - (!is_off       ? 500
+                                                               : i == longer ? 100000
+                                                                             : 1000);
+            }
+            assert_true(meeting_clocks_align(clock, 2));
+            assert_int_equal(clock[1].mismatched, longer ? sign < 0 : sign > 0);
+        }
+}
+
 /* The third process meets only the second; its offset from the first is the sum, as its error. */
 static void clocks_are_compared_through_others(void **state) {
     (void)state;
@@ -185,6 +208,7 @@ int main(void) {
         cmocka_unit_test(one_host_has_one_clock),
         cmocka_unit_test(short_meetings_count),
         cmocka_unit_test(other_meetings_are_no_meetings),
+        cmocka_unit_test(the_last_to_come_leaves_with_the_others),
         cmocka_unit_test(clocks_are_compared_through_others),
         cmocka_unit_test(who_meets_nobody_is_not_aligned),
         cmocka_unit_test(names_say_what_synchronises),

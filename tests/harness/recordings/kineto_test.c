@@ -123,6 +123,23 @@ static void microseconds_are_exact(void **state) {
         assert_int_equal(kineto_nanoseconds(known[i].text, strlen(known[i].text)), known[i].ns);
 }
 
+/* What lies 70 years and more from where times count from is damage. */
+static void times_of_no_clock_are_left_out(void **state) {
+    (void)state;
+    static struct seen seen;
+    struct kineto_header header;
+    write_file("far.json",
+               "{\"baseTimeNanoseconds\": 9000000000000000000, \"traceEvents\": [\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"ts\": 3e15, \"dur\": 1},\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"b\", \"ts\": 1, \"dur\": 3e15},\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"c\", \"ts\": -3e15, \"dur\": 1},\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"d\", \"ts\": 2e15, \"dur\": 1}]}");
+    read_seen("far.json", &seen, &header);
+    assert_int_equal(header.events, 4);
+    assert_int_equal(header.base_ns, 0);
+    assert_int_equal(seen.count, 1);
+}
+
 static void functions_are_known_in_any_spelling(void **state) {
     (void)state;
     static const struct {
@@ -183,6 +200,7 @@ int main(void) {
         cmocka_unit_test(events_before_a_cut_are_the_same),
         cmocka_unit_test(a_wrong_byte_costs_nothing_before_it),
         cmocka_unit_test(microseconds_are_exact),
+        cmocka_unit_test(times_of_no_clock_are_left_out),
         cmocka_unit_test(functions_are_known_in_any_spelling),
         cmocka_unit_test(names_say_ranks),
     };
