@@ -55,7 +55,7 @@ static const struct {
     {"pytorch", "", "ProfilerStep#17", "iteration"},
     {"pytorch", "", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data"},
     {"pytorch", "", "Optimizer.step#AdamW.step", "optimizer"},
-    {"pytorch", "", "Optimizer.zero_grad#AdamW.zero_grad", NULL},
+    {"pytorch", "", "Optimizer.zero_grad#AdamW.zero_grad", "optimizer"},
     {"pytorch", "", "nccl:all_to_all, op_id = 4", "dispatch"},
     {"pytorch", "", "gloo:all_reduce", "allreduce"},
     {"pytorch", "", "nccl:all_reduce_barrier", "wait"},
