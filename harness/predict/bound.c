@@ -22,8 +22,9 @@ struct choice {
 
 struct mp_bound {
     struct mp_costs *costs, *own_costs; /* own: NULL if they are those of a run */
+    struct mp_known_bounds *known;      /* borrowed; NULL: none */
     struct mp_network *network;
-    double launch, planning;
+    double launch, planning, order[2]; /* seconds of rows in order: of all, and of each */
     int ranks, places, layers, experts, micro_batches, rounds;
     bool serves, shares;    /* ranks share gates between places */
     bool has_shared_expert; /* that all tokens have */
@@ -202,6 +203,9 @@ static double find_gates(struct mp_bound *bound) {
 
 static void find_travel(struct mp_bound *bound) {
     const struct mp_costs *costs = bound->costs;
+    double one = mp_costs_permute(costs, 1);
+    bound->order[1] = (mp_costs_permute(costs, 2) - one) / 2;
+    bound->order[0] = (one + bound->launch) / 2 - bound->order[1];
     double gates = find_gates(bound), layers = bound->layers;
     double parameters = mp_costs_expert_bytes(costs);
     double gradient = mp_costs_expert_gradient_bytes(costs);
@@ -265,15 +269,16 @@ static int create_memory(struct mp_bound *bound, struct mp_error *error) {
     bound->routes = at;
     bound->own = at += pairs;
     bound->least = at += layers * places;
-    bound->share = at += layers * places;
+    at += layers * places;
+    double **of_places[] = {&bound->least_share, &bound->line_once[0], &bound->line_once[1],
+                            &bound->line_row[0], &bound->line_row[1],  &bound->work,
+                            &bound->gate,        &bound->once,         &bound->hold};
+    for (size_t i = 0; i < sizeof of_places / sizeof *of_places; i++, at += places)
+        *of_places[i] = at;
+    bound->share = at;
     bound->each = at += ranks;
     bound->at_home = at += ranks;
     at += 1 + layers;
-    double **of_places[] = {&bound->work,         &bound->gate,        &bound->once,
-                            &bound->hold,         &bound->least_share, &bound->line_once[0],
-                            &bound->line_once[1], &bound->line_row[0], &bound->line_row[1]};
-    for (size_t i = 0; i < sizeof of_places / sizeof *of_places; i++, at += places)
-        *of_places[i] = at;
     take_choice(&bound->top, bound->places + 1, 3, &at);
     take_choice(&bound->seconds_top, bound->places + 1, 1, &at);
     for (int l = 0; l < bound->layers; l++) {
@@ -356,7 +361,7 @@ void mp_bound_destroy(struct mp_bound *bound) {
 /* Rows in order, once.  One product with one-hot matrices reads and writes at least half of what
  * copying does. */
 static double order(const struct mp_bound *bound, int64_t rows) {
-    return rows > 0 ? (mp_costs_permute(bound->costs, rows) + bound->launch) / 2 : 0;
+    return rows > 0 ? bound->order[0] + bound->order[1] * (double)rows : 0;
 }
 
 /* Own work of ranks in a pass. */
@@ -525,7 +530,6 @@ static int take_loads(struct mp_bound *bound, const struct mp_load load[], struc
     take_ends(bound);
     if (!bound->own_costs)
         draw_chords(bound, most_routes(bound));
-    find_at_home(bound);
     return MP_OK;
 }
 
@@ -744,12 +748,9 @@ static double look_at_mean(struct mp_bound *bound) {
     return value;
 }
 
-int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
-                     struct mp_error *error) {
-    int code = take_loads(bound, load, error);
-    if (code)
-        return code;
+static double work_out(struct mp_bound *bound) {
     double best = 0;
+    find_at_home(bound);
     begin_choice(&bound->top, 1);
     for (int l = 0; l < bound->layers; l++)
         begin_choice(&bound->pass[l], bound->places);
@@ -762,6 +763,28 @@ int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double
         if (round % (bound->rounds / LOOKS + 1) == 0 || round == bound->rounds)
             best = fmax(best, look_at_mean(bound));
     }
-    *seconds = best;
+    return best;
+}
+
+void mp_bound_remember(struct mp_bound *bound, struct mp_known_bounds *known) {
+    bound->known = known;
+}
+
+int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
+                     struct mp_error *error) {
+    int code = take_loads(bound, load, error);
+    if (code)
+        return code;
+    const double numbers[] = {bound->ranks,  bound->places, bound->layers, bound->experts,
+                              bound->rounds, bound->serves, bound->row,    bound->held,
+                              bound->merged, bound->update, bound->fixed,  bound->fixed_stream};
+    /* And all arrays that work_out reads and does not write: from `routes` to the last line. */
+    const struct mp_known_part part[] = {
+        {numbers, sizeof numbers / sizeof *numbers},
+        {bound->memory, (size_t)(bound->line_row[1] + bound->places - bound->memory)}};
+    double *known;
+    *seconds = mp_known_bounds_find(bound->known, part, 2, &known) ? *known : work_out(bound);
+    if (known)
+        *known = *seconds;
     return MP_OK;
 }

@@ -79,13 +79,14 @@
 
 #include "harness/cluster/cluster.h"
 #include "harness/predict/cost.h"
+#include "harness/predict/known_bounds.h"
 #include "reference/plan/load.h"
 #include "reference/trainer/job.h"
 
 struct mp_bound;
 
 /* `rounds`: how often weights are improved; 0: the usual number.  All are borrowed during the call
- * only, but the cluster until destroy.  The job's system is not read.  Errors: those of
+ * only.  The job's system is not read.  Errors: those of
  * mp_costs_create and mp_network_create; MP_ENOMEM. */
 int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, int rounds, struct mp_bound **bound,
@@ -96,6 +97,9 @@ int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *clus
                            const struct mp_job *job, const struct mp_predict_options *options,
                            int rounds, struct mp_bound **bound, struct mp_error *error);
 void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
+/* What is known need not be worked out, and what is worked out is known then, to other bounds, too:
+ * the same bits.  Borrowed until destroy; NULL, as at first: nothing is known. */
+void mp_bound_remember(struct mp_bound *bound, struct mp_known_bounds *known);
 
 /* Seconds that no system takes less than for these loads, [micro_batches][layers], each
  * [ranks][experts].  The same bits every time.  MP_EINVAL for loads of another shape. */

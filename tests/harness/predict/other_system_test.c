@@ -636,7 +636,7 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
     runs_ok(mp_predict_recording_create(spools, &job, cluster, &recording, &error), &error);
-    const struct mp_predict_watch watch = {recording, keep_step, false};
+    const struct mp_predict_watch watch = {recording, keep_step, NULL};
     runs_ok(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
                                &summary, &error),
             &error);
