@@ -78,6 +78,28 @@ static void a_cell_is_what_it_is_alone(void **state) {
     json_decref(cells);
 }
 
+/* What is kept is predicted one after the other, each with the bound on its own conditions. */
+static void what_is_kept_is_the_same(void **state) {
+#define BATCHES                                                                                    \
+    SMALL "--cluster h100 --loads w0 --system llep --vary batch=64,512 --vary nodes=1,2 "
+    (void)state;
+    static const char *const keys[] = {"bound_ms", "bound_ms_mean", "of_bound", "ms_per_iteration"};
+    json_t *one = json_of("moeperf predict --json " BATCHES, 0), *item;
+    json_t *kept = json_of("moeperf predict --json --db kept.db " BATCHES, 0);
+    size_t i;
+    json_array_foreach(json_object_get(one, "systems"), i, item) {
+        const json_t *other = json_array_get(json_object_get(kept, "systems"), i);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            assert_true(number(item, keys[k]) == number(other, keys[k]));
+        for (size_t before = 0; before < i && i < 4; before++) /* no two of ep's are alike */
+            assert_true(number(json_array_get(json_object_get(one, "systems"), before), *keys) !=
+                        number(item, *keys));
+    }
+    assert_int_equal(i, 8);
+    json_decref(one);
+    json_decref(kept);
+}
+
 static int ascending(const void *a, const void *b) {
     double one = *(const double *)a, other = *(const double *)b;
     return (one > other) - (one < other);
@@ -238,6 +260,11 @@ static void what_is_refused_ends_nothing(void **state) {
             fail_msg("no \"%s\" in\n%s", words[i], output);
     assert_null(strstr(output, "ep nodes=2 top-k=2: refused")); /* the same reason */
     free(output);
+    /* And what turns out only where it is carried out. */
+    assert_says("moeperf predict --quiet --cluster h100 --nodes 1 --loads w0 --iterations 1 "
+                "--system moetuner --set layers=130 --set experts=4096 --set width=8 --set heads=4 "
+                "--set expert-width=8 --set sequence=8 --vary batch=8",
+                0, "\nmoetuner batch=8: refused: ");
 }
 
 /* Without a number of iterations a trace has all of its own; files of one name keep their folders;
@@ -308,6 +335,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_the_same_bytes_every_time),
         cmocka_unit_test(a_cell_is_what_it_is_alone),
+        cmocka_unit_test(what_is_kept_is_the_same),
         cmocka_unit_test(standings_add_up),
         cmocka_unit_test(what_is_refused_ends_nothing),
         cmocka_unit_test(points_are_what_they_are_called),
