@@ -89,6 +89,7 @@ static void numbers_are_known_bit_for_bit(void **state) {
         assert_true(mp_known_bounds_find(known, part, 2, &seconds) && *seconds == i);
         *number = before;
     }
+    assert_false(mp_known_bounds_find(known, part, 2, &seconds));
     const struct mp_known_part turned[] = {{b, 1}, {a, 3}};
     assert_false(mp_known_bounds_find(known, turned, 2, &seconds));
     assert_false(mp_known_bounds_find(NULL, part, 2, &seconds));
