@@ -168,6 +168,7 @@ struct session {
     struct mp_store *store; /* NULL: nothing is kept */
     struct mp_progress progress;
     struct mp_estimate *estimate;
+    struct mp_known_bounds *bounds;
     int job, kept; /* the one at hand; refused ones before `kept` are in the store */
     char suite_run[64], spools[512];
 };
@@ -263,6 +264,7 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
                                            .cluster = suite->cluster[session->job],
                                            .spools = session->store ? session->spools : NULL,
                                            .signals = cli_count_signals(),
+                                           .bounds = session->bounds,
                                            .watch = show_progress,
                                            .context = session};
     int code = create_spools(session, error);
@@ -311,8 +313,9 @@ static int predict_all(struct session *session, struct cli_prediction items[],
 }
 
 /* One bound for all jobs under the same conditions; `all`: however long it takes. */
-static int bound_all(const struct mp_suite *suite, bool all, struct cli_prediction items[],
+static int bound_all(const struct session *session, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
+    const struct mp_suite *suite = session->suite;
     int code = MP_OK;
     for (int i = 0; i < suite->count && !code; i++) {
         int same = 0;
@@ -326,7 +329,7 @@ static int bound_all(const struct mp_suite *suite, bool all, struct cli_predicti
         else if (all || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
                                           items[i].summary.iterations))
             code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
-                                        &items[i].bound, error);
+                                        session->bounds, &items[i].bound, error);
     }
     return code;
 }
@@ -344,6 +347,7 @@ struct cells {
     const struct predict_flags *flags;
     const struct mp_suite *suite;
     const struct cli_points *points;
+    struct mp_known_bounds *bounds; /* to each process what it has worked out itself */
     struct mp_progress progress;
     const volatile sig_atomic_t *signals;
     double started;
@@ -384,8 +388,8 @@ static void predict_cell(void *context, int number) {
     }
     bool is_bounded =
         cells->flags->bound || mp_bound_is_quick(cluster, &any->file.job, any->file.job.iterations);
-    mp_predict_jobs_run(job, cell->count, cluster, summary, failure, is_bounded ? &bound : NULL,
-                        &cell->error);
+    mp_predict_jobs_run(job, cell->count, cluster, summary, failure, cells->bounds,
+                        is_bounded ? &bound : NULL, &cell->error);
     for (int i = 0; i < cell->count; i++)
         cells->item[order[i]].bound = bound;
 }
@@ -441,9 +445,8 @@ static int predict_cells(struct cells *cells, struct mp_error *error) {
 
 /* ---- all ---- */
 
-static int predict_one_by_one(const struct predict_flags *flags, const struct mp_suite *suite,
-                              struct session *session, struct cli_prediction items[],
-                              struct mp_error *error) {
+static int predict_one_by_one(const struct predict_flags *flags, struct session *session,
+                              struct cli_prediction items[], struct mp_error *error) {
     int code = MP_OK;
     if (flags->database)
         code = mp_path_create_parent(flags->database, error);
@@ -453,7 +456,7 @@ static int predict_one_by_one(const struct predict_flags *flags, const struct mp
     if (!code)
         code = predict_all(session, items, error);
     if (!code)
-        code = bound_all(suite, flags->bound, items, error);
+        code = bound_all(session, flags->bound, items, error);
     mp_store_close(session->store);
     return code;
 }
@@ -475,9 +478,12 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                    ? MP_OK
                    : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
     if (!code)
+        code = mp_known_bounds_create(&cells.bounds, error);
+    session.bounds = cells.bounds;
+    if (!code)
         code = flags->vary.count > 0 && !flags->database
                    ? predict_cells(&cells, error)
-                   : predict_one_by_one(flags, suite, &session, cells.item, error);
+                   : predict_one_by_one(flags, &session, cells.item, error);
     const struct cli_predictions predictions = {.suite = suite,
                                                 .item = cells.item,
                                                 .count = suite->count,
@@ -489,6 +495,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     if (!code)
         code = flags->json ? cli_print_predictions_json(&predictions, error)
                            : cli_print_predictions(&predictions, error);
+    mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);
     mp_workers_release(cells.cell, all);

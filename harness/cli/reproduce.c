@@ -270,7 +270,10 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
     char clusters[MP_PATH_SIZE];
     struct measurements measured = {.count = 0};
     struct losing losing = {reproduction, false};
+    struct mp_known_bounds *bounds = NULL;
     int code = mp_path_clusters(clusters, error);
+    if (!code && flags->details)
+        code = mp_known_bounds_create(&bounds, error);
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
     struct mp_reproduce_settings settings = {.systems = systems,
@@ -280,12 +283,13 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
                                              .loads = flags->loads,
                                              .measured = measured.item,
                                              .measurements = measured.count,
-                                             .bounds = flags->details};
+                                             .bounds = bounds};
     if (!code)
         code = run_all(reproduction, &settings, error);
     if (!code)
         code = flags->json ? cli_print_reproduction_json(reproduction, &settings, error)
                            : cli_print_reproduction(reproduction, &settings, flags->details, error);
+    mp_known_bounds_destroy(bounds);
     if (!code && flags->strict)
         mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)

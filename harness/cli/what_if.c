@@ -2,6 +2,7 @@
 #include "harness/cli/what_if.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "harness/cli/system_words.h"
 #include "harness/predict/other_system.h"
 #include "reference/base/median.h"
+#include "results/report/query.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
 enum { RANKS_REPLAYED = 64, ROWS_LIMIT = 2 * CLI_WORDS_LIMIT + 8, NAME_SIZE = 80 };
@@ -17,7 +19,7 @@ static const double MUCH = 0.1; /* share of its time that rates may miss a run b
 struct what_if_flags {
     const char *database, *run;
     struct cli_words without, system, set;
-    bool json;
+    bool bound, json;
 };
 
 /* One line of the table. */
@@ -34,7 +36,9 @@ struct answer {
     struct mp_what_if *what_if;
     struct mp_other_system *other; /* NULL unless systems are asked for */
     double again;                  /* s of the own system, from its rates alone; 0: not asked */
-    double measured, replayed;     /* s */
+    double bound, of_bound;    /* s that no system takes less than, and its share of the run's time;
+                                  NAN:    not known */
+    double measured, replayed; /* s */
     struct what_if_row row[ROWS_LIMIT];
     int rows;
     int slowest;            /* rank */
@@ -60,6 +64,11 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         {"--set", CLI_REPEATED, &flags->set, "options.KEY=VALUE",
          "sets an option of those systems that have it (moeperf\n"
          "show NAME); may be repeated"},
+        {"--bound", CLI_SWITCH, &flags->bound, NULL,
+         "the best that any placement could do with the run's\n"
+         "costs, proven, and how near systems come, also where\n"
+         "that takes more than a second or so, and without\n"
+         "--system; with it, tables have it anyway"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -68,7 +77,8 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
         "replayed as the ranks waited for each other; as they were, they give the run's own\n"
         "time back.  Another system plans for the recorded loads; the predictor carries its\n"
-        "plans out with costs fitted to the run, and the run's own for comparison.",
+        "plans out with costs fitted to the run, and the run's own for comparison; the bound\n"
+        "is what no system that drops nothing and keeps the gate takes less than.",
         table,
         0,
         0,
@@ -144,7 +154,7 @@ static void find_layer(struct answer *answer) {
 
 static struct what_if_row *add_row(struct answer *answer, double seconds) {
     struct what_if_row *row = &answer->row[answer->rows++];
-    *row = (struct what_if_row){.other = {.seconds = seconds}};
+    *row = (struct what_if_row){.other = {.seconds = seconds, .of_bound = NAN}};
     return row;
 }
 
@@ -264,14 +274,17 @@ static int add_own(struct answer *answer, struct mp_error *error) {
     struct what_if_row *row = &answer->row[answer->rows - 1];
     snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own.system->name);
     answer->again = row->other.seconds;
+    answer->of_bound = row->other.of_bound;
     return MP_OK;
 }
 
 static int add_systems(struct answer *answer, const struct mp_systems *systems,
-                       const struct request *request, const char *database, struct mp_store *store,
-                       struct mp_error *error) {
-    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, database, systems,
-                                      &answer->other, error);
+                       const struct request *request, const struct what_if_flags *flags,
+                       struct mp_store *store, struct mp_error *error) {
+    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
+                                      systems, &answer->other, error);
+    if (!code)
+        code = mp_other_system_bound(answer->other, flags->bound, &answer->bound, error);
     if (!code)
         code = add_own(answer, error);
     for (int i = 0; i < request->count && !code; i++) {
@@ -301,15 +314,47 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
     find_layer(answer);
     for (int i = 0; i < count && !code; i++)
         code = add_without(answer, without[i], error);
-    if (!code && request->count > 0)
-        code = add_systems(answer, systems, request, flags->database, store, error);
+    if (!code && (request->count > 0 || flags->bound))
+        code = add_systems(answer, systems, request, flags, store, error);
     return code;
 }
 
 /* ---- printing ---- */
 
-static void print_line(const struct answer *answer, const char *name, double seconds) {
-    printf("%-32s %10.3f %10.3f\n", name, 1e3 * seconds, answer->measured / seconds);
+static void print_line(const struct answer *answer, const char *name, double seconds,
+                       double of_bound) {
+    printf("%-32s %10.3f %10.3f", name, 1e3 * seconds, answer->measured / seconds);
+    if (!isnan(of_bound))
+        printf(" %15.1f", 100 * of_bound);
+    putchar('\n');
+}
+
+/* In words: what could be gained at most, and whether it is known. */
+static void print_bound(const struct answer *answer) {
+    char text[640], own[128] = "", other[128] = "";
+    const struct what_if_row *best = NULL;
+    for (int i = 0; i < answer->rows; i++)
+        if (answer->row[i].other.of_bound > (best ? best->other.of_bound : answer->of_bound))
+            best = &answer->row[i];
+    if (best)
+        snprintf(other, sizeof other, "; %s it would be %.1f %%", best->name,
+                 100 * best->other.of_bound);
+    if (!isnan(answer->of_bound))
+        snprintf(own, sizeof own, " %.40s gets %.1f %% of it%s.", answer->recorded.system,
+                 100 * answer->of_bound, other);
+    if (!isnan(answer->bound))
+        snprintf(text, sizeof text,
+                 "bound: the best any placement could do with these costs is %.3f ms: no system "
+                 "that drops nothing, keeps the gate and leaves experts whole takes less (proven "
+                 "in model time; memory is no limit).%s",
+                 1e3 * answer->bound, own);
+    else if (mp_other_system_setting(answer->other)->shards > 1)
+        snprintf(text, sizeof text, "No bound is known of experts that are cut into shards.");
+    else
+        snprintf(text, sizeof text,
+                 "The bound would take more than a second or so: --bound works it out.");
+    putchar('\n');
+    cli_print_filled(stdout, 0, text);
 }
 
 static void print_costs(const struct answer *answer) {
@@ -379,16 +424,21 @@ static void print_answer(const struct answer *answer, const char *database) {
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
         run->ranks, run->executor, run->iterations);
     cli_print_filled(stdout, 0, text);
-    printf("\n%-32s %10s %10s\n", "", "ms/it", "speed-up");
-    print_line(answer, run->executor, answer->measured);
-    print_line(answer, "replayed as it was", answer->replayed);
+    printf("\n%-32s %10s %10s%s\n", "", "ms/it", "speed-up",
+           isnan(answer->bound) ? "" : "  bound / time %");
+    print_line(answer, run->executor, answer->measured, answer->of_bound);
+    print_line(answer, "replayed as it was", answer->replayed, NAN);
     for (int i = 0; i < answer->rows; i++)
         if (answer->row[i].reason[0])
             printf("%-32s %10s %10s\n", answer->row[i].name, "-", "-");
         else
-            print_line(answer, answer->row[i].name, answer->row[i].other.seconds);
+            print_line(answer, answer->row[i].name, answer->row[i].other.seconds,
+                       answer->row[i].other.of_bound);
+    if (!isnan(answer->bound))
+        print_line(answer, "bound on all systems", answer->bound, 1);
     print_costs(answer);
     if (answer->other) {
+        print_bound(answer);
         print_rates(answer);
         print_systems(answer);
     }
@@ -399,13 +449,14 @@ static json_t *pack_rows(const struct answer *answer) {
     for (int i = 0; i < answer->rows; i++) {
         const struct what_if_row *row = &answer->row[i];
         if (row->reason[0])
-            json_array_append_new(rows,
-                                  json_pack("{s:s, s:n, s:n, s:s}", "what", row->name,
-                                            "ms_per_iteration", "speedup", "reason", row->reason));
+            json_array_append_new(rows, json_pack("{s:s, s:n, s:n, s:n, s:s}", "what", row->name,
+                                                  "ms_per_iteration", "speedup", "of_bound",
+                                                  "reason", row->reason));
         else
-            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:s}", "what", row->name,
+            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:o, s:s}", "what", row->name,
                                                   "ms_per_iteration", 1e3 * row->other.seconds,
                                                   "speedup", answer->measured / row->other.seconds,
+                                                  "of_bound", json_number(row->other.of_bound),
                                                   "options", row->other.options));
     }
     return rows;
@@ -448,12 +499,13 @@ static json_t *pack_answer(const struct answer *answer, const char *database) {
     const struct mp_recorded *run = &answer->recorded;
     double replayed = answer->replayed;
     return json_pack(
-        "{s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:{s:i, s:f}, s:{s:i, s:f}, "
-        "s:o, s:o}",
+        "{s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:{s:i, s:f}, "
+        "s:{s:i, s:f}, s:o, s:o}",
         "report", "what-if", "database", database, "run_id", (json_int_t)run->run_id, "system",
         run->system, "executor", run->executor, "workload", run->workload, "ranks", run->ranks,
         "iterations", run->iterations, "measured_ms", 1e3 * answer->measured, "replayed_ms",
-        1e3 * replayed, "replayed_over_measured", replayed / answer->measured, "rows",
+        1e3 * replayed, "replayed_over_measured", replayed / answer->measured, "bound_ms",
+        json_number(1e3 * answer->bound), "of_bound", json_number(answer->of_bound), "rows",
         pack_rows(answer), "costliest_rank", "rank", answer->slowest, "saves_ms",
         1e3 * (replayed - answer->slowest_seconds), "costliest_layer", "layer", answer->layer,
         "saves_ms", answer->layer < 0 ? 0 : 1e3 * (replayed - answer->layer_seconds), "per_rank",
@@ -462,7 +514,7 @@ static json_t *pack_answer(const struct answer *answer, const char *database) {
 
 int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
     struct what_if_flags flags = {.database = CLI_DATABASE};
-    struct answer answer = {.layer = -1};
+    struct answer answer = {.layer = -1, .bound = NAN, .of_bound = NAN};
     struct request request = {0};
     struct mp_store *store = NULL;
     int64_t run_id = 0;

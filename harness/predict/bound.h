@@ -11,23 +11,31 @@
  * does then makes, of every layer and expert, a set S of places where routes of it are computed,
  * and a split of each source's routes over S.  Time is not below what follows, since:
  *
- * 1. Forward, layer by layer.  Ranks wait for each other in every gate (counts of all ranks), so
- *    forward takes at least the sum over layers of attention, gate, counts, planning, and of F_l,
- *    the longest of
- *    - any place's own work: two times its rows put in order, the shared expert, and its routes'
- *      products.  An expert of r rows takes at least `once` + r * `row`, a line below its cost at
- *      every number of rows, `once` for each expert that the place computes.  The longest of its
- *      ranks takes at least their mean.
+ * 1. Passes.  Ranks wait for each other in every gate's counts and at the end, and nowhere else for
+ *    all others: an iteration takes at least the longest way to the first counts, counts, and the
+ *    sum over layers of P_l, what there is from a layer's counts to the next ones: planning, rows,
+ *    experts, the next layer's attention and gate; with the last layer head, backward and update,
+ *    and the way to the next micro-batch's first counts.  P_l is the longest of
+ *    - any place's own work: all that is its ranks' (two times their rows put in order, the shared
+ *      expert, ...), and its routes' products.  An expert of r rows takes at least
+ *      `once` + r * `row`, a line below its cost at every number of rows, `once` for each expert
+ *      that the place computes.  The longest of its ranks takes at least any mean of them.  All
+ *      ranks together make the update of every expert once.
  *    - any place's gates: a route that is computed elsewhere than where its token is crosses the
  *      borders of both places, one way to its expert and the other way back, so that in either
- *      direction both gates carry a row of it; of tokens with K routes at least one K-th of a row,
- *      as an exchange may send a token once for all of them.  (Work and travel: the longer one,
- *      not the sum, as chunks can hide one under the other.)
- * 2. Backward.  No rank waits for all others between layers, so the longest is taken of whole
- *    sums: of a place's work over all layers, the update included, of which all ranks together make
- *    that of every expert once; or of what its gates carry over all layers.  Head, attention, gate
- *    and the update of all else are each rank's own work and come on top: of gates, only where
- * every rank has a gate of its own, since it then waits for it itself before its work goes on.
+ *      direction both gates carry a row of it, forward and again backward; of tokens with K routes
+ *      at least one K-th of a row, as an exchange may send a token once for all of them.  What the
+ *      least busy of the place's ranks does before its rows set out and when all are there comes
+ *      on top; where ranks share a gate and backward follows, only before the first, as a rank goes
+ *      on to it without waiting for the others' rows.  (Work and travel: the longer one, not the
+ *      sum, as chunks can hide one under the other.)
+ * 2. Of a recorded run (fitted.h).  Own work is as it was recorded, of each rank.  An expert takes
+ *    a rank its speed times f(r), which all have in common.  f is concave: the chord from one row
+ *    to the most routes that an expert has in these loads is below it at all of them, `once` is not
+ *    negative, and neither several calls nor padding make it less.  With shares a_r of ranks in
+ *    their place's mean, which sum to one, a route takes at least the least a_r * speed_r of its
+ *    place, whichever rank computes it.  That holds for any shares; in inverse proportion to speeds
+ *    it is most.  The update is counted with the least share.
  * 3. The whole iteration.  A place's gates carry all rows of forward and backward, the sums of
  *    non-expert gradients, counts, and the experts.  Say that n places compute an expert, with B
  *    bytes of parameters and D of gradient, and that place i has share h_i of its state at home,
@@ -61,7 +69,7 @@
  * Tammelin, arXiv 1407.5042), which is a two-player game's way to its value, and the best of the
  * values is the bound.
  *
- * What is proven of whom.  1 to 3 hold of any system on such a cluster.  Of the predictor's times
+ * What is proven of whom.  This holds of any system on such a cluster.  Of the predictor's times
  * they hold where every rank has a gate of its own at the level between places.  Where ranks share
  * one, the predictor estimates when each is done by fair sharing (network.h), and takes no account
  * of what else is still in the gate when one of them goes on: it may let more through than the gate
@@ -71,18 +79,27 @@
 
 #include "harness/cluster/cluster.h"
 #include "harness/predict/cost.h"
+#include "harness/predict/known_bounds.h"
 #include "reference/plan/load.h"
 #include "reference/trainer/job.h"
 
 struct mp_bound;
 
 /* `rounds`: how often weights are improved; 0: the usual number.  All are borrowed during the call
- * only, but the cluster until destroy.  The job's system is not read.  Errors: those of
+ * only.  The job's system is not read.  Errors: those of
  * mp_costs_create and mp_network_create; MP_ENOMEM. */
 int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, int rounds, struct mp_bound **bound,
                     struct mp_error *error);
+/* The same with what a run took (mp_costs_create_fitted) of experts that are whole, on the cluster
+ * of its links: for the iteration that the costs are at.  The costs are borrowed until destroy. */
+int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *cluster,
+                           const struct mp_job *job, const struct mp_predict_options *options,
+                           int rounds, struct mp_bound **bound, struct mp_error *error);
 void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
+/* What is known need not be worked out, and what is worked out is known then, to other bounds, too:
+ * the same bits.  Borrowed until destroy; NULL, as at first: nothing is known. */
+void mp_bound_remember(struct mp_bound *bound, struct mp_known_bounds *known);
 
 /* Seconds that no system takes less than for these loads, [micro_batches][layers], each
  * [ranks][experts].  The same bits every time.  MP_EINVAL for loads of another shape. */

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 
+#include "harness/predict/known_bounds.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/trace.h"
 
@@ -97,8 +98,9 @@ const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buff
 struct mp_predict_watch {
     void *context;
     bool (*step)(void *context, const struct mp_prediction *prediction);
-    bool bounds; /* predictions have their bound where it says something of the system (bound.h) and
-                    takes about a second at most */
+    /* Predictions have their bound where it says something of the system (bound.h) and takes about
+     * a second at most; borrowed.  NULL: they don't. */
+    struct mp_known_bounds *bounds;
 };
 
 /* Predicts every iteration of the loads, at most file.job.iterations of them.  sink and watch may
@@ -118,8 +120,8 @@ struct mp_predict_bound {
     double seconds_mean, seconds_median;
 };
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                         const volatile sig_atomic_t *signals, struct mp_predict_bound *bound,
-                         struct mp_error *error);
+                         const volatile sig_atomic_t *signals, struct mp_known_bounds *known,
+                         struct mp_predict_bound *bound, struct mp_error *error);
 
 /* Predicts jobs that differ in their systems alone, over loads that are read once, and works out
  * the bound (NULL: not) as mp_predict_job_bound does.  A job that can't be predicted says why in
@@ -127,8 +129,8 @@ int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_clust
  * loads and of bound.h. */
 int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
                         const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
-                        struct mp_error *failure[], struct mp_predict_bound *bound,
-                        struct mp_error *error);
+                        struct mp_error *failure[], struct mp_known_bounds *known,
+                        struct mp_predict_bound *bound, struct mp_error *error);
 
 /* Every assumption behind a prediction, one line each, those that matter most first: how loads were
  * made or fitted, efficiencies that the cluster file assumes, options that stand at their defaults,

@@ -1,10 +1,12 @@
 /* Another system on a recorded run: see other_system.h. */
 #include "harness/predict/other_system.h"
 
+#include <math.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/bound.h"
 #include "harness/predict/engine.h"
 #include "harness/predict/job.h"
 #include "harness/workload/run_trace.h"
@@ -22,6 +24,7 @@ struct mp_other_system {
     struct mp_load *load;      /* [micro-batches][layers] of the iteration at hand */
     double *seconds;           /* [iterations] */
     double measured, replayed; /* medians, s: of the run; of its own system as it is carried out */
+    double bound;              /* mean, s, as the model says it; NAN: not worked out */
 };
 
 /* ---- the run ---- */
@@ -140,12 +143,15 @@ struct asked {
 
 struct carrying {
     struct mp_other_system *other;
+    struct mp_costs *costs;
     struct mp_predictor *predictor;
-    int at;             /* index of the iteration at hand, or of the next that counts */
-    bool counts;        /* it is at hand */
-    int met;            /* iterations that count */
-    struct asked asked; /* means of them */
-    int code;           /* of what is noted */
+    struct mp_bound *bound; /* in the place of a predictor */
+    int at;                 /* index of the iteration at hand, or of the next that counts */
+    bool counts;            /* it is at hand */
+    int met;                /* iterations that count */
+    int64_t dropped;        /* routes */
+    struct asked asked;     /* means of them */
+    int code;               /* of what is noted */
     struct mp_error *error;
 };
 
@@ -169,26 +175,37 @@ static void take_block(const struct mp_other_system *other, const struct mp_trac
     }
 }
 
-static int step(struct carrying *carrying, int64_t iteration) {
-    struct mp_other_system *other = carrying->other;
-    const struct mp_recorded *run = other->run;
+static int predict(struct carrying *carrying, int64_t iteration, double *seconds) {
     struct mp_predictor *predictor = carrying->predictor;
     struct mp_prediction prediction;
+    double part = 1. / carrying->other->run->iterations;
+    if (!is_predicted(
+            carrying->other)) /* a training begins where it does; predictors count from 0 */
+        predictor->iteration = iteration;
+    int code = mp_predictor_step(predictor, carrying->other->load, &prediction, carrying->error);
+    if (code || !carrying->counts)
+        return code;
+    *seconds = prediction.seconds;
+    carrying->dropped += prediction.dropped;
+    carrying->asked.travel += part * (prediction.transfer_seconds + prediction.move_seconds);
+    carrying->asked.bare_sums += part * prediction.all_reduce_exposed_seconds;
+    return MP_OK;
+}
+
+static int step(struct carrying *carrying, int64_t iteration) {
+    const struct mp_recorded *run = carrying->other->run;
+    int code = MP_OK;
     while (carrying->at + 1 < run->iterations && run->number[carrying->at] < iteration)
         carrying->at++;
     carrying->counts = run->number[carrying->at] == iteration;
-    mp_costs_at(predictor->costs, carrying->at);
-    if (!is_predicted(other)) /* a training begins where it does; predictors count from 0 */
-        predictor->iteration = iteration;
-    int code = mp_predictor_step(predictor, other->load, &prediction, carrying->error);
-    if (code || !carrying->counts)
-        return code;
-    other->seconds[carrying->at] = prediction.seconds;
-    carrying->asked.travel +=
-        (prediction.transfer_seconds + prediction.move_seconds) / run->iterations;
-    carrying->asked.bare_sums += prediction.all_reduce_exposed_seconds / run->iterations;
-    carrying->met++;
-    return MP_OK;
+    mp_costs_at(carrying->costs, carrying->at);
+    double *seconds = &carrying->other->seconds[carrying->at];
+    if (carrying->predictor)
+        code = predict(carrying, iteration, seconds);
+    else if (carrying->counts)
+        code = mp_bound_seconds(carrying->bound, carrying->other->load, seconds, carrying->error);
+    carrying->met += carrying->counts;
+    return code;
 }
 
 static void ask_the_rest(struct carrying *carrying) {
@@ -218,39 +235,56 @@ static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *strea
     return code;
 }
 
-/* The seconds of all iterations; and what is asked for, unless that is NULL. */
-static int carry_out(struct mp_other_system *other, const struct mp_job_file *file, bool as_it_was,
-                     struct asked *asked, struct mp_error *error) {
-    struct carrying carrying = {.other = other, .error = error};
-    const struct mp_predict_sink sink = {.context = &carrying, .span = take_span};
-    struct mp_cluster cluster;
-    struct mp_costs *costs = NULL;
-    struct mp_trace_stream *stream = NULL;
-    mp_fitted_cluster(other->fitted, &cluster);
-    int code = mp_costs_create_fitted(other->fitted, &cluster, &file->job, &other->job.options,
-                                      &other->setting, &costs, error);
-    const struct mp_predictor_config config = {.cluster = &cluster,
+/* Who carries out: the predictor, or without a job file the bound. */
+static int create_carrying(struct carrying *carrying, const struct mp_job_file *file,
+                           bool as_it_was, const struct mp_cluster *cluster) {
+    const struct mp_other_system *other = carrying->other;
+    const struct mp_predict_sink sink = {.context = carrying, .span = take_span};
+    const struct mp_job *job = &other->job.file.job;
+    int code = mp_costs_create_fitted(other->fitted, cluster, job, &other->job.options,
+                                      &other->setting, &carrying->costs, carrying->error);
+    const struct mp_predictor_config config = {.cluster = cluster,
                                                .job = file,
                                                .options = &other->job.options,
-                                               .costs = costs,
+                                               .costs = carrying->costs,
                                                .is_gated = as_it_was,
                                                .sink = other->fitted->probe < 0 ? NULL : &sink};
-    if (!code)
-        code = mp_predictor_create(&config, &carrying.predictor, error);
+    if (code)
+        return code;
+    return file ? mp_predictor_create(&config, &carrying->predictor, carrying->error)
+                : mp_bound_create_fitted(carrying->costs, cluster, job, &other->job.options, 0,
+                                         &carrying->bound, carrying->error);
+}
+
+/* The seconds of all iterations with a job's system; without a file, of the bound. */
+static int carry_out(struct mp_other_system *other, const struct mp_job_file *file, bool as_it_was,
+                     struct carrying *carrying, struct mp_error *error) {
+    struct mp_cluster cluster;
+    struct mp_trace_stream *stream = NULL;
+    *carrying = (struct carrying){.other = other, .error = error};
+    mp_fitted_cluster(other->fitted, &cluster);
+    int code = create_carrying(carrying, file, as_it_was, &cluster);
     if (!code)
         code = open_loads(other, &stream, error);
     if (!code)
-        code = carry_blocks(&carrying, stream);
-    if (!code && asked) {
-        ask_the_rest(&carrying);
-        *asked = carrying.asked;
-    }
+        code = carry_blocks(carrying, stream);
+    if (!code && file)
+        ask_the_rest(carrying);
     mp_trace_stream_destroy(stream);
-    mp_predictor_destroy(carrying.predictor);
-    mp_costs_destroy(costs);
+    mp_predictor_destroy(carrying->predictor);
+    mp_bound_destroy(carrying->bound);
+    mp_costs_destroy(carrying->costs);
     return code;
 }
 
+static double mean_of(const struct mp_other_system *other) {
+    double sum = 0;
+    for (int i = 0; i < other->run->iterations; i++)
+        sum += other->seconds[i];
+    return sum / other->run->iterations;
+}
+
+/* Sorts them. */
 static double median_of(const struct mp_other_system *other) {
     return mp_median_of(other->seconds, other->run->iterations);
 }
@@ -287,20 +321,20 @@ static void take_rates(struct mp_fitted *fitted, const struct asked *asked) {
  * then. */
 static int find_costs(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_job_file *file = &other->job.file;
-    struct asked asked;
+    struct carrying carrying;
     int code = MP_OK;
     for (int probe = 0; probe < MP_FITTED_PROBES && !code; probe++) {
         mp_fitted_probe(other->fitted, probe);
-        code = carry_out(other, file, true, NULL, error);
+        code = carry_out(other, file, true, &carrying, error);
     }
     if (!code)
         code = mp_fitted_fit(other->fitted, error);
     if (!code)
-        code = carry_out(other, file, true, &asked, error);
+        code = carry_out(other, file, true, &carrying, error);
     if (code)
         return code;
-    take_rates(other->fitted, &asked);
-    code = carry_out(other, file, true, NULL, error);
+    take_rates(other->fitted, &carrying.asked);
+    code = carry_out(other, file, true, &carrying, error);
     if (code)
         return code;
     other->replayed = median_of(other);
@@ -335,7 +369,8 @@ int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_rec
                                       .run = recorded,
                                       .store = store,
                                       .database = database,
-                                      .systems = systems};
+                                      .systems = systems,
+                                      .bound = NAN};
     int code = read_job(other, error);
     if (!code && mp_what_if_layers(what_if) == 0)
         code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
@@ -404,19 +439,40 @@ static double answer_of(const struct mp_other_system *other, double predicted) {
     return lacks > 0 ? predicted + lacks : predicted * other->measured / other->replayed;
 }
 
+int mp_other_system_bound(struct mp_other_system *other, bool always, double *seconds,
+                          struct mp_error *error) {
+    const struct mp_job *job = &other->job.file.job;
+    struct carrying carrying;
+    struct mp_cluster cluster;
+    *seconds = NAN;
+    mp_fitted_cluster(other->fitted, &cluster);
+    if (mp_job_shards(job) > 1 ||
+        !(always || mp_bound_is_quick(&cluster, job, other->run->iterations)))
+        return MP_OK;
+    int code = carry_out(other, NULL, false, &carrying, error);
+    if (code)
+        return code;
+    other->bound = mean_of(other);
+    *seconds = answer_of(other, median_of(other));
+    return MP_OK;
+}
+
 int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_request *request,
                         struct mp_other_answer *answer, struct mp_error *error) {
     struct mp_job_file file;
+    struct carrying carrying;
     bool as_it_was = !request->options && !strcmp(request->system, other->job.file.system->name);
-    *answer = (struct mp_other_answer){0};
+    *answer = (struct mp_other_answer){.of_bound = NAN};
     int code = choose_system(other, request, &file, error);
     if (!code)
         code = mp_job_check_model(&file, error);
     if (!code)
-        code = carry_out(other, &file, as_it_was, NULL, error);
+        code = carry_out(other, &file, as_it_was, &carrying, error);
     if (!code) {
         mp_options_line(file.system->options, file.system_options, answer->options,
                         sizeof answer->options);
+        if (mp_bound_covers(file.system, carrying.dropped > 0, mp_job_shards(&file.job)))
+            answer->of_bound = answer_of(other, other->bound) / answer_of(other, mean_of(other));
         double predicted = median_of(other);
         answer->seconds = as_it_was ? predicted : answer_of(other, predicted);
     }

@@ -28,13 +28,22 @@ const struct mp_system *mp_other_system_own(const struct mp_other_system *other)
 /* What planners are told. */
 const struct mp_setting *mp_other_system_setting(const struct mp_other_system *other);
 
+/* Works out the bound on all systems (bound.h) with these costs, which answers then have a share
+ * of: seconds, median of an iteration, with what the model lacks as in answers.  NAN of a run whose
+ * experts were cut into shards.  `always`: also where it takes more than a second or so, and is NAN
+ * otherwise.  Errors: those of bound.h. */
+int mp_other_system_bound(struct mp_other_system *other, bool always, double *seconds,
+                          struct mp_error *error);
+
 struct mp_other_request {
     const char *system;
     const char *const (*option)[2]; /* [options] of the system: name and value */
     int options;
 };
 struct mp_other_answer {
-    double seconds;     /* median of an iteration */
+    double seconds;  /* median of an iteration */
+    double of_bound; /* the bound as a share of its time, of means; NAN where it is not worked out
+                        or says nothing of the system */
     char options[1024]; /* that it planned with, all of them: "memory=2 overlap=auto" */
 };
 /* A system with its default options (the run's own system with the run's), but for those that are

@@ -239,11 +239,10 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
         return code;
     code = begin(&running, job, cluster, sink, summary, error);
     if (!code && wants_bounds(&running, job, cluster, watch))
-        code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
+        code = mp_known_bounds_take(watch->bounds, job, cluster, &bound, error);
     if (!code)
         code = run_iterations(&running, &reader, bound, watch);
     end(&running, !code);
-    mp_bound_destroy(bound);
     close_reader(&reader);
     return code;
 }
@@ -282,8 +281,8 @@ static int bound_iterations(const struct mp_predict_job *job, struct reader *rea
 }
 
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                         const volatile sig_atomic_t *signals, struct mp_predict_bound *out,
-                         struct mp_error *error) {
+                         const volatile sig_atomic_t *signals, struct mp_known_bounds *known,
+                         struct mp_predict_bound *out, struct mp_error *error) {
     struct reader reader;
     struct times times = {0};
     struct mp_bound *bound = NULL;
@@ -291,12 +290,11 @@ int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_clust
     int code = open_reader(job, cluster, &reader, error);
     if (code)
         return code;
-    code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &bound, error);
+    code = mp_known_bounds_take(known, job, cluster, &bound, error);
     if (!code)
         code = bound_iterations(job, &reader, bound, signals, &times, error);
     if (!code)
         finish_bound(&times, out);
-    mp_bound_destroy(bound);
     close_reader(&reader);
     free(times.seconds);
     return code;
@@ -327,8 +325,8 @@ static int run_together(struct running running[], int count, int64_t iterations,
 
 int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
                         const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
-                        struct mp_error *failure[], struct mp_predict_bound *out,
-                        struct mp_error *error) {
+                        struct mp_error *failure[], struct mp_known_bounds *known,
+                        struct mp_predict_bound *out, struct mp_error *error) {
     struct reader reader;
     struct times times = {0};
     struct mp_bound *bound = NULL;
@@ -342,7 +340,7 @@ int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
     for (int i = 0; i < count; i++)
         begin(&running[i], job[i], cluster, NULL, summary[i], failure[i]);
     if (out)
-        code = mp_bound_create(cluster, &job[0]->file.job, &job[0]->options, 0, &bound, error);
+        code = mp_known_bounds_take(known, job[0], cluster, &bound, error);
     if (!code)
         code = run_together(running, count, job[0]->file.job.iterations, &reader, bound, &times,
                             error);
@@ -350,7 +348,6 @@ int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
         end(&running[i], !code && !failure[i]->code);
     if (!code && out)
         finish_bound(&times, out);
-    mp_bound_destroy(bound);
     close_reader(&reader);
     free(times.seconds);
     free(running);

@@ -224,7 +224,7 @@ static int predict(const struct mp_reproduction *all, const struct mp_reproduce_
                    const int place[3], int batch, int window, struct mp_reproduce_cell *cell,
                    struct counting *counting, struct mp_prediction_summary *summary,
                    struct mp_error *error) {
-    const struct mp_predict_watch watch = {counting, count_step, cell && settings->bounds};
+    const struct mp_predict_watch watch = {counting, count_step, cell ? settings->bounds : NULL};
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
     int code = mp_reproduction_job(all, settings, place, &job, &cluster, error);

@@ -193,7 +193,8 @@ struct mp_reproduce_settings {
     const char (*value)[MP_REPRODUCE_VALUE];      /* [unknowns]; NULL: the inferred ones */
     const struct mp_reproduce_measured *measured; /* [measurements] */
     int measurements;
-    bool bounds; /* cells have of_bound, which takes about a second a cell */
+    struct mp_known_bounds *bounds; /* cells have of_bound, which takes about a second for those
+                                       alike; borrowed; NULL: they don't */
     void *context;
     /* Told before each prediction; false stops.  `done` of `all` are finished. */
     bool (*progress)(void *context, int done, int all, const char *label);

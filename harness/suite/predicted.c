@@ -79,7 +79,8 @@ int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_resu
                                            &watching.recording, error);
     const struct mp_predict_sink *sink =
         watching.recording ? mp_predict_recording_sink(watching.recording) : NULL;
-    const struct mp_predict_watch watch = {&watching, after_iteration, sink != NULL};
+    const struct mp_predict_watch watch = {&watching, after_iteration,
+                                           sink ? predicted->bounds : NULL};
     if (!code)
         code = mp_predict_job_run(predicted->job, predicted->cluster, sink, &watch, summary, error);
     code = code ? code : watching.code;

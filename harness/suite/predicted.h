@@ -12,6 +12,7 @@ struct mp_predicted {
     const char *spools;                   /* folder to record into; NULL: nothing is recorded */
     double timeout;                       /* s; 0: none; looked at after every iteration */
     const volatile sig_atomic_t *signals; /* counts what the user sends to end it; NULL: none */
+    struct mp_known_bounds *bounds;       /* recordings have theirs (job.h); borrowed; NULL: none */
     /* Called after every iteration; may be NULL.  There is no loss: it is 0. */
     void (*watch)(void *context, const struct mp_launch_progress *progress);
     void *context;

@@ -20,8 +20,9 @@
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
-/* Two builds in turns. */
+/* What all turns share; and of two builds in turns: */
 struct pairs {
+    struct mp_known_bounds *bounds; /* of predicted jobs */
     char id[128];
     char slice[32]; /* s, as text */
     bool are_same;  /* the same program on both sides */
@@ -180,6 +181,7 @@ static int predict(struct turn *turn, struct mp_launch_result *result, struct mp
                                            .spools = turn->spools,
                                            .timeout = runner->suite->timeout,
                                            .signals = runner->signals,
+                                           .bounds = turn->pairs->bounds,
                                            .watch = show_progress,
                                            .context = turn};
     return mp_predicted_run(&predicted, result, &summary, error);
@@ -571,10 +573,13 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     if (!code)
         code = mp_path_create_folder(runner->work, error);
     if (!code)
+        code = mp_known_bounds_create(&pairs.bounds, error);
+    if (!code)
         code = mp_estimate_create(runner->suite->count, runner->suite->repeat, &estimate, error);
     if (!code)
         run_all(runner, &pairs, estimate, result);
     mp_progress_end(runner->progress);
     mp_estimate_destroy(estimate);
+    mp_known_bounds_destroy(pairs.bounds);
     return code;
 }

@@ -67,6 +67,27 @@ static void numbers_hang_together(void **state) {
     json_decref(result);
 }
 
+/* Each job's share of the bound, in words as for programs; none of one that changes its gate. */
+static void details_say_how_near_the_bound_is(void **state) {
+    (void)state;
+    char share[32], *text = shell("moeperf reproduce flexmoe --details", 0);
+    json_t *result = json_of("moeperf reproduce flexmoe --details --json", 0);
+    size_t i, known = 0, cells = json_array_size(json_object_get(result, "jobs"));
+    const json_t *cell;
+    json_array_foreach(json_object_get(result, "jobs"), i, cell) {
+        const json_t *of_bound = json_object_get(cell, "of_bound");
+        const char *job = json_string_value(json_object_get(cell, "job"));
+        assert_int_equal(json_is_null(of_bound), !strcmp(job, "fastermoe"));
+        snprintf(share, sizeof share, " %.1f\n", 100 * json_number_value(of_bound));
+        if (!json_is_null(of_bound) && !strstr(text, share))
+            fail_msg("no \"%s\" in\n%s", share, text);
+        known += !json_is_null(of_bound);
+    }
+    assert_true(known > 1 && known < cells);
+    json_decref(result);
+    free(text);
+}
+
 /* What a paper's file says is inside is so; without loads as they were inferred it is said what is
  * not. */
 static void what_is_inside_stays_inside(void **state) {
@@ -167,6 +188,7 @@ int main(void) {
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(published_rows_are_listed),
         cmocka_unit_test(numbers_hang_together),
+        cmocka_unit_test(details_say_how_near_the_bound_is),
         cmocka_unit_test(what_is_inside_stays_inside),
         cmocka_unit_test(a_file_with_nothing_inside_can_be_read),
         cmocka_unit_test(inferring_is_kept_in_the_file),

@@ -11,7 +11,8 @@ enum { MOST = 64 };
 #define CELLS                                                                                      \
     "--vary cluster=fastermoe-johnny,h100 --vary 'loads=zipf exponent=0.4,two.mptrace' "           \
     "--vary nodes=1,2 "
-#define SYSTEMS "--system fssdp --system frugal --system llep --system swiftmoe "
+#define SYSTEMS                                                                                    \
+    "--system fssdp --system frugal --system llep --system swiftmoe --system free-balance "
 
 static double number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -77,6 +78,28 @@ static void a_cell_is_what_it_is_alone(void **state) {
     json_decref(cells);
 }
 
+/* What is kept is predicted one after the other, each with the bound on its own conditions. */
+static void what_is_kept_is_the_same(void **state) {
+#define BATCHES                                                                                    \
+    SMALL "--cluster h100 --loads w0 --system llep --vary batch=64,512 --vary nodes=1,2 "
+    (void)state;
+    static const char *const keys[] = {"bound_ms", "bound_ms_mean", "of_bound", "ms_per_iteration"};
+    json_t *one = json_of("moeperf predict --json " BATCHES, 0), *item;
+    json_t *kept = json_of("moeperf predict --json --db kept.db " BATCHES, 0);
+    size_t i;
+    json_array_foreach(json_object_get(one, "systems"), i, item) {
+        const json_t *other = json_array_get(json_object_get(kept, "systems"), i);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            assert_true(number(item, keys[k]) == number(other, keys[k]));
+        for (size_t before = 0; before < i && i < 4; before++) /* no two of ep's are alike */
+            assert_true(number(json_array_get(json_object_get(one, "systems"), before), *keys) !=
+                        number(item, *keys));
+    }
+    assert_int_equal(i, 8);
+    json_decref(one);
+    json_decref(kept);
+}
+
 static int ascending(const void *a, const void *b) {
     double one = *(const double *)a, other = *(const double *)b;
     return (one > other) - (one < other);
@@ -132,7 +155,7 @@ static void check_standing(const json_t *systems, const json_t *standing) {
     assert_close(number(standing, "within_1_percent"), near, 0);
     assert_close(number(standing, "speedup_vs_ep"), exp(logs[0] / ran), 1e-12);
     assert_close(number(standing, "speedup_vs_fssdp"), exp(logs[1] / ran), 1e-12);
-    if (!bounded) { /* it drops */
+    if (!bounded) { /* it drops, or is no system */
         assert_true(json_is_null(json_object_get(standing, "of_bound_median")));
         return;
     }
@@ -141,17 +164,82 @@ static void check_standing(const json_t *systems, const json_t *standing) {
                  (shares[(bounded - 1) / 2] + shares[bounded / 2]) / 2, 1e-12);
 }
 
+/* A column of a system's line in the last table. */
+static double column_of(const char *table, const char *system, int column) {
+    char line[64];
+    snprintf(line, sizeof line, "\n%s ", system);
+    const char *at = strstr(table, line);
+    assert_non_null(at);
+    for (at++; column >= 0; column--) {
+        at += strcspn(at, " \n");
+        at += strspn(at, " ");
+    }
+    return strtod(at, NULL);
+}
+
+/* Of a system with all columns: points, share of the bound, the least, fastest, near, vs EP and
+ * FSSDP. */
+static void check_line(const char *table, const json_t *standing) {
+    static const struct {
+        const char *key;
+        double times, digit;
+    } columns[] = {{"points", 1, 0},
+                   {"of_bound_median", 100, 0.051},
+                   {"of_bound_worst", 100, 0.051},
+                   {"fastest", 1, 0},
+                   {"within_1_percent", 1, 0},
+                   {"speedup_vs_ep", 1, 0.00051},
+                   {"speedup_vs_fssdp", 1, 0.00051}};
+    for (int i = 0; i < (int)(sizeof columns / sizeof *columns); i++)
+        assert_within(column_of(table, text(standing, "system"), i),
+                      columns[i].times * number(standing, columns[i].key), columns[i].digit);
+}
+
+/* Where a system pays, in words, is what its points say. */
+static void check_range(char *output, const json_t *systems, const char *system) {
+    double least = INFINITY, most = 0;
+    char words[160];
+    size_t i;
+    const json_t *item;
+    int faster = 0, all = 0;
+    json_array_foreach(systems, i, item) {
+        double speedup = number(item, "speedup_vs_ep");
+        if (strcmp(text(item, "system"), system) != 0)
+            continue;
+        least = fmin(least, speedup);
+        most = fmax(most, speedup);
+        faster += speedup > 1;
+        all++;
+    }
+    for (char *c = output; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    snprintf(words, sizeof words, "Faster than ep at %d of %d points: %.2f x at ", faster, all,
+             least);
+    const char *at = strstr(output, words);
+    assert_non_null(at);
+    snprintf(words, sizeof words, " to %.2f x at ", most);
+    assert_non_null(strstr(at, words));
+    assert_true(strstr(at, words) < strchr(at, '.') + 160);
+}
+
+/* And in words as for programs. */
 static void standings_add_up(void **state) {
     (void)state;
     size_t i;
     json_t *standing;
+    char *output = shell("moeperf predict " SMALL CELLS SYSTEMS "--fit", 0);
+    const char *table = strstr(output, "\nOver all points:\n");
     json_t *cells = json_of("moeperf predict " SMALL CELLS SYSTEMS "--fit --json", 0);
     const json_t *systems = json_object_get(cells, "systems");
-    assert_int_equal(json_array_size(json_object_get(cells, "standings")), 5);
+    assert_int_equal(json_array_size(json_object_get(cells, "standings")), 6);
     json_array_foreach(json_object_get(cells, "standings"), i, standing) {
         assert_close(number(standing, "points"), 8, 0);
         check_standing(systems, standing);
+        if (!json_is_null(json_object_get(standing, "of_bound_median")))
+            check_line(table, standing);
     }
+    check_range(output, systems, "fssdp");
+    free(output);
     json_decref(cells);
 }
 
@@ -170,7 +258,44 @@ static void what_is_refused_ends_nothing(void **state) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(output, words[i]))
             fail_msg("no \"%s\" in\n%s", words[i], output);
+    assert_null(strstr(output, "ep nodes=2 top-k=2: refused")); /* the same reason */
     free(output);
+    /* And what turns out only where it is carried out. */
+    assert_says("moeperf predict --quiet --cluster h100 --nodes 1 --loads w0 --iterations 1 "
+                "--system moetuner --set layers=130 --set experts=4096 --set width=8 --set heads=4 "
+                "--set expert-width=8 --set sequence=8 --vary batch=8",
+                0, "\nmoetuner batch=8: refused: ");
+}
+
+/* Without a number of iterations a trace has all of its own; files of one name keep their folders;
+ * what needs more memory than there is has no share of the bound. */
+static void points_are_what_they_are_called(void **state) {
+    (void)state;
+    free(shell("moeperf generate zipf --exponent 0.7 -o long.mptrace --layers 1 --experts 8 "
+               "--ranks 1 --tokens 512 --iterations 33 && mkdir -p other && "
+               "cp long.mptrace other",
+               0));
+    json_t *cells = json_of("moeperf predict --quiet --set width=128 --set heads=4 --set "
+                            "expert-width=64 --set sequence=16 --fit --cluster h100 --nodes 1 "
+                            "--system llep --json --vary loads=long.mptrace,w0",
+                            0);
+    const json_t *systems = json_object_get(cells, "systems");
+    assert_close(number(json_array_get(systems, 0), "iterations"), 33, 0);
+    assert_close(number(json_array_get(systems, 1), "iterations"), 30, 0);
+    json_decref(cells);
+    char *output = shell("moeperf predict " SMALL "--fit --cluster h100 --nodes 1 --system llep "
+                         "--vary loads=long.mptrace,other/long.mptrace,two.mptrace,w0 "
+                         "--vary batch=64,4000000 --html points.html",
+                         0);
+    static const char *const rows[] = {"\nlong.mptrace ", "\nother/long.mptrace ", "\ntwo.mptrace ",
+                                       "\nw0 "};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strstr(output, rows[i]))
+            fail_msg("no \"%s\" in\n%s", rows[i], output);
+    free(output);
+    free(shell("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",0.0\\]' points.html", 0));
+    free(shell("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",null\\]' points.html", 0));
+    assert_says("grep -c '\\[\"w0\",\"64 ([0-9]*)\",null\\]' points.html", 1, "0\n");
 }
 
 /* Three keys: the last one's values side by side, files by their names; and nothing is wider than
@@ -210,8 +335,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_the_same_bytes_every_time),
         cmocka_unit_test(a_cell_is_what_it_is_alone),
+        cmocka_unit_test(what_is_kept_is_the_same),
         cmocka_unit_test(standings_add_up),
         cmocka_unit_test(what_is_refused_ends_nothing),
+        cmocka_unit_test(points_are_what_they_are_called),
         cmocka_unit_test(rows_name_all_but_the_last_key),
         cmocka_unit_test(what_is_not_there_is_left_out),
     };

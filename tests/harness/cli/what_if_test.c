@@ -43,6 +43,15 @@ static void a_replayed_run_takes_as_long_as_it_took(void **state) {
         assert_close(replayed / measured, 1, 0.01);
         assert_close(number(answer, "replayed_over_measured"), replayed / measured, 1e-12);
         double again = number(row(answer, "planned again"), "ms_per_iteration");
+        const json_t *share = json_object_get(answer, "of_bound");
+        assert_true(json_equal(share, json_object_get(row(answer, "planned again"), "of_bound")));
+        if (run == 3) /* fastermoe may change what its gate chooses */
+            assert_true(json_is_null(share));
+        else
+            assert_true(json_number_value(share) > 0 && json_number_value(share) <= 1);
+        assert_true(number(answer, "bound_ms") > 0);
+        assert_true(json_is_null(json_object_get(row(answer, "free-balance"), "of_bound")));
+        assert_true(json_is_null(json_object_get(row(answer, "without imbalance"), "of_bound")));
         print_message("  run %d: replayed / measured %.6f, planned again / measured %.3f\n", run,
                       replayed / measured, again / measured);
         assert_true(again > 0);
@@ -87,6 +96,50 @@ static void the_table_says_what_costs(void **state) {
     assert_non_null(strstr(output, "\nwith ep, planned again   "));
     assert_non_null(strstr(output, "\nwith fssdp   "));
     assert_non_null(strstr(output, "\nCosts fitted to this run: "));
+    free(output);
+}
+
+static const json_t *row_of(const json_t *answer, const char *what) {
+    return strcmp(what, "measured") != 0 ? row(answer, what) : answer;
+}
+
+/* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
+static void the_table_says_what_is_possible(void **state) {
+    (void)state;
+    static const char *const lines[] = {"measured", "with ep, planned again", "with fssdp"};
+    char *output = shell("moeperf predict --run 1 --db r.db --system fssdp", 0), line[160];
+    json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
+    double bound = number(answer, "bound_ms"), measured = number(answer, "measured_ms");
+    assert_non_null(strstr(output, "speed-up  bound / time %\n"));
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const json_t *own = row_of(answer, lines[i]);
+        double ms = number(own, i ? "ms_per_iteration" : "measured_ms");
+        snprintf(line, sizeof line, "\n%-32s %10.3f %10.3f %15.1f\n", lines[i], ms, measured / ms,
+                 100 * number(own, "of_bound"));
+        if (!strstr(output, line))
+            fail_msg("no \"%s\" in\n%s", line, output);
+    }
+    snprintf(line, sizeof line, "\n%-32s %10.3f %10.3f %15.1f\n", "bound on all systems", bound,
+             measured / bound, 100.);
+    assert_non_null(strstr(output, line));
+    for (char *c = output; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    snprintf(line, sizeof line, "the best any placement could do with these costs is %.3f ms",
+             bound);
+    assert_non_null(strstr(output, line));
+    double own = number(answer, "of_bound"), best = number(row(answer, "fssdp"), "of_bound");
+    int length = snprintf(line, sizeof line, "ep gets %.1f %% of it", 100 * own);
+    if (best > own)
+        snprintf(line + length, sizeof line - (size_t)length, "; with fssdp it would be %.1f %%",
+                 100 * best);
+    assert_non_null(strstr(output, line));
+    json_decref(answer);
+    free(output);
+    /* Without systems where it is asked for, and nothing of it where it is not. */
+    assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound on all systems   ");
+    assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nwithout imbalance   ");
+    output = shell("moeperf predict --run 1 --db r.db", 0);
+    assert_null(strstr(output, "bound"));
     free(output);
 }
 
@@ -175,6 +228,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replayed_run_takes_as_long_as_it_took),
         cmocka_unit_test(the_table_says_what_costs),
+        cmocka_unit_test(the_table_says_what_is_possible),
         cmocka_unit_test(systems_take_options),
         cmocka_unit_test(predicted_runs_are_replayed_too),
         cmocka_unit_test(what_cant_be_answered_is_said),

@@ -202,12 +202,14 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
     double merged = fmin(mp_costs_expert_bytes(costs) / bandwidth, gradient);
     double element = mp_costs_expert_bytes(costs) / mp_costs_expert_parameters(costs);
     double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_expert_bytes(costs) / PLACES);
-    const double *back = sums->work[MP_BACKWARD];
-    double travel = row * most_of(sums->rows), even = (back[0] + back[1] + back[2]) / PLACES;
+    double travel = 2 * row * most_of(sums->rows), work[PLACES], even = 0;
+    for (int n = 0; n < PLACES; n++) {
+        work[n] = sums->work[MP_FORWARD][n] + sums->work[MP_BACKWARD][n];
+        even += work[n] / PLACES;
+    }
     double chain = counts + agree + 2 * order +
                    mp_costs_optimizer(costs, mp_costs_block_parameters(costs) * element) +
-                   fmax(travel, most_of(sums->work[MP_FORWARD])) +
-                   fmax(travel, fmax(most_of(back), even + update));
+                   fmax(travel, fmax(most_of(work), even + update));
     for (int way = 0; way < 2; way++)
         chain += mp_costs_attention(costs, way) + mp_costs_gate(costs, way);
     return fmax(chain, counts + agree + dense + gates_of(sums, 2 * row, gradient, merged));

@@ -129,7 +129,7 @@ static inline void watch_job(const char *system, int stop_after, struct seen *se
     struct mp_error error = {0};
     *seen = (struct seen){.stop_after = stop_after};
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
-    const struct mp_predict_watch watch = {seen, see_step, false};
+    const struct mp_predict_watch watch = {seen, see_step, NULL};
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
         fail_msg("%s: %s", system, error.text);

@@ -433,7 +433,7 @@ static void iterations_are_called_what_the_trace_calls_them(void **state) {
     struct numbers numbers = {.last = {-1, -1, -1}};
     const struct mp_predict_sink sink = {
         .context = &numbers, .span = number_span, .load = number_load};
-    const struct mp_predict_watch watch = {&numbers, number_step, false};
+    const struct mp_predict_watch watch = {&numbers, number_step, NULL};
     struct mp_prediction_summary summary;
     struct mp_error error = {0};
     write_trace("gaps.mptrace", 16, 32, 3, 8);

@@ -199,6 +199,21 @@ static double median_of(struct asked *asked, const char *name) {
     return answer_of(asked, name, NULL, 0).seconds;
 }
 
+/* Of what the run took. */
+static double mean_of(const struct asked *asked) {
+    double sum = 0;
+    for (int i = 0; i < asked->recorded.iterations; i++)
+        sum += asked->recorded.seconds[i];
+    return sum / asked->recorded.iterations;
+}
+
+static double bound_of(struct asked *asked) {
+    struct mp_error error = {0};
+    double seconds;
+    runs_ok(mp_other_system_bound(asked->other, false, &seconds, &error), &error);
+    return seconds;
+}
+
 /* Of a rank's two experts: each half of FIXED, and PER_ROUTE. */
 static void assert_experts(const struct mp_fitted *fitted, double share) {
     for (int way = 0; way < 2; way++)
@@ -266,6 +281,57 @@ static void a_balanced_system_takes_what_is_left(void **state) {
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     runs_ok(ask(folder, 1, &asked, &error), &error);
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
+    forget(&asked);
+}
+
+/* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
+ * not. */
+static void the_bound_is_the_best_placement(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    for (int slow = 1; slow <= 3; slow += 2) {
+        struct asked asked;
+        struct mp_error error = {0};
+        const struct kind kind = {.job = job_text, .slow = slow};
+        double balanced = record_kind(folder, &random, &kind);
+        double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
+        runs_ok(ask(folder, 1 + slow / 2, &asked, &error), &error);
+        assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
+        double bound = bound_of(&asked), mean = mean_of(&asked);
+        double ratio = bound / (attention + share * (balanced - attention));
+        assert_true(ratio > 0.93 && ratio < 1.01);
+        assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
+        assert_true(isnan(answer_of(&asked, "free-balance", NULL, 0).of_bound));
+        assert_true(isnan(answer_of(&asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
+        forget(&asked);
+    }
+}
+
+/* What the model lacks is in it as it is in every system's time. */
+static void the_bound_has_what_the_model_lacks(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
+    double balanced = record_kind(folder, &random, &kind);
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    double bound = bound_of(&asked);
+    assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
+    assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
+    forget(&asked);
+}
+
+static void experts_in_shards_have_no_bound(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
+    record_kind(folder, &random, &kind);
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    assert_true(isnan(bound_of(&asked)));
+    assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
     forget(&asked);
 }
 
@@ -575,7 +641,7 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
     runs_ok(mp_predict_recording_create(spools, &job, cluster, &recording, &error), &error);
-    const struct mp_predict_watch watch = {recording, keep_step, false};
+    const struct mp_predict_watch watch = {recording, keep_step, NULL};
     runs_ok(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
                                &summary, &error),
             &error);
@@ -615,8 +681,12 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
     }
     for (int i = 0; i < OTHERS; i++) {
         runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
-            double off = median_of(&asked, others[other]) / measured[other] - 1;
+            struct mp_other_answer answer = answer_of(&asked, others[other], NULL, 0);
+            double off = answer.seconds / measured[other] - 1;
+            assert_true(isnan(answer.of_bound) || (answer.of_bound > 0.1 && answer.of_bound <= 1));
+            assert_true(isnan(answer.of_bound) || bound < 1.1 * answer.seconds);
             if (fabs(off) > (other == i ? limit_alone : limit))
                 fail_msg("%s on a run of %s: %.1f %% off", others[other], others[i], 100 * off);
             if (other == i) {
@@ -676,6 +746,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_slow_rank_stays_slow, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_balanced_system_takes_what_is_left, runs_setup,
                                         runs_teardown),
+        cmocka_unit_test_setup_teardown(the_bound_is_the_best_placement, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(the_bound_has_what_the_model_lacks, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(experts_in_shards_have_no_bound, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(own_work_beside_layers_has_its_place, runs_setup,

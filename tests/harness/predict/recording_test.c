@@ -128,12 +128,15 @@ static void a_recording_has_every_span_and_route(void **state) {
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
     assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, NULL), MP_OK);
-    const struct mp_predict_watch watch = {recording, record_step, true};
+    struct mp_known_bounds *bounds;
+    assert_int_equal(mp_known_bounds_create(&bounds, NULL), MP_OK);
+    const struct mp_predict_watch watch = {recording, record_step, bounds};
     assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
                                         &summary, NULL),
                      MP_OK);
     assert_int_equal(mp_predict_recording_finish(&recording, MP_OK, "", &summary, NULL), MP_OK);
     assert_null(recording);
+    mp_known_bounds_destroy(bounds);
     for (int r = 0; r < 16; r++) {
         snprintf(path, sizeof path, "spools/rank-%04d.spool", r);
         read_spool(path, r, &kept);
