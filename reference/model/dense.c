@@ -242,9 +242,8 @@ void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int
     /* Streams of experts start far above those of the non-expert tensors. */
     uint64_t stream =
         (UINT64_C(1) << 32) + 2 * ((uint64_t)layer * experts + (size_t)expert % experts);
-    for (size_t row = 0; row < d; row++)
-        mp_random_normal_from(seed, stream, INITIAL_DEVIATION,
-                              row * (size_t)shape->expert_width + shard * f, f, chunk + row * f);
-    mp_random_normal_from(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers),
-                          shard * f * d, f * d, chunk + d * f);
+    mp_random_normal_rows(seed, stream, INITIAL_DEVIATION, shard * f, (size_t)shape->expert_width,
+                          d, f, chunk);
+    mp_random_normal_rows(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers),
+                          shard * f * d, f * d, 1, f * d, chunk + d * f);
 }
