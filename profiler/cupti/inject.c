@@ -92,7 +92,7 @@ static void explain(CUptiResult result, const char *doing, const char *other, ch
             status, STATUS_SIZE,
             "another profiler uses CUPTI in this process (%s), and only one can: run without it",
             *other ? other : "it does not give its name");
-    else if (result == CUPTI_ERROR_UNKNOWN)
+    else if (result == CUPTI_ERROR_UNKNOWN || result == CUPTI_ERROR_NOT_INITIALIZED) /* 13, 12 */
         snprintf(status, STATUS_SIZE, "no usable CUDA driver or GPU here (CUPTI cannot %s: %d, %s)",
                  doing, (int)result, name);
     else
