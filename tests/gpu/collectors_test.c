@@ -11,9 +11,9 @@
 static char folder[64]; /* of a test: spools, and what the program printed */
 
 static const char *const job[] = {
-    "text=" TEXT, "device=cuda",  "system=ep",      "gate=gshard",      "layers=1",
-    "width=64",   "heads=1",      "experts=4",      "expert-width=64",  "sequence=32",
-    "batch=2",    "iterations=2", "bandwidth=1e11", "expert-rate=1e14", "non-moe-seconds=1e-3"};
+    TEXT,       "device=cuda",  "system=ep",      "gate=gshard",      "layers=1",
+    "width=64", "heads=1",      "experts=4",      "expert-width=64",  "sequence=32",
+    "batch=2",  "iterations=2", "bandwidth=1e11", "expert-rate=1e14", "non-moe-seconds=1e-3"};
 enum { SETTINGS = sizeof job / sizeof *job };
 
 static int set_up(void **state) {
