@@ -92,19 +92,33 @@ static void explain(CUptiResult result, const char *doing, const char *other, ch
             status, STATUS_SIZE,
             "another profiler uses CUPTI in this process (%s), and only one can: run without it",
             *other ? other : "it does not give its name");
-    else if (result == CUPTI_ERROR_UNKNOWN)
+    else if (result == CUPTI_ERROR_UNKNOWN || result == CUPTI_ERROR_NOT_INITIALIZED) /* 13, 12 */
         snprintf(status, STATUS_SIZE, "no usable CUDA driver or GPU here (CUPTI cannot %s: %d, %s)",
                  doing, (int)result, name);
     else
         snprintf(status, STATUS_SIZE, "CUPTI cannot %s: %d, %s", doing, (int)result, name);
 }
 
-static bool subscribe(char *status) {
-    char other[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN] = "";
+/* Who is there already is said by CUPTI since CUDA 13. */
+#if CUPTI_API_VERSION >= 130000
+enum { OTHER_SIZE = CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN };
+static CUptiResult take_subscription(char other[OTHER_SIZE]) {
     CUpti_SubscriberParams parameters = {.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
                                          .subscriberName = "moeperf",
                                          .oldSubscriberName = other,
-                                         .oldSubscriberSize = sizeof other};
+                                         .oldSubscriberSize = OTHER_SIZE};
+    return cuptiSubscribe_v2(&collector.subscriber, no_callback, NULL, &parameters);
+}
+#else
+enum { OTHER_SIZE = 1 };
+static CUptiResult take_subscription(char other[OTHER_SIZE]) {
+    (void)other;
+    return cuptiSubscribe(&collector.subscriber, no_callback, NULL);
+}
+#endif
+
+static bool subscribe(char *status) {
+    char other[OTHER_SIZE] = "";
     uint32_t version = 0;
     if (cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION) {
         snprintf(status, STATUS_SIZE,
@@ -112,7 +126,7 @@ static bool subscribe(char *status) {
                  version, CUPTI_API_VERSION);
         return false;
     }
-    CUptiResult result = cuptiSubscribe_v2(&collector.subscriber, no_callback, NULL, &parameters);
+    CUptiResult result = take_subscription(other);
     if (result != CUPTI_SUCCESS)
         explain(result, "subscribe", other, status);
     return result == CUPTI_SUCCESS;

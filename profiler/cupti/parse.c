@@ -1,19 +1,12 @@
 #include "profiler/cupti/parse.h"
 
-#include <cupti.h>
 #include <string.h>
 
+#include "profiler/cupti/versions.h"
 #include "profiler/record/spool.h"
 
-/* What the fields below are read from; newer CUPTIs only append to these (profiler/cupti/cupti.h
+/* Newer CUPTIs only append to the records whose fields are read below (profiler/cupti/inject.c
  * compares versions at start-up, so a shorter record never comes here). */
-_Static_assert(sizeof(CUpti_ActivityKernel10) == 216, "CUPTI's kernel record");
-_Static_assert(sizeof(CUpti_ActivityMemcpy6) == 96, "CUPTI's copy record");
-_Static_assert(sizeof(CUpti_ActivityMemcpyPtoP4) == 96, "CUPTI's peer-to-peer copy record");
-_Static_assert(sizeof(CUpti_ActivityMemset4) == 88, "CUPTI's set record");
-_Static_assert(sizeof(CUpti_ActivityAPI) == 40, "CUPTI's call record");
-_Static_assert(sizeof(CUpti_ActivityExternalCorrelation) == 24, "CUPTI's external id record");
-_Static_assert(sizeof(CUpti_ActivityOverhead3) == 56, "CUPTI's overhead record");
 
 /* What a record needs besides itself. */
 struct parsing {
@@ -22,7 +15,7 @@ struct parsing {
 };
 
 static void parse_kernel(struct parsing *parsing, const CUpti_Activity *record) {
-    const CUpti_ActivityKernel10 *kernel = (const void *)record;
+    const cupti_kernel *kernel = (const void *)record;
     struct mp_activity *activity = &parsing->activity;
     *activity = (struct mp_activity){
         .start_ns = (int64_t)kernel->start,
@@ -45,7 +38,7 @@ static void parse_kernel(struct parsing *parsing, const CUpti_Activity *record) 
 }
 
 static void parse_copy(struct parsing *parsing, const CUpti_Activity *record) {
-    const CUpti_ActivityMemcpy6 *copy = (const void *)record;
+    const cupti_copy *copy = (const void *)record;
     parsing->activity = (struct mp_activity){.start_ns = (int64_t)copy->start,
                                              .end_ns = (int64_t)copy->end,
                                              .value = copy->bytes,
@@ -55,7 +48,7 @@ static void parse_copy(struct parsing *parsing, const CUpti_Activity *record) {
                                              .context = copy->contextId,
                                              .stream = copy->streamId,
                                              .detail = copy->copyKind,
-                                             .result = (uint32_t)copy->copyCount,
+                                             .result = CUPTI_COPY_COUNT(copy),
                                              .kind = MP_ACTIVITY_COPY,
                                              .source = copy->srcKind,
                                              .target = copy->dstKind};
@@ -133,8 +126,8 @@ static const struct {
     size_t size; /* of the struct compiled against */
     void (*parse)(struct parsing *parsing, const CUpti_Activity *record);
 } parsers[] = {
-    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(CUpti_ActivityKernel10), parse_kernel},
-    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(CUpti_ActivityMemcpy6), parse_copy},
+    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(cupti_kernel), parse_kernel},
+    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(cupti_copy), parse_copy},
     {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(CUpti_ActivityMemcpyPtoP4), parse_peer_copy},
     {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(CUpti_ActivityMemset4), parse_set},
     {CUPTI_ACTIVITY_KIND_RUNTIME, sizeof(CUpti_ActivityAPI), parse_call},

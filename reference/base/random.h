@@ -15,8 +15,10 @@ uint64_t mp_random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_
 
 /* out[i] = deviation * N(0, 1), i < count, by Box and Muller over pairs of indices. */
 void mp_random_normal(uint64_t seed, uint64_t stream, float deviation, size_t count, float *out);
-/* Those from number `first` on: out[i] is what out[first + i] would be there. */
-void mp_random_normal_from(uint64_t seed, uint64_t stream, float deviation, size_t first,
-                           size_t count, float *out);
+/* Part of these as a matrix out [rows][columns], whose row r is what out[first + r * stride ...]
+ * would be there.  Many numbers are drawn by threads, one for each core that the process may use:
+ * the same bits all the same. */
+void mp_random_normal_rows(uint64_t seed, uint64_t stream, float deviation, size_t first,
+                           size_t stride, size_t rows, size_t columns, float *out);
 
 #endif

@@ -275,7 +275,7 @@ static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t work
 int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) {
     struct mp_routing *routing = &model->state[layer].routing;
     int code = reserve(model, layer, routing->send_total, routing->receive_total, true, error);
-    if (!code)
+    if (!code && !routing->in_order)
         mp_routing_index(routing, model->state[layer].index.memory);
     return code;
 }

@@ -173,7 +173,9 @@ double mp_model_gate_loss(const struct mp_model *model);
  * random.h's bits of (bits of (seed, iteration, layer), 0, rank). */
 uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank);
 /* Permutes the tokens' rows into model->send, as state.routing says, with zeros in rows without a
- * token.  If the plan says so, weights are changed to those of the surviving routes. */
+ * token.  Where the routing stays they lie as its experts read them and as combine does at once, so
+ * that nothing is to be exchanged from here to the end of backward.  If the plan says so, weights
+ * are changed to those of the surviving routes. */
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
 /* The shared expert's part, without which these do nothing, while rows of tokens travel.
  * Forward, behind the gate: x of the next block = middle + shared expert.  Backward, before the

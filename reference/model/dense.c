@@ -221,17 +221,20 @@ float *mp_dense_common(const struct mp_dense *dense, float *buffer, enum mp_comm
     return buffer + dense->tensor[dense->tensors - MP_COMMON_TENSORS + (int)which].offset;
 }
 
+/* Tensors that decay alike in one call: zeros between them stay zeros. */
 void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings) {
-    for (int i = 0; i < dense->tensors; i++) {
-        const struct mp_tensor *tensor = &dense->tensor[i];
+    for (int i = 0, end; i < dense->tensors; i = end) {
+        const struct mp_tensor *first = &dense->tensor[i], *last = first;
         struct mp_adamw own = *settings;
-        if (!tensor->decays)
+        for (end = i + 1; end < dense->tensors && dense->tensor[end].decays == first->decays; end++)
+            last = &dense->tensor[end];
+        if (!first->decays)
             own.weight_decay = 0;
         dense->device->operations->adamw(
-            dense->device, stream, tensor->count, &own, dense->parameter + tensor->offset,
-            dense->gradient + tensor->offset, dense->first + tensor->offset,
-            dense->second + tensor->offset,
-            mp_element_at(dense->device, dense->working, tensor->offset));
+            dense->device, stream, last->offset + last->count - first->offset, &own,
+            dense->parameter + first->offset, dense->gradient + first->offset,
+            dense->first + first->offset, dense->second + first->offset,
+            mp_element_at(dense->device, dense->working, first->offset));
     }
 }
 
@@ -242,9 +245,8 @@ void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int
     /* Streams of experts start far above those of the non-expert tensors. */
     uint64_t stream =
         (UINT64_C(1) << 32) + 2 * ((uint64_t)layer * experts + (size_t)expert % experts);
-    for (size_t row = 0; row < d; row++)
-        mp_random_normal_from(seed, stream, INITIAL_DEVIATION,
-                              row * (size_t)shape->expert_width + shard * f, f, chunk + row * f);
-    mp_random_normal_from(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers),
-                          shard * f * d, f * d, chunk + d * f);
+    mp_random_normal_rows(seed, stream, INITIAL_DEVIATION, shard * f, (size_t)shape->expert_width,
+                          d, f, chunk);
+    mp_random_normal_rows(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers),
+                          shard * f * d, f * d, 1, f * d, chunk + d * f);
 }

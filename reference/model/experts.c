@@ -281,11 +281,17 @@ bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, f
     return true;
 }
 
-/* What lies together of what this rank keeps: all slices, which have no spare slot, or one expert.
- */
+/* What lies together of what this rank keeps: all slices, which have no spare slot, or experts that
+ * follow each other. */
 struct stretch {
     size_t at, moments, count; /* floats */
 };
+
+/* Whether place `next` goes on where `so_far` experts from place `first` on have ended. */
+static bool goes_on(const struct mp_experts *experts, int first, int so_far, int next) {
+    return experts->slot[next] == experts->slot[first] + so_far &&
+           experts->moments[next] == experts->moments[first] + so_far;
+}
 
 /* Goes on to the next one, from *place 0 on; false: there is none. */
 static bool next_stretch(const struct mp_experts *experts, int *place, struct stretch *stretch) {
@@ -298,8 +304,16 @@ static bool next_stretch(const struct mp_experts *experts, int *place, struct st
         }
         if (experts->slot[i] < 0)
             continue;
+        int count = 1;
+        for (; *place < all; ++*place) {
+            bool held = experts->slot[*place] >= 0;
+            if (held && !goes_on(experts, i, count, *place))
+                break;
+            count += held;
+        }
         *stretch = (struct stretch){(size_t)experts->slot[i] * experts->kept,
-                                    (size_t)experts->moments[i] * experts->kept, experts->kept};
+                                    (size_t)experts->moments[i] * experts->kept,
+                                    (size_t)count * experts->kept};
         return true;
     }
     return false;

@@ -130,7 +130,7 @@ static const int32_t *order_of_routes(struct mp_model *model, int layer, uint64_
  * next turn, so that nobody waits for it. */
 static void upload_receive_index(struct mp_model *model, struct mp_block_state *state) {
     size_t bytes = (size_t)state->routing.receive_total * sizeof *state->receive_index;
-    if (model->device->deferred && bytes > 0)
+    if (model->device->deferred && bytes > 0 && !state->routing.in_order)
         QUEUE(model, copy, state->receive_index, state->index.memory, bytes);
 }
 
@@ -192,6 +192,7 @@ static void place_routes(struct mp_model *model, const struct mp_block_state *st
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
+    void *rows = routing->stays ? state->expert_in : model->send;
     const int32_t *order = order_of_routes(model, layer, route_seed);
     upload_receive_index(model, state);
     for (int s = 0; s < mp_model_shards(&model->shape); s++)
@@ -203,10 +204,10 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     if (routing->deduplicated)
         return;
     if (routing->one_hot)
-        tokens_into_rows(model, state, NULL, state->normed2, model->send);
+        tokens_into_rows(model, state, NULL, state->normed2, rows);
     else
         QUEUE(model, gather_rows, routing->send_total, model->shape.width, state->normed2,
-              model->row_token, model->send);
+              model->row_token, rows);
 }
 
 void mp_model_gather_sent(struct mp_model *model, int layer, const void *tokens) {
@@ -284,8 +285,8 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     int products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
-    void *out =
-        row_of(model, routing->deduplicated ? state->combine_in : model->received, at->first);
+    bool there = routing->deduplicated || routing->stays;
+    void *out = row_of(model, there ? state->combine_in : model->received, at->first);
     if (never_travels(routing, segment)) {
         QUEUE(model, copy, in, last_rows(model, routing, model->send), rows_bytes(model, at->rows));
         out = last_rows(model, routing, state->combine_in);
@@ -389,7 +390,7 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
     int products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
-    void *dout = row_of(model, model->received, at->first);
+    void *dout = row_of(model, routing->stays ? model->send : model->received, at->first);
     if (never_travels(routing, segment)) {
         dout = last_rows(model, routing, model->send);
     } else if (!at->in_expert_order) {

@@ -427,12 +427,18 @@ int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int
             .first = first,
             .rows = routing->local_rows,
             .in_expert_order = true};
+    routing->stays = routing->ranks == 1 && routing->segments == 1 && !routing->deduplicated &&
+                     mp_exchange_of(plan->exchange)->rounds == 1;
+    routing->in_order = !routing->deduplicated;
+    for (int i = 0; i < routing->segments; i++)
+        routing->in_order = routing->in_order && routing->segment[i].in_expert_order;
     return MP_OK;
 }
 
 void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->padding = 0;
-    routing->one_hot = routing->overlaid = routing->deduplicated = false;
+    routing->one_hot = routing->overlaid = routing->deduplicated = routing->stays = false;
+    routing->in_order = true;
     routing->send_total = routing->local_rows = 0;
     routing->receive_total = rows;
     routing->steps = 0;

@@ -68,6 +68,10 @@ struct mp_routing {
     int steps, degree;
     struct mp_routing_step *step; /* [steps] */
     int segments;                 /* steps, or with the last segment one more */
+    /* One rank's exchange with itself in one step: what is sent is what arrives, and no row has to
+     * be copied. */
+    bool stays;
+    bool in_order; /* all segments are in expert order: nobody reads mp_routing_index */
     struct mp_routing_segment *segment;
     int groups;        /* experts that this rank holds, with or without rows */
     int *group_expert; /* [groups] */

@@ -95,7 +95,7 @@ static int create_device(const struct mp_job *job, int rank, int ordinal, struct
 
 static int connect_gpus(const struct mp_job *job, struct mp_place *place, int ordinal,
                         const struct mp_cuda_gpu *gpu, struct mp_error *error) {
-    if (job->ranks == 1)
+    if (job->ranks == 1 && job->transport != MP_TRANSPORT_NCCL)
         return mp_comm_self_create_on(place->device, &place->comm, error);
     if (job->transport == MP_TRANSPORT_MPI)
         return connect_mpi(place->device, &place->comm, error);

@@ -13,7 +13,7 @@ static void *row_of(const struct mp_trainer *trainer, void *matrix, int row) {
 }
 
 /* Rows leave from model->send and arrive where the experts want them; results return to
- * combine_in, gradients to model->send. */
+ * combine_in, gradients to model->send.  Where the routing stays they are there already. */
 int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                           struct mp_error *error) {
     struct mp_model *model = &trainer->model;
@@ -31,6 +31,8 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
         to = row_of(trainer, forward ? state->combine_in : model->send, at->send_first);
     else if (forward)
         to = mp_model_receive_buffer(model, operation->layer, operation->step);
+    if (state->routing.stays)
+        from = to;
     struct mp_exchange_path direct;
     return mp_exchange_path_start(trainer->comm, mp_trainer_path(trainer, operation, &direct), back,
                                   (size_t)trainer->setting.route_bytes, from, to,

@@ -7,10 +7,26 @@
 #include "tests/support.h"
 
 struct small_trainer {
+    struct mp_device *device; /* of device=cuda; NULL: the trainer's own */
     struct mp_comm *comm;
     struct mp_job_file file;
     struct mp_trainer *trainer;
 };
+
+static inline void small_trainer_create_device(struct small_trainer *small,
+                                               struct mp_error *error) {
+    const struct mp_job *job = &small->file.job;
+    struct mp_device_limits limits;
+    const struct mp_cuda_settings settings = {
+        .rank = -1,
+        .element = job->precision == MP_PRECISION_BF16 ? MP_BFLOAT16 : MP_FLOAT32,
+        .grouped_library = job->grouped_products == MP_GROUPED_LIBRARY,
+    };
+    if (job->device != MP_DEVICE_CUDA || error->code)
+        return;
+    mp_trainer_limits(job, &limits);
+    mp_device_cuda_create(&settings, &limits, &small->device, error);
+}
 
 /* settings: "key=value", ended by NULL, besides one rank, EP and given planner figures. */
 static inline void small_trainer_create(struct small_trainer *small, const char *const settings[]) {
@@ -31,9 +47,11 @@ static inline void small_trainer_create(struct small_trainer *small, const char 
         mp_job_set(&small->file, common[i], &systems, &error);
     for (int i = 0; settings[i]; i++)
         mp_job_set(&small->file, settings[i], &systems, &error);
-    mp_comm_self_create(&small->comm, &error);
+    small_trainer_create_device(small, &error);
+    mp_comm_self_create_on(small->device, &small->comm, &error);
     if (!error.code)
-        mp_trainer_create(&small->file, small->comm, NULL, &small->trainer, &error);
+        mp_trainer_create_on(&small->file, small->comm, small->device, NULL, &small->trainer,
+                             &error);
     if (error.code)
         fail_msg("%s", error.text);
 }
@@ -42,6 +60,7 @@ static inline void small_trainer_destroy(struct small_trainer *small) {
     mp_trainer_destroy(small->trainer);
     mp_job_file_destroy(&small->file);
     mp_comm_destroy(small->comm);
+    mp_device_destroy(small->device);
 }
 
 /* Where an expert's matrices are: which 0 parameters, 1 gradients. */

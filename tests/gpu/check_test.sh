@@ -54,3 +54,43 @@ message(STATUS "${count} ${number} ${text} <${unit}> ${status} ${gpu} ${failed}"
 END
 expect 0 cmake -DRESULT="$work/result.json" -P "$work/read.cmake"
 grep -qF -- '-- 2 NUMBER see "x\y" <> fail a "GPU" 1' "$work/out" || fail "result.json: $(cat "$work/out")"
+
+# What CTest says, of which one test has not come to its end: every result, and why others failed.
+cat >"$work/bin/cmake" <<END
+#!/bin/sh
+case \$* in *-P*) exec $(command -v cmake) "\$@" ;; esac
+END
+cat >"$work/bin/ctest" <<'END'
+#!/bin/sh
+case $* in *-N*) echo 'Total Tests: 6' && exit ;; esac
+cat <<'LINES'
+      Start 1: gpu/one
+ 1/6 Test #1: gpu/one ..........................   Passed    0.25 sec
+ 2/6 Test  #2: gpu/absent ......................***Skipped   0.01 sec
+skipped: no GPU of that kind
+ 3/6 Test  #3: gpu/wrong .......................***Failed    1.50 sec
+[ RUN      ] fine
+[       OK ] fine
+[  ERROR   ] --- out[3] is 41, expected 42
+ 4/6 Test #14: gpu/slow ........................***Timeout  60.02 sec
+ 5/6 Test #15: gpu/wild ........................Subprocess aborted***Exception:   0.52 sec
+LINES
+END
+chmod +x "$work/bin/cmake" "$work/bin/ctest"
+expect 1 env PATH="$work/bin:$PATH" "$source/ci/gpu-check" --double --build "$work/build" --out "$work/out.d"
+tab=$'\t'
+for line in "gpu/one${tab}0.25${tab}s${tab}to pass${tab}pass" \
+    "gpu/absent${tab}0.01${tab}s${tab}to pass${tab}skip" \
+    "gpu/wrong${tab}1.50${tab}s${tab}to pass${tab}fail" \
+    "gpu/slow${tab}60.02${tab}s${tab}to pass${tab}fail" \
+    "gpu/wild${tab}0.52${tab}s${tab}to pass${tab}fail"; do
+    grep -qxF "test $line" "$work/out.d/results.tsv" || fail "no $line: $(cat "$work/out.d/results.tsv")"
+done
+grep -q "^all tests${tab}5 of 6 came to an end" "$work/out.d/results.tsv" || fail "the sixth is not missed"
+for reason in 'out[3] is 41, expected 42' Timeout Exception; do
+    grep -qF "    $reason" <(sed 's/\[  ERROR   \] --- //' "$work/out.d/summary.txt") ||
+        fail "no reason $reason: $(cat "$work/out.d/summary.txt")"
+done
+if grep -q 'RUN\|no GPU of that kind' "$work/out.d/reasons.txt"; then
+    fail "more than reasons: $(cat "$work/out.d/reasons.txt")"
+fi

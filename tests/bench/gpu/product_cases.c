@@ -66,11 +66,12 @@ static void **matrices(void *array, int experts, size_t bytes) {
     return pointers;
 }
 
-static void prepare_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
+static void prepare_experts_of(struct gpu_bench *bench, struct gpu_bench_work *work, int width,
+                               int expert_width) {
     work->experts = gpu_bench_size(bench, 64, 8);
     work->rows = gpu_bench_size(bench, 65536, 96);
-    work->width = gpu_bench_size(bench, 2048, 16);
-    work->vocabulary = gpu_bench_size(bench, 8192, 32); /* the experts' width */
+    work->width = gpu_bench_size(bench, width, 16);
+    work->vocabulary = gpu_bench_size(bench, expert_width, 32); /* the experts' width */
     size_t rows = (size_t)work->rows, narrow = rows * (size_t)work->width;
     size_t wide = rows * (size_t)work->vocabulary;
     size_t weight = (size_t)work->width * (size_t)work->vocabulary;
@@ -97,6 +98,15 @@ static void prepare_experts(struct gpu_bench *bench, struct gpu_bench_work *work
     snprintf(work->size, sizeof work->size, "%d routes, %d experts %d x %d, skew %g", work->rows,
              work->experts, work->width, work->vocabulary, skew);
     work->amount = 12.0 * (double)rows * (double)weight;
+}
+
+static void prepare_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
+    prepare_experts_of(bench, work, 2048, 8192);
+}
+
+/* Those of the step that ci/gpu-check times. */
+static void prepare_small_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
+    prepare_experts_of(bench, work, 768, 1536);
 }
 
 static void grouped(struct mp_device *device, struct gpu_bench_work *work,
@@ -169,9 +179,11 @@ static void run_attention_backward(struct mp_device *device, struct gpu_bench_wo
 const struct gpu_bench_case gpu_bench_product_cases[] = {
     CASE("gemm_bf16", BFLOAT16, 0, prepare_large, run_large),
     CASE("gemm_fp32", FLOAT32, 0, prepare_large_float, run_large),
-    CASE("experts", BFLOAT16, 0.6, prepare_experts, run_experts),
+    CASE("experts", BFLOAT16, 0.75, prepare_experts, run_experts),
     CASE("experts_grouped_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts),
-    CASE("attention_forward", BFLOAT16, 0, prepare_attention, run_attention),
-    CASE("attention_backward", BFLOAT16, 0, prepare_attention_backward, run_attention_backward),
+    CASE("experts_small", BFLOAT16, 0, prepare_small_experts, run_experts),
+    CASE("experts_small_grouped_library", BFLOAT16_LIBRARY, 0, prepare_small_experts, run_experts),
+    CASE("attention_forward", BFLOAT16, 0.6, prepare_attention, run_attention),
+    CASE("attention_backward", BFLOAT16, 0.5, prepare_attention_backward, run_attention_backward),
     {.name = NULL},
 };

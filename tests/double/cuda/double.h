@@ -66,7 +66,7 @@ void cuda_double_set_seed(uint64_t seed);
 /* Counts: of this process, all devices together. */
 struct cuda_double_counts {
     int64_t launches, products;     /* kernels; calls that have cuBLAS multiply */
-    int64_t copies;                 /* with cudaMemset */
+    int64_t copies, copied_bytes;   /* with cudaMemset */
     int64_t allocations;            /* calls of cudaMalloc so far */
     int64_t device_live, host_live; /* allocations not freed yet; page-locked ones */
     int64_t device_bytes;

@@ -322,6 +322,7 @@ static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cud
     else if (to_pageable)
         double_drain(stream);
     double_state.counts.copies++;
+    double_state.counts.copied_bytes += (int64_t)bytes;
     return error;
 }
 
@@ -367,6 +368,7 @@ static cudaError_t queue_fill(void *memory, int value, size_t bytes, struct CUst
     if (error)
         free(fill);
     double_state.counts.copies++;
+    double_state.counts.copied_bytes += (int64_t)bytes;
     return error;
 }
 

@@ -2,8 +2,7 @@
 #ifndef MOEPERF_TESTS_PROFILER_CUPTI_RECORDS_H
 #define MOEPERF_TESTS_PROFILER_CUPTI_RECORDS_H
 
-#include <cupti.h>
-
+#include "profiler/cupti/versions.h"
 #include "tests/profiler/device/companion.h"
 
 struct records {
@@ -21,10 +20,9 @@ static inline void *records_add(struct records *records, CUpti_ActivityKind kind
     return record;
 }
 
-static inline CUpti_ActivityKernel10 *records_kernel(struct records *records, const char *name,
-                                                     uint64_t start, uint64_t end,
-                                                     uint32_t correlation) {
-    CUpti_ActivityKernel10 *kernel =
+static inline cupti_kernel *records_kernel(struct records *records, const char *name,
+                                           uint64_t start, uint64_t end, uint32_t correlation) {
+    cupti_kernel *kernel =
         records_add(records, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof *kernel);
     kernel->name = name;
     kernel->start = start;

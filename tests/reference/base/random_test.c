@@ -97,6 +97,28 @@ static void normal_depends_on_seed_stream_and_index_alone(void **state) {
     }
 }
 
+/* Many are drawn by threads: each is what it is by itself, wherever rows and pieces begin. */
+static void normals_of_threads_are_those_of_one(void **state) {
+    (void)state;
+    enum { MOST = 300000 };
+    float *rows = malloc((MOST + 1) * sizeof *rows), one;
+    for (int round = 0; round < 4; round++) {
+        uint64_t seed = test_random(&random_state), stream = test_random(&random_state);
+        size_t columns = (size_t)test_random_int(&random_state, 1, round ? 5000 : MOST);
+        size_t first = (size_t)test_random_int(&random_state, 0, 9999), count = MOST / columns;
+        size_t stride = columns + (size_t)test_random_int(&random_state, 0, 999);
+        rows[count * columns] = 77;
+        mp_random_normal_rows(seed, stream, 0.5f, first, stride, count, columns, rows);
+        assert_true(rows[count * columns] == 77);
+        for (size_t i = 0; i < count * columns; i++) {
+            size_t index = first + i / columns * stride + i % columns;
+            mp_random_normal_rows(seed, stream, 0.5f, index, 1, 1, 1, &one);
+            assert_memory_equal(&one, &rows[i], sizeof one);
+        }
+    }
+    free(rows);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_mixed_argument_by_argument),
@@ -104,6 +126,7 @@ int main(void) {
         cmocka_unit_test(below_is_uniform),
         cmocka_unit_test(normal_has_its_moments),
         cmocka_unit_test(normal_depends_on_seed_stream_and_index_alone),
+        cmocka_unit_test(normals_of_threads_are_those_of_one),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("random", tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void gelu_matches(struct mp_device *device, const void *argument) {
         assert_within(y[i], gelu(x[i]), 3e-6 * fmaxf(1, fabsf(x[i])));
         assert_within(dx[i], dy[i] * gelu_derivative(x[i]), 1e-6 * fabsf(dy[i])); /* of about 1 */
         if (value)
-            assert_close(value[i], y[i], 2 * FLT_EPSILON);
+            assert_close(value[i], y[i], 8 * FLT_EPSILON); /* two divisions of a GPU's */
     }
 }
 

@@ -168,6 +168,7 @@ static void route(struct work *work, int layer) {
     assert_ok(
         mp_routing_build(&work->plan, &work->load, 0, &work->model.state[layer].routing, &error),
         &error);
+    assert_true(work->model.state[layer].routing.stays);
     assert_ok(mp_model_reserve(&work->model, layer, &error), &error);
 }
 
@@ -178,12 +179,7 @@ static void use_experts(struct work *work, int layer) {
     }
 }
 
-/* The exchange of one rank with itself. */
-static void travel(void *to, const void *from) {
-    memcpy(to, from, (size_t)N * K * D * sizeof(float));
-}
-
-/* Mean loss; with its gradients if wanted. */
+/* Mean loss; with its gradients if wanted.  The rows of one rank stay where they are. */
 static double run(struct work *work, bool backward) {
     struct mp_model *model = &work->model;
     float host[N];
@@ -193,9 +189,7 @@ static double run(struct work *work, bool backward) {
         route(work, l);
         use_experts(work, l);
         mp_model_permute(model, l, 0);
-        travel(mp_model_receive_buffer(model, l, 0), model->send);
         mp_model_experts(model, l, 0);
-        travel(model->state[l].combine_in, model->received);
         mp_model_combine(model, l);
     }
     mp_model_head(model, backward ? 1.0f / N : 0, backward);
@@ -203,9 +197,7 @@ static double run(struct work *work, bool backward) {
     for (int l = LAYERS - 1; l >= 0 && backward; l--) {
         use_experts(work, l);
         mp_model_combine_backward(model, l);
-        travel(model->received, model->send);
         mp_model_experts_backward(model, l, 0, false);
-        travel(model->send, model->received);
         mp_model_gate_backward(model, l);
         mp_model_attention_backward(model, l);
     }

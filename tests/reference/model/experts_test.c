@@ -279,9 +279,11 @@ static void update_reaches_owned_experts_only(void **state) {
     struct mp_experts experts;
     struct mp_error error = {0};
     random_owners(owner);
-    owner[4] = owner[6] = 2;
-    owner[5] = 2;
+    for (int i = 4; i < 8; i++)
+        owner[i] = 2;
     assert_ok(create_owned(2, owner, ALL, 1, 1, &experts, &error), &error);
+    /* A gap between slots whose moments will follow each other. */
+    mp_experts_give(&experts, 5 / EXPERTS, 5 % EXPERTS);
     size_t all = (size_t)experts.slots * experts.chunk;
     float *before = malloc(all * sizeof *before);
     exchange_moments(&experts);

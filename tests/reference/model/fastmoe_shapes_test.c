@@ -182,7 +182,7 @@ static void sum_over_routes(struct work *work) {
             add_route(work, r);
 }
 
-/* The exchange of one rank with itself, there and back. */
+/* The exchange of one rank with itself, there and back, as if rows came from others. */
 static void travel(const struct work *work, float *to, const float *from) {
     const struct mp_routing *routing = &work->model.state[0].routing;
     memcpy(to, from, (size_t)routing->receive_total * (size_t)work->shape->width * sizeof *to);
@@ -191,6 +191,7 @@ static void travel(const struct work *work, float *to, const float *from) {
 static void forward_and_backward(struct work *work) {
     struct mp_model *model = &work->model;
     struct mp_block_state *state = &model->state[0];
+    state->routing.stays = false;
     mp_model_permute(model, 0, 0);
     travel(work, mp_model_receive_buffer(model, 0, 0), model->send);
     mp_model_experts(model, 0, 0);

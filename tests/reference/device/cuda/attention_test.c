@@ -1,4 +1,4 @@
-/* Causal attention on the double of CUDA against double precision.
+/* Causal attention of the cuda back end against double precision.
  *
  * The reference works on the very elements that the device gets.  Every result is a sum; it may be
  * wrong by a few roundings of the sum of its terms' absolute values (its `size`), the largest of
@@ -375,23 +375,22 @@ static void attention_matches(void **state) {
     mp_stream stream;
     struct mp_error error = {0};
     assert_int_equal(operations->stream_create(device, 0, &stream, &error), MP_OK);
-    struct cuda_double_counts before, counts;
-    cuda_double_get_counts(&before);
+    const int64_t products = double_counts().products;
     operations->attention_forward(device, stream, s, qkv.start, out.start, logsumexp.start);
     operations->attention_backward(device, stream, s, qkv.start, out.start, logsumexp.start,
                                    dout.start, dqkv.start);
     operations->stream_synchronize(device, stream);
-    cuda_double_get_counts(&counts);
     const bool fused = fused_in_bfloat16(run->c) && run->element == MP_BFLOAT16;
-    assert_true((counts.products == before.products) == fused);
+    if (ON_DOUBLE)
+        assert_true((double_counts().products == products) == fused);
 
-    /* Roundings: of scores, if they are in memory (largest score / 256), probabilities, their
-     * gradients, the result. */
+    /* A GPU's exponential is off by two units.  Roundings: of scores, if they are in memory
+     * (largest score / 256), probabilities, their gradients, the result. */
     const double score = fused ? 0 : *r.largest;
     const double unit = run->element == MP_FLOAT32 ? 0x1p-22 : 0x1p-9;
-    const double tolerance = unit * (4 + score);
+    const double tolerance = unit * (6 + score);
     receive_and_check(device, "logsumexp", MP_FLOAT32, &logsumexp, &r.logsumexp,
-                      run->element == MP_FLOAT32 ? 0x1p-21
+                      run->element == MP_FLOAT32 ? 0x1p-20
                       : fused                    ? 0x1p-18
                                                  : 0x1.1p-8);
     receive_and_check(device, "out", run->element, &out, &r.out, tolerance);
@@ -441,9 +440,9 @@ static void results_are_the_same_each_time(void **state) {
         struct matrix inputs[] = {new_matrix(tokens, 3 * model), new_matrix(tokens, model)};
         fill_random(MP_BFLOAT16, &inputs[0], 0, 3 * model, 1.5);
         fill_random(MP_BFLOAT16, &inputs[1], 0, model, 1);
-        cuda_double_set_seed(test_random(&random_state));
+        reorder_blocks(test_random(&random_state));
         char *once = results_of(device, s, inputs, &bytes);
-        cuda_double_set_seed(test_random(&random_state));
+        reorder_blocks(test_random(&random_state));
         char *again = results_of(device, s, inputs, &bytes);
         assert_memory_equal(once, again, bytes);
         free(once);

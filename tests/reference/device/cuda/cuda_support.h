@@ -1,13 +1,14 @@
 /* What tests of the cuda back end share.  They run on the double of CUDA (tests/double/cuda): the
  * library that MOEPERF_CUDA_LIBRARY names is built of the same sources, and loaded as the real one
- * is.  Results are compared with sums in double precision over the same, rounded inputs. */
+ * is.  Those of its kernels also run on a GPU (on_double.h).  Results are compared with sums in
+ * double precision over the same, rounded inputs. */
 #ifndef MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_CUDA_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_CUDA_SUPPORT_H
 
 #include <string.h>
 
 #include "reference/device/device.h"
-#include "tests/double/cuda/double.h"
+#include "tests/reference/device/cuda/on_double.h"
 #include "tests/support.h"
 
 static uint64_t random_state;
@@ -27,13 +28,12 @@ static inline struct mp_device *open_device(enum mp_element element, bool groupe
 
 /* The device is destroyed, must not have failed, and must have left nothing behind. */
 static inline void close_device(struct mp_device *device) {
-    struct cuda_double_counts counts;
     struct mp_error error = {0};
     device->operations->stream_synchronize(device, NULL);
     if (mp_device_check(device, &error))
         fail_msg("%s", error.text);
     mp_device_destroy(device);
-    cuda_double_get_counts(&counts);
+    struct cuda_double_counts counts = double_counts();
     assert_int_equal(counts.device_live, 0);
     assert_int_equal(counts.host_live, 0);
     assert_int_equal(counts.streams, 0);

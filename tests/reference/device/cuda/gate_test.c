@@ -1,4 +1,4 @@
-/* The gate of the cuda back end, on the double of CUDA: choices are those of a plain search in the
+/* The gate of the cuda back end: choices are those of a plain search in the
  * logits to the last one, all else is compared with double precision over the same inputs. */
 #include "tests/reference/device/cuda/routes_support.h"
 #include "tests/reference/device/rules.h"

@@ -204,7 +204,7 @@ static void check_kind(struct mp_device *device, const struct grouped_case *c,
 }
 
 static void check_grouped(bool grouped_library) {
-    cuda_double_set_delay(DELAY_US);
+    delay_streams(DELAY_US);
     for (int e = 0; e < 2; e++) {
         struct mp_device *device = open_device(elements[e], grouped_library);
         for (size_t i = 0; i < sizeof grouped_cases / sizeof *grouped_cases; i++)
@@ -212,7 +212,7 @@ static void check_grouped(bool grouped_library) {
                 check_kind(device, &grouped_cases[i], (enum mp_grouped_gemm)(kind / 2), kind % 2);
         close_device(device);
     }
-    cuda_double_set_delay(0);
+    delay_streams(0);
 }
 
 static void grouped_products_side_by_side_match(void **state) {
@@ -232,7 +232,7 @@ static void grouped_products_keep_the_order_of_their_stream(void **state) {
     struct grouped_case c = {"chain", GROUPS, WIDTH, WIDTH, {5, 5, 5, 5, 5, 5}};
     void *weight[GROUPS];
     (void)state;
-    cuda_double_set_delay(2000);
+    delay_streams(2000);
     for (int library = 0; library < 2; library++) {
         struct mp_device *device = open_device(MP_FLOAT32, library);
         const struct mp_device_operations *operations = device->operations;
@@ -264,12 +264,11 @@ static void grouped_products_keep_the_order_of_their_stream(void **state) {
         free_array(device, &out);
         close_device(device);
     }
-    cuda_double_set_delay(0);
+    delay_streams(0);
 }
 
 /* No memory is taken once the device is there. */
 static void products_allocate_nothing(void **state) {
-    struct cuda_double_counts before, after;
     enum { GROUPS = 3, WIDTH = 8 };
     int rows[GROUPS] = {2, 0, 1};
     void *weight[GROUPS];
@@ -280,12 +279,12 @@ static void products_allocate_nothing(void **state) {
     struct array out = new_array(device, MP_BFLOAT16, 3 * WIDTH, true);
     for (size_t g = 0; g < GROUPS; g++)
         weight[g] = (char *)matrices.memory + g * bytes_of(MP_BFLOAT16, WIDTH * WIDTH);
-    cuda_double_get_counts(&before);
+    const struct cuda_double_counts before = double_counts();
     device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, GROUPS, rows, WIDTH, WIDTH,
                                      in.memory, weight, out.memory, false);
     device->operations->gemm(device, NULL, false, false, 3, WIDTH, WIDTH, 1, in.memory, WIDTH,
                              matrices.memory, WIDTH, 0, out.memory, WIDTH);
-    cuda_double_get_counts(&after);
+    const struct cuda_double_counts after = double_counts();
     assert_int_equal(after.allocations, before.allocations);
     assert_int_equal(after.host_live, before.host_live);
     assert_int_equal(after.synchronisations, before.synchronisations);

@@ -1,4 +1,4 @@
-/* Moving rows in the cuda back end, on the double of CUDA: copies are the same to the last bit,
+/* Moving rows in the cuda back end: copies are the same to the last bit,
  * sums are compared with double precision over the same, rounded inputs. */
 #include "tests/reference/device/cuda/routes_support.h"
 

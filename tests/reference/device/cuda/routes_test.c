@@ -1,5 +1,5 @@
-/* Routes of the cuda back end, on the double of CUDA, against plain loops that serve one route
- * after the other: orders, places and choices are the same to the last one. */
+/* Routes of the cuda back end against plain loops that serve one route after the other: orders,
+ * places and choices are the same to the last one. */
 #include "tests/reference/device/cuda/routes_support.h"
 
 /* Probabilities, sometimes with many equal ones, and choices. */

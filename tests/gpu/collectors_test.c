@@ -1,0 +1,197 @@
+/* What one GPU can show of NCCL's transport and of the collectors: a rank that trains by itself
+ * over a communicator of its own gets the losses that it gets without, and CUDA and NCCL load what
+ * records their work. */
+#include <dirent.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "profiler/record/spool.h"
+#include "tests/support.h"
+
+static char folder[64]; /* of a test: spools, and what the program printed */
+
+static const char *const job[] = {
+    TEXT,       "device=cuda",  "system=ep",      "gate=gshard",      "layers=1",
+    "width=64", "heads=1",      "experts=4",      "expert-width=64",  "sequence=32",
+    "batch=2",  "iterations=2", "bandwidth=1e11", "expert-rate=1e14", "non-moe-seconds=1e-3"};
+enum { SETTINGS = sizeof job / sizeof *job };
+
+static int set_up(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/moeperf-gpu-XXXXXX");
+    return mkdtemp(folder) && !setenv("MOEPERF_DEVICE_SPOOLS", folder, 1) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    DIR *opened = opendir(folder);
+    for (struct dirent *entry; opened && (entry = readdir(opened));) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+    }
+    if (opened)
+        closedir(opened);
+    return rmdir(folder);
+}
+
+/* The file of the folder whose name has `part` in it, whole; NULL if there is none. */
+static char *read_file(const char *part, char path[400]) {
+    DIR *opened = opendir(folder);
+    char *text = NULL;
+    assert_non_null(opened);
+    for (struct dirent *entry; !text && (entry = readdir(opened));) {
+        if (!strstr(entry->d_name, part))
+            continue;
+        snprintf(path, 400, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "r");
+        text = calloc(1, 1 << 16);
+        assert_true(file && text);
+        assert_true(fread(text, 1, (1 << 16) - 1, file) > 0 || feof(file));
+        fclose(file);
+    }
+    closedir(opened);
+    return text;
+}
+
+/* Trains the job over a transport; what it printed, or NULL if there is no NCCL here. */
+static char *train(const char *transport) {
+    const char *arguments[2 * SETTINGS + 5] = {TRAIN, "--progress", "--set"};
+    char set[32], path[400];
+    int count = 3, status;
+    snprintf(set, sizeof set, "transport=%s", transport);
+    arguments[count++] = set;
+    for (int i = 0; i < SETTINGS; i++) {
+        arguments[count++] = "--set";
+        arguments[count++] = job[i];
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        snprintf(path, sizeof path, "%s/output", folder);
+        if (!freopen(path, "w", stdout) || dup2(1, 2) < 0)
+            _exit(3);
+        execv(TRAIN, (char *const *)(uintptr_t)arguments);
+        _exit(4);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    char *output = read_file("output", path);
+    assert_non_null(output);
+    if (status && strstr(output, "NCCL can't be loaded")) {
+        free(output);
+        return NULL;
+    }
+    if (status)
+        fail_msg("moeperf-train over %s ended with status %d: %s", transport, status, output);
+    return output;
+}
+
+/* "progress 2 2 LOSS MS": the last loss. */
+static double last_loss(const char *output) {
+    const char *line = strstr(output, "progress 2 2 ");
+    if (!line)
+        fail_msg("no second iteration: %s", output);
+    return strtod(line + strlen("progress 2 2 "), NULL);
+}
+
+static void one_rank_trains_over_nccl(void **state) {
+    (void)state;
+    char *alone = train("auto"), *over_nccl = train("nccl");
+    double expected = last_loss(alone);
+    free(alone);
+    if (!over_nccl)
+        skip("libnccl.so.2 is not here");
+    assert_within(last_loss(over_nccl), expected, 2e-6); /* as it is printed */
+    free(over_nccl);
+}
+
+#ifndef ON_DOUBLE
+struct seen {
+    char status[300];
+    int kernels, untimed, copies, gates, collectives;
+    bool ended;
+};
+
+/* What a collector has recorded; false if it has not been loaded. */
+static bool look(const char *collector, struct seen *seen) {
+    char path[400];
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char *text = read_file(collector, path);
+    free(text);
+    *seen = (struct seen){0};
+    if (!text)
+        return false;
+    if (mp_spool_open(path, &reader, &error))
+        fail_msg("%s", error.text);
+    while (mp_spool_next(reader, &record, &error) == 1) {
+        const struct mp_activity *activity = &record.as.activity;
+        if (record.type == MP_SPOOL_TEXT && strstr(record.as.text.name, ".status"))
+            snprintf(seen->status, sizeof seen->status, "%s", record.as.text.value);
+        if (record.type == MP_SPOOL_ACTIVITY && activity->kind == MP_ACTIVITY_KERNEL) {
+            seen->kernels++;
+            seen->untimed += activity->end_ns <= activity->start_ns;
+        }
+        seen->copies += record.type == MP_SPOOL_ACTIVITY && activity->kind == MP_ACTIVITY_COPY;
+        seen->gates +=
+            record.type == MP_SPOOL_NAME && strstr(record.as.name.text, "gate_forward") != NULL;
+        seen->collectives += record.type == MP_SPOOL_COLLECTIVE;
+        seen->ended = seen->ended || record.type == MP_SPOOL_END;
+    }
+    mp_spool_close(reader);
+    return true;
+}
+#endif
+
+static void cuda_loads_its_collector(void **state) {
+    (void)state;
+#if defined(CUPTI_COLLECTOR) && !defined(ON_DOUBLE)
+    struct seen seen;
+    setenv("CUDA_INJECTION64_PATH", CUPTI_COLLECTOR, 1);
+    char *output = train("auto");
+    unsetenv("CUDA_INJECTION64_PATH");
+    free(output);
+    if (!look("-cupti-", &seen))
+        fail_msg("CUDA has not loaded %s", CUPTI_COLLECTOR);
+    print_message("%d kernels, %d copies\n", seen.kernels, seen.copies);
+    assert_string_equal(seen.status, "on");
+    assert_true(seen.kernels > 50); /* two iterations */
+    assert_int_equal(seen.untimed, 0);
+    assert_true(seen.copies > 0);
+    assert_true(seen.gates > 0);
+    assert_true(seen.ended);
+#else
+    skip("the double of CUDA loads no collector, or CUPTI was not found");
+#endif
+}
+
+/* A collective of one rank is a copy, which NCCL tells nobody of: the plug-in is only seen to be
+ * taken. */
+static void nccl_loads_its_plugin(void **state) {
+    (void)state;
+#ifndef ON_DOUBLE
+    struct seen seen;
+    setenv("NCCL_PROFILER_PLUGIN", NCCL_COLLECTOR, 1);
+    char *output = train("nccl");
+    unsetenv("NCCL_PROFILER_PLUGIN");
+    if (!output)
+        skip("libnccl.so.2 is not here");
+    free(output);
+    if (!look("-nccl-", &seen))
+        skip("this NCCL takes no such plug-in; it is older than 2.28");
+    print_message("%d collectives\n", seen.collectives);
+    assert_string_equal(seen.status, "on");
+    assert_true(seen.ended);
+#else
+    skip("the double of NCCL loads no plug-in");
+#endif
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_rank_trains_over_nccl, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cuda_loads_its_collector, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nccl_loads_its_plugin, set_up, tear_down)};
+    return cmocka_run_group_tests_name("collectors", tests, NULL, NULL);
+}
