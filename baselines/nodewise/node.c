@@ -71,14 +71,6 @@ void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, i
     node->load[rank] += routes;
 }
 
-int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit) {
-    int found = -1;
-    for (int rank = 0; rank < node->ranks; rank++)
-        if (node->copies[rank] < limit && (found < 0 || node->load[rank] < node->load[found]))
-            found = rank;
-    return found;
-}
-
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node) {
     int64_t most = 0;
     for (int rank = 0; rank < node->ranks; rank++)

@@ -11,7 +11,8 @@
  *            every node that has not their owner, those first that wait behind the busiest gate; k
  *            is what takes least: rows through the busiest gate, work, and what of the copies' way
  *            there and back nothing hides
- *   place    a node's copies go, heaviest first, to the rank with least to do
+ *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
+ *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
  *            expert, as long as that saves more than one product more, and all together more than
  *            what of their way nothing hides
@@ -105,8 +106,6 @@ void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, i
 /* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
 void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
                              int holders, int64_t routes);
-/* The rank with least to do among those with fewer than `limit` copies, or -1. */
-int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit);
 /* What of so many seconds is not hidden by others. */
 static inline double mp_nodewise_exposed(double seconds, double hidden) {
     return seconds > hidden ? seconds - hidden : 0;

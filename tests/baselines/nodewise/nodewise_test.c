@@ -4,6 +4,7 @@
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/nodewise/nodewise.h"
+#include "reference/schedule/hops.h"
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
@@ -243,22 +244,6 @@ static void all_copies_together_have_to_pay(void **state) {
     }
 }
 
-static void the_emptiest_has_room(void **state) {
-    (void)state;
-    struct mp_nodewise_node node;
-    struct mp_error error = {0};
-    assert_ok(mp_nodewise_node_create(3, 4, 2, &node, &error), &error);
-    mp_nodewise_node_begin(&node, 3);
-    mp_nodewise_node_add(&node, 0, 0, 5);
-    mp_nodewise_node_add(&node, 1, 1, 3);
-    assert_int_equal(mp_nodewise_node_emptiest(&node, 1), 2);
-    node.copies[2] = 1;
-    assert_int_equal(mp_nodewise_node_emptiest(&node, 1), 1);
-    assert_int_equal(mp_nodewise_node_emptiest(&node, 0), -1);
-    mp_nodewise_node_destroy(&node);
-    assert_int_equal(mp_nodewise_node_create(0, 4, 1, &node, NULL), MP_EINVAL);
-}
-
 /* ---- plans ---- */
 
 /* Figures of a machine on which copies pay, or don't. */
@@ -366,6 +351,65 @@ static void nodes_keep_to_themselves(void **unused) {
         mp_load_destroy(&load);
     }
     assert_true(2 * full < nodes);
+}
+
+/* What the gates of all nodes carry of a plan's copies: in, and out. */
+static void count_ways(const struct mp_plan *plan, int ranks_per_gate, int way[2][MOST_RANKS]) {
+    for (int expert = 0; expert < plan->experts; expert++) {
+        struct mp_hop hop[MOST_RANKS];
+        int32_t receiver[MOST_RANKS];
+        int count = 0, owner = plan->during.owner[expert];
+        for (int rank = 0; rank < plan->topology.ranks; rank++)
+            if (rank != owner && mp_placement_holds(&plan->during, expert, rank))
+                receiver[count++] = rank;
+        mp_hops(&plan->topology, expert, owner, receiver, count, hop);
+        for (int i = 0; i < count; i++)
+            if (hop[i].from / 4 != hop[i].to / 4) {
+                way[0][hop[i].to / ranks_per_gate]++;
+                way[1][hop[i].from / ranks_per_gate]++;
+            }
+    }
+}
+
+/* Nodes of four ranks that have 1, 2 or 4 to a gate: in each node no gate carries much more than
+ * its part of the copies, and hardly ever more than one beyond it. */
+static void gates_share_the_ways_of_copies(void **unused) {
+    uint64_t *random = *unused;
+    int beyond = 0, gates = 0;
+    for (int round = 0; round < 60; round++) {
+        const struct mp_topology topology = {4 * test_random_int(random, 2, 6), 4};
+        struct mp_setting setting = small_setting(1, test_random_int(random, 20, 40), topology);
+        const int each = 1 << test_random_int(random, 0, 2);
+        int way[2][MOST_RANKS] = {0};
+        struct mp_nodewise_options options;
+        struct rehearsal rehearsal;
+        struct mp_load load;
+        struct mp_error error = {0};
+        setting.ranks_per_gate = each;
+        parse_options(
+            &mp_system_nodewise, &options,
+            (const char *const[][2]){
+                {"cover", "all"}, {"memory", "all"}, {"even", "no"}, {"correct", "no"}, {0}});
+        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        random_load(random, &load);
+        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+        rehearsal_step(&rehearsal, &load);
+        rehearsal_plan(&rehearsal, 0, &load);
+        count_ways(rehearsal.planner.plan, each, way);
+        for (int node = 0; node < mp_topology_nodes(&topology); node++) {
+            int sum[2] = {0}, first = 4 * node / each;
+            for (int i = 0; i < 8 / each; i++)
+                sum[i % 2] += way[i % 2][first + i / 2];
+            int most = (sum[0] > sum[1] ? sum[0] : sum[1]) * each, part = (most + 3) / 4;
+            for (int i = 0; i < 8 / each; i++, gates++) {
+                assert_in_range(way[i % 2][first + i / 2], 0, part + 2);
+                beyond += way[i % 2][first + i / 2] > part;
+            }
+        }
+        rehearsal_destroy(&rehearsal);
+        mp_load_destroy(&load);
+    }
+    assert_true(10 * beyond < gates);
 }
 
 /* Whatever nodes have in common, and whoever takes what they lack. */
@@ -504,9 +548,9 @@ int main(void) {
         cmocka_unit_test_prestate(routes_fill_from_below, &random),
         cmocka_unit_test_prestate(ranks_are_evened_out, &random),
         cmocka_unit_test(all_copies_together_have_to_pay),
-        cmocka_unit_test(the_emptiest_has_room),
         cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
         cmocka_unit_test_prestate(nodes_keep_to_themselves, &random),
+        cmocka_unit_test_prestate(gates_share_the_ways_of_copies, &random),
         cmocka_unit_test_prestate(what_a_node_holds_it_computes, &random),
         cmocka_unit_test(the_node_with_less_to_do_takes),
         cmocka_unit_test(late_copies_pay_for_their_way),
