@@ -77,8 +77,8 @@ static struct rest rest_of(const int64_t at_gate[], int fullest, const int64_t a
 }
 
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t total[], int experts, int limit,
-                      int64_t memory[], int32_t order[]) {
+                      const int32_t owner[], const int64_t total[], int experts, int64_t surprise,
+                      int limit, int64_t memory[], int32_t order[]) {
     const int gates = (topology->ranks - 1) / costs->ranks_per_gate + 1;
     const int nodes = mp_topology_nodes(topology);
     int64_t *at_gate = memory, *at_node = memory + gates, routes = 0, left;
@@ -92,8 +92,10 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
     left = routes;
     for (int covered = 0, best = 0;; covered++) {
         int fullest = fullest_of(at_gate, gates), next = covered;
-        double seconds = seconds_with(costs, topology, covered, routes,
-                                      rest_of(at_gate, fullest, at_node, nodes, left));
+        struct rest rest = rest_of(at_gate, fullest, at_node, nodes, left);
+        rest.at_gate += surprise * (experts - covered) / experts;
+        rest.at_node += surprise * (experts - covered) / experts;
+        double seconds = seconds_with(costs, topology, covered, routes, rest);
         if (seconds < least) {
             least = seconds;
             best = covered;

@@ -171,6 +171,29 @@ static void expect(struct nodewise *self, int layer) {
     mp_load_hottest(self->total, experts, experts, self->order);
 }
 
+/* How many routes more than in the other iterations the gate got that was most surprised: the mean
+ * over iterations. */
+static int64_t surprise(struct nodewise *self, int layer, const int32_t owner[]) {
+    const struct mp_recent *recent = &self->recent;
+    const int experts = self->setting.experts, count = recent->count;
+    const size_t at = (size_t)layer * (size_t)experts;
+    int64_t all = 0;
+    for (int i = 0; count > 1 && i < count; i++) {
+        const int64_t *row = recent->ring + (size_t)i * recent->cells + at;
+        int64_t most = 0;
+        memset(self->memory, 0, (size_t)self->topology.ranks * sizeof *self->memory);
+        for (int expert = 0; expert < experts; expert++) {
+            int64_t *gate = &self->memory[owner[expert] / self->costs.ranks_per_gate];
+            int64_t more =
+                row[expert] - (recent->sum[at + (size_t)expert] - row[expert]) / (count - 1);
+            *gate += more > 0 ? more : 0;
+            most = *gate > most ? *gate : most;
+        }
+        all += most;
+    }
+    return count > 1 ? all / count : 0;
+}
+
 static int node_size(const struct nodewise *self, int node) {
     return mp_topology_node_end(&self->topology, node) -
            mp_topology_node_begin(&self->topology, node);
@@ -256,8 +279,9 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
         return MP_OK;
     expect(self, plan->layer);
     if (cover == MP_AUTO)
-        cover = mp_nodewise_cover(&self->costs, topology, plan->during.owner, self->total,
-                                  self->setting.experts, limit, self->memory, self->order);
+        cover = mp_nodewise_cover(
+            &self->costs, topology, plan->during.owner, self->total, self->setting.experts,
+            surprise(self, plan->layer, plan->during.owner), limit, self->memory, self->order);
     cover = nodes > 1 ? least(cover, limit) : 0;
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);

@@ -10,7 +10,8 @@
  *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
  *            every node that has not their owner, those first that wait behind the busiest gate; k
  *            is what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides
+ *            there and back nothing hides; where loads were other than expected of late, they will
+ *            be, and whatever is covered can't surprise
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
@@ -65,10 +66,11 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
  * least: those first in order[experts], which has them all, hottest first, on entry.  Next comes
  * always the hottest that is left behind the gate whose own experts have most routes left, as that
- * one is the busiest.  owner and total are [experts], memory [gates + nodes]. */
+ * one is the busiest.  `surprise` routes more than expected will come to some gate, if they are not
+ * of a covered expert.  owner and total are [experts], memory [gates + nodes]. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t total[], int experts, int limit,
-                      int64_t memory[], int32_t order[]);
+                      const int32_t owner[], const int64_t total[], int experts, int64_t surprise,
+                      int limit, int64_t memory[], int32_t order[]);
 
 /* Routes of one expert that one rank computes. */
 struct mp_nodewise_share {

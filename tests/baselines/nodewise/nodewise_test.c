@@ -59,13 +59,18 @@ static void costs_are_of_both_passes(void **state) {
 
 /* Two nodes of one gate with two experts each, of 60, 20 and 30, 10 routes.  A route away from home
  * takes 1 s, an expert's way 20 s there and 20 s back, of which 25 s each are hidden. */
-static int cover_example(const struct mp_nodewise_costs *costs, const int64_t total[4], int limit,
-                         int32_t order[4]) {
+static int cover_surprised(const struct mp_nodewise_costs *costs, const int64_t total[4],
+                           int64_t surprise, int limit, int32_t order[4]) {
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 1};
     int64_t memory[4];
     mp_load_hottest(total, 4, 4, order);
-    return mp_nodewise_cover(costs, &topology, owner, total, 4, limit, memory, order);
+    return mp_nodewise_cover(costs, &topology, owner, total, 4, surprise, limit, memory, order);
+}
+
+static int cover_example(const struct mp_nodewise_costs *costs, const int64_t total[4], int limit,
+                         int32_t order[4]) {
+    return cover_surprised(costs, total, 0, limit, order);
 }
 
 static void cover_by_hand(void **state) {
@@ -83,6 +88,16 @@ static void cover_by_hand(void **state) {
      * gate is fuller: 10 and 2 * 15 exposed. */
     assert_int_equal(cover_example(&costs, total, 4, order), 1);
     assert_memory_equal(order, ((const int32_t[]){0, 2, 1, 3}), sizeof order);
+    /* Of 200 routes that come to any gate an expert that is covered keeps a quarter away: 140, 95,
+     * 60 + 30, 30 + 70, 110.  Of 400: 240, 170, 140, 125, 110. */
+    assert_int_equal(cover_surprised(&costs, total, 200, 4, order), 2);
+    assert_int_equal(cover_surprised(&costs, total, 400, 4, order), 4);
+    /* They are computed there, too, which takes 1 s and a row nothing: 480, 370, 295, 235, 170. */
+    costs.row_between = 0;
+    costs.route = 1;
+    assert_int_equal(cover_example(&costs, total, 4, order), 1);
+    assert_int_equal(cover_surprised(&costs, total, 400, 4, order), 4);
+    costs.route = 0;
     /* Three and a half times as long for a row: 140, 70, 35 + 30, 17.5 + 70. */
     costs.row_between = 3.5;
     assert_int_equal(cover_example(&costs, total, 4, order), 2);
@@ -113,7 +128,7 @@ static void the_busiest_gate_comes_first(void **state) {
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
     int64_t memory[4];
     int32_t order[] = {0, 1, 2, 3, 4};
-    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 5, 5, memory, order), 5);
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, 5, 0, 5, memory, order), 5);
     /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
     assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
 }
