@@ -41,7 +41,7 @@ struct nodewise {
     struct mp_pieces pieces;
     int64_t *total;  /* [experts] routes of all sources, as expected */
     int32_t *order;  /* [experts] hottest first */
-    int64_t *demand; /* [experts][nodes] routes of a node's tokens, and what comes to it */
+    int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
     struct way *way; /* [gates], of those of the node whose copies are placed */
@@ -75,7 +75,8 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
     self->order = malloc(experts * sizeof *self->order);
     self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
     self->work = malloc((size_t)nodes * sizeof *self->work);
-    self->memory = malloc((size_t)(nodes + setting->topology.ranks) * sizeof *self->memory);
+    self->memory =
+        malloc((2 * (size_t)(nodes + setting->topology.ranks) + experts) * sizeof *self->memory);
     self->way = malloc((size_t)setting->topology.ranks * sizeof *self->way);
     self->with = malloc((size_t)nodes * sizeof *self->with);
     self->holder = malloc((size_t)of_node * sizeof *self->holder);
@@ -160,38 +161,36 @@ static int nodewise_copies_limit(const void *opaque) {
 
 /* ---- before the gate ---- */
 
-/* Loads as they were of late; before there are any, all experts are alike. */
-static void expect(struct nodewise *self, int layer) {
+/* Loads as they were of late, or were before the last iteration (`without` its loads); before there
+ * are any, all experts are alike. */
+static void expect(struct nodewise *self, int layer, const int64_t without[]) {
     const struct mp_setting *setting = &self->setting;
-    int experts = setting->experts, count = self->recent.count;
+    int experts = setting->experts, count = self->recent.count - (without != NULL);
     const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
     int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
-    for (int expert = 0; expert < experts; expert++)
-        self->total[expert] = count > 0 ? (sum[expert] + count / 2) / count : routes / experts;
+    for (int expert = 0; expert < experts; expert++) {
+        int64_t all = sum[expert] - (without ? without[expert] : 0);
+        self->total[expert] = count > 0 ? (all + count / 2) / count : routes / experts;
+    }
     mp_load_hottest(self->total, experts, experts, self->order);
 }
 
-/* How many routes more than in the other iterations the gate got that was most surprised: the mean
- * over iterations. */
-static int64_t surprise(struct nodewise *self, int layer, const int32_t owner[]) {
+/* The order in which experts are covered, and how many. */
+static int choose_cover(struct nodewise *self, int layer, const int32_t owner[], int limit) {
     const struct mp_recent *recent = &self->recent;
-    const int experts = self->setting.experts, count = recent->count;
-    const size_t at = (size_t)layer * (size_t)experts;
-    int64_t all = 0;
-    for (int i = 0; count > 1 && i < count; i++) {
-        const int64_t *row = recent->ring + (size_t)i * recent->cells + at;
-        int64_t most = 0;
-        memset(self->memory, 0, (size_t)self->topology.ranks * sizeof *self->memory);
-        for (int expert = 0; expert < experts; expert++) {
-            int64_t *gate = &self->memory[owner[expert] / self->costs.ranks_per_gate];
-            int64_t more =
-                row[expert] - (recent->sum[at + (size_t)expert] - row[expert]) / (count - 1);
-            *gate += more > 0 ? more : 0;
-            most = *gate > most ? *gate : most;
-        }
-        all += most;
+    int experts = self->setting.experts, cover = limit;
+    if (recent->count > 1) {
+        int last = (recent->next + recent->window - 1) % recent->window;
+        const int64_t *came =
+            recent->ring + (size_t)last * recent->cells + (size_t)layer * (size_t)experts;
+        expect(self, layer, came);
+        cover = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, came, experts,
+                                  limit, self->memory, self->order);
     }
-    return count > 1 ? all / count : 0;
+    expect(self, layer, NULL);
+    int best = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, self->total,
+                                 experts, cover, self->memory, self->order);
+    return recent->count > 1 ? cover : best;
 }
 
 static int node_size(const struct nodewise *self, int node) {
@@ -277,11 +276,10 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
     if (self->options.memory == 0)
         return MP_OK;
-    expect(self, plan->layer);
     if (cover == MP_AUTO)
-        cover = mp_nodewise_cover(
-            &self->costs, topology, plan->during.owner, self->total, self->setting.experts,
-            surprise(self, plan->layer, plan->during.owner), limit, self->memory, self->order);
+        cover = choose_cover(self, plan->layer, plan->during.owner, limit);
+    else
+        expect(self, plan->layer, NULL);
     cover = nodes > 1 ? least(cover, limit) : 0;
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
@@ -302,8 +300,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
 /* ---- after it ---- */
 
 static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
-    return &self->demand[(size_t)expert * (size_t)mp_topology_nodes(&self->topology) +
-                         (size_t)node];
+    return &self->demand[(size_t)node * (size_t)self->setting.experts + (size_t)expert];
 }
 
 /* Nodes that hold an expert, ascending. */
@@ -320,10 +317,11 @@ static int list_nodes(struct nodewise *self, const struct mp_placement *during, 
 static void find_demand(struct nodewise *self, const struct mp_load *load) {
     int nodes = mp_topology_nodes(&self->topology);
     memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
-    for (int source = 0; source < load->ranks; source++)
+    for (int source = 0; source < load->ranks; source++) {
+        int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
         for (int expert = 0; expert < load->experts; expert++)
-            *demand_of(self, expert, mp_topology_node(&self->topology, source)) +=
-                mp_load_at(load, source, expert);
+            demand[expert] += mp_load_at(load, source, expert);
+    }
 }
 
 static void count_work(struct nodewise *self, const struct mp_placement *during) {
@@ -423,10 +421,7 @@ static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_
                                const struct mp_placement home[], struct mp_rehome *change,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
-    (void)iteration;
-    (void)home;
-    (void)change;
-    (void)error;
+    (void)iteration, (void)home, (void)change, (void)error;
     mp_recent_push_totals(&self->recent, load, self->setting.layers);
     return MP_OK;
 }

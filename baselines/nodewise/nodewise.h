@@ -10,8 +10,9 @@
  *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
  *            every node that has not their owner, those first that wait behind the busiest gate; k
  *            is what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides; where loads were other than expected of late, they will
- *            be, and whatever is covered can't surprise
+ *            there and back nothing hides, on expected loads and,
+ *            with what was expected then, on those of the last iteration: of loads that can't be
+ *            foreseen nodes have more in common
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
@@ -64,13 +65,14 @@ struct mp_nodewise_costs {
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
- * least: those first in order[experts], which has them all, hottest first, on entry.  Next comes
- * always the hottest that is left behind the gate whose own experts have most routes left, as that
- * one is the busiest.  `surprise` routes more than expected will come to some gate, if they are not
- * of a covered expert.  owner and total are [experts], memory [gates + nodes]. */
+ * least, the mean of that with routes as expected and that with those that came: those first in
+ * order[experts], which has them all, hottest first, on entry.  Next comes always the hottest that
+ * is left behind the gate whose own experts are expected to have most routes left, as that one is
+ * the busiest.  owner, expected and came are [experts], memory [2 * (gates + nodes) + experts];
+ * limit is at most experts. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t total[], int experts, int64_t surprise,
-                      int limit, int64_t memory[], int32_t order[]);
+                      const int32_t owner[], const int64_t expected[], const int64_t came[],
+                      int experts, int limit, int64_t memory[], int32_t order[]);
 
 /* Routes of one expert that one rank computes. */
 struct mp_nodewise_share {
