@@ -63,8 +63,9 @@ static int64_t fullest_gate(const struct row *row, const int64_t at_gate[]) {
 }
 
 /* Seconds of a layer in which every node has so many experts. */
-static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node, int covered,
-                           const struct rest *rest, int64_t fullest) {
+static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node,
+                           const struct row *row, const struct rest *rest) {
+    const int64_t fullest = fullest_gate(row, rest->at_gate);
     const double nodes = rest->nodes, away = (nodes - 1) / nodes;
     int64_t most = 0, least = INT64_MAX;
     for (int node = 0; node < rest->nodes; node++) {
@@ -76,9 +77,10 @@ static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
-           mp_nodewise_exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
-           mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
-           covered * away / ranks_per_node * costs->product;
+           mp_nodewise_exposed(row->covered * away * costs->fetch_between, costs->hidden_forward) +
+           mp_nodewise_exposed(row->covered * away * costs->reduce_between,
+                               costs->hidden_backward) +
+           row->covered * away / ranks_per_node * costs->product;
 }
 
 /* Routes of an expert come to its owner's, or leave them (below 0) as it is covered. */
@@ -122,18 +124,16 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         rest[i].routes = rest[i].all;
     }
     for (int best = 0;;) {
-        int64_t fullest = fullest_gate(&row, rest[0].at_gate);
         double seconds = 0;
         for (int i = 0; i < sides; i++)
-            seconds += seconds_with(costs, topology->ranks_per_node, row.covered, &rest[i],
-                                    i ? fullest_gate(&row, rest[i].at_gate) : fullest);
+            seconds = fmax(seconds, seconds_with(costs, topology->ranks_per_node, &row, &rest[i]));
         if (seconds < least) {
             least = seconds;
             best = row.covered;
         }
         if (row.covered == limit)
             return best;
-        int32_t expert = cover_next(&row, fullest);
+        int32_t expert = cover_next(&row, fullest_gate(&row, rest[0].at_gate));
         for (int i = 0; i < sides; i++)
             add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
                        -load[i][expert]);

@@ -10,9 +10,9 @@
  *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
  *            every node that has not their owner, those first that wait behind the busiest gate; k
  *            is what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides, on expected loads and,
- *            with what was expected then, on those of the last iteration: of loads that can't be
- *            foreseen nodes have more in common
+ *            there and back nothing hides, on expected loads or, with what was expected then, on
+ *            those of the last iteration, whichever takes longer: of loads that can't be foreseen
+ *            nodes have more in common
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
@@ -65,7 +65,7 @@ struct mp_nodewise_costs {
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
- * least, the mean of that with routes as expected and that with those that came: those first in
+ * least, with routes as expected or with those that came, whichever takes longer: those first in
  * order[experts], which has them all, hottest first, on entry.  Next comes always the hottest that
  * is left behind the gate whose own experts are expected to have most routes left, as that one is
  * the busiest.  owner, expected and came are [experts], memory [2 * (gates + nodes) + experts];
