@@ -274,8 +274,6 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     const struct mp_topology *topology = &self->topology;
     int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
-    if (self->options.memory == 0)
-        return MP_OK;
     if (cover == MP_AUTO)
         cover = choose_cover(self, plan->layer, plan->during.owner, limit);
     else
