@@ -36,10 +36,10 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
-/* Of the experts that nodes have not in common: their routes at gates, at nodes and at all; and
- * those of all experts. */
+/* Of the experts that nodes have not in common: their routes at gates, at nodes and at all; those
+ * of all experts; and the gate with most, once asked. */
 struct rest {
-    int64_t *at_gate, *at_node, all, routes;
+    int64_t *at_gate, *at_node, all, routes, fullest;
     int nodes;
 };
 
@@ -64,16 +64,16 @@ static int64_t fullest_gate(const struct row *row, const int64_t at_gate[]) {
 
 /* Seconds of a layer in which every node has so many experts. */
 static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node,
-                           const struct row *row, const struct rest *rest) {
-    const int64_t fullest = fullest_gate(row, rest->at_gate);
+                           const struct row *row, struct rest *rest) {
     const double nodes = rest->nodes, away = (nodes - 1) / nodes;
     int64_t most = 0, least = INT64_MAX;
+    rest->fullest = fullest_gate(row, rest->at_gate);
     for (int node = 0; node < rest->nodes; node++) {
         most = rest->at_node[node] > most ? rest->at_node[node] : most;
         least = rest->at_node[node] < least ? rest->at_node[node] : least;
     }
     /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
-    double at_gate = fullest < 0 ? 0 : (double)rest->at_gate[fullest];
+    double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
@@ -117,7 +117,7 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
     memory += experts;
     memset(memory, 0, 2 * (size_t)(gates + nodes) * sizeof *memory);
     for (int i = 0; i < sides; i++, memory += gates + nodes) {
-        rest[i] = (struct rest){memory, memory + gates, 0, 0, nodes};
+        rest[i] = (struct rest){memory, memory + gates, 0, 0, -1, nodes};
         for (int expert = 0; expert < experts; expert++)
             add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
                        load[i][expert]);
@@ -133,7 +133,7 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         }
         if (row.covered == limit)
             return best;
-        int32_t expert = cover_next(&row, fullest_gate(&row, rest[0].at_gate));
+        int32_t expert = cover_next(&row, rest[0].fullest);
         for (int i = 0; i < sides; i++)
             add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
                        -load[i][expert]);
