@@ -36,78 +36,106 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
-/* Of the experts that nodes have not in common: their routes at the gate and at the node with most
- * of them, at the node with least, and at all. */
+/* Of the experts that nodes have not in common: their routes at gates, at nodes and at all; those
+ * of all experts; and the gate with most, once asked. */
 struct rest {
-    int64_t at_gate, at_node, at_emptiest, all;
+    int64_t *at_gate, *at_node, all, routes, fullest;
+    int nodes;
 };
 
-/* Seconds of a layer in which every node has so many experts. */
-static double seconds_with(const struct mp_nodewise_costs *costs,
-                           const struct mp_topology *topology, int covered, int64_t routes,
-                           struct rest rest) {
-    const double nodes = mp_topology_nodes(topology), away = (nodes - 1) / nodes;
-    /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
-    double in = away * (double)rest.at_gate * costs->gates,
-           out = (double)(rest.all - rest.at_emptiest) / nodes;
-    double work = (double)(routes - rest.all) / nodes + (double)rest.at_node;
-    return (in > out ? in : out) * costs->row_between +
-           work / topology->ranks_per_node * costs->route +
-           mp_nodewise_exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
-           mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
-           covered * away / topology->ranks_per_node * costs->product;
-}
+/* Experts in order, those that are covered first, and the gates of their owners. */
+struct row {
+    int32_t *order;      /* [experts] */
+    const int64_t *gate; /* [experts], of experts */
+    int covered, experts;
+};
 
-static int fullest_of(const int64_t routes[], int count) {
-    int found = 0;
-    for (int i = 1; i < count; i++)
-        found = routes[i] > routes[found] ? i : found;
+/* The gate with most routes, the lowest of several; -1 if all experts are covered. */
+static int64_t fullest_gate(const struct row *row, const int64_t at_gate[]) {
+    int64_t found = -1;
+    for (int i = row->covered; i < row->experts; i++) {
+        int64_t gate = row->gate[row->order[i]];
+        if (found < 0 || at_gate[gate] > at_gate[found] ||
+            (at_gate[gate] == at_gate[found] && gate < found))
+            found = gate;
+    }
     return found;
 }
 
-static struct rest rest_of(const int64_t at_gate[], int fullest, const int64_t at_node[], int nodes,
-                           int64_t all) {
-    struct rest rest = {
-        .at_gate = at_gate[fullest], .at_node = 0, .at_emptiest = INT64_MAX, .all = all};
-    for (int node = 0; node < nodes; node++) {
-        rest.at_node = at_node[node] > rest.at_node ? at_node[node] : rest.at_node;
-        rest.at_emptiest = at_node[node] < rest.at_emptiest ? at_node[node] : rest.at_emptiest;
+/* Seconds of a layer in which every node has so many experts. */
+static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node,
+                           const struct row *row, struct rest *rest) {
+    const double nodes = rest->nodes, away = (nodes - 1) / nodes;
+    int64_t most = 0, least = INT64_MAX;
+    rest->fullest = fullest_gate(row, rest->at_gate);
+    for (int node = 0; node < rest->nodes; node++) {
+        most = rest->at_node[node] > most ? rest->at_node[node] : most;
+        least = rest->at_node[node] < least ? rest->at_node[node] : least;
     }
-    return rest;
+    /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
+    double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
+    double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
+    double work = (double)(rest->routes - rest->all) / nodes + (double)most;
+    return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
+           mp_nodewise_exposed(row->covered * away * costs->fetch_between, costs->hidden_forward) +
+           mp_nodewise_exposed(row->covered * away * costs->reduce_between,
+                               costs->hidden_backward) +
+           row->covered * away / ranks_per_node * costs->product;
+}
+
+/* Routes of an expert come to its owner's, or leave them (below 0) as it is covered. */
+static void add_routes(struct rest *rest, int64_t gate, int node, int64_t routes) {
+    rest->at_gate[gate] += routes;
+    rest->at_node[node] += routes;
+    rest->all += routes;
+}
+
+/* The next one that is covered: the hottest that is left behind this gate. */
+static int32_t cover_next(struct row *row, int64_t gate) {
+    int at = row->covered;
+    while (row->gate[row->order[at]] != gate)
+        at++;
+    int32_t expert = row->order[at];
+    for (; at > row->covered; at--) /* the others stay in their order */
+        row->order[at] = row->order[at - 1];
+    row->order[row->covered++] = expert;
+    return expert;
 }
 
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t total[], int experts, int limit,
-                      int64_t memory[], int32_t order[]) {
-    const int gates = (topology->ranks - 1) / costs->ranks_per_gate + 1;
-    const int nodes = mp_topology_nodes(topology);
-    int64_t *at_gate = memory, *at_node = memory + gates, routes = 0, left;
+                      const int32_t owner[], const int64_t expected[], const int64_t came[],
+                      int experts, int limit, int64_t memory[], int32_t order[]) {
+    const int each = costs->ranks_per_gate, gates = (topology->ranks - 1) / each + 1;
+    const int nodes = mp_topology_nodes(topology), sides = came == expected ? 1 : 2;
+    const int64_t *load[2] = {expected, came};
+    int64_t *gate = memory;
+    struct row row = {order, gate, 0, experts};
+    struct rest rest[2];
     double least = INFINITY;
-    memset(memory, 0, (size_t)(gates + nodes) * sizeof *memory);
-    for (int expert = 0; expert < experts; expert++) {
-        at_gate[owner[expert] / costs->ranks_per_gate] += total[expert];
-        at_node[mp_topology_node(topology, owner[expert])] += total[expert];
-        routes += total[expert];
+    for (int expert = 0; expert < experts; expert++)
+        gate[expert] = owner[expert] / each;
+    memory += experts;
+    memset(memory, 0, 2 * (size_t)(gates + nodes) * sizeof *memory);
+    for (int i = 0; i < sides; i++, memory += gates + nodes) {
+        rest[i] = (struct rest){memory, memory + gates, 0, 0, -1, nodes};
+        for (int expert = 0; expert < experts; expert++)
+            add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
+                       load[i][expert]);
+        rest[i].routes = rest[i].all;
     }
-    left = routes;
-    for (int covered = 0, best = 0;; covered++) {
-        int fullest = fullest_of(at_gate, gates), next = covered;
-        double seconds = seconds_with(costs, topology, covered, routes,
-                                      rest_of(at_gate, fullest, at_node, nodes, left));
+    for (int best = 0;;) {
+        double seconds = 0;
+        for (int i = 0; i < sides; i++)
+            seconds = fmax(seconds, seconds_with(costs, topology->ranks_per_node, &row, &rest[i]));
         if (seconds < least) {
             least = seconds;
-            best = covered;
+            best = row.covered;
         }
-        if (covered == limit || left == 0)
+        if (row.covered == limit)
             return best;
-        while (owner[order[next]] / costs->ranks_per_gate != fullest)
-            next++;
-        int32_t expert = order[next];
-        for (; next > covered; next--) /* the others stay in their order */
-            order[next] = order[next - 1];
-        order[covered] = expert;
-        at_gate[fullest] -= total[expert];
-        at_node[mp_topology_node(topology, owner[expert])] -= total[expert];
-        left -= total[expert];
+        int32_t expert = cover_next(&row, rest[0].fullest);
+        for (int i = 0; i < sides; i++)
+            add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
+                       -load[i][expert]);
     }
 }

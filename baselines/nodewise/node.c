@@ -71,14 +71,6 @@ void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, i
     node->load[rank] += routes;
 }
 
-int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit) {
-    int found = -1;
-    for (int rank = 0; rank < node->ranks; rank++)
-        if (node->copies[rank] < limit && (found < 0 || node->load[rank] < node->load[found]))
-            found = rank;
-    return found;
-}
-
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node) {
     int64_t most = 0;
     for (int rank = 0; rank < node->ranks; rank++)
@@ -215,18 +207,19 @@ void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_no
     const double each = costs->route + costs->row_inside;
     const int64_t fullest = mp_nodewise_node_fullest(node);
     const int shares = node->shares;
-    int most = 0;
+    int most = 0, products = 0;
     keep(node);
     mp_nodewise_node_even(
         node, routes_that_pay(costs->product + (late ? costs->fetch_inside : 0), each), limit);
     for (int rank = 0; rank < node->ranks; rank++) {
         int got = node->copies[rank] - node->kept_copies[rank], given = node->given[rank];
+        products = got > products ? got : products;
         most = got > most ? got : most;
         most = given > most ? given : most;
     }
     double saved = (double)(fullest - mp_nodewise_node_fullest(node)) * each;
     double paid =
-        costs->product +
+        products * costs->product +
         mp_nodewise_exposed(most * costs->fetch_inside, late ? 0 : costs->hidden_forward) +
         mp_nodewise_exposed(most * costs->reduce_inside, costs->hidden_inside);
     if (most > 0 && saved <= paid)

@@ -26,6 +26,11 @@ static const struct mp_option option_table[] = {
     {0},
 };
 
+/* Experts on their way between nodes that a gate takes in, and sends out. */
+struct way {
+    int in, out;
+};
+
 struct nodewise {
     struct mp_setting setting;
     struct mp_topology topology;        /* nodes of one rank are one node */
@@ -36,9 +41,10 @@ struct nodewise {
     struct mp_pieces pieces;
     int64_t *total;  /* [experts] routes of all sources, as expected */
     int32_t *order;  /* [experts] hottest first */
-    int64_t *demand; /* [experts][nodes] routes of a node's tokens, and what comes to it */
+    int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
+    struct way *way; /* [gates], of those of the node whose copies are placed */
     int32_t *holder; /* [ranks of a node] */
     int32_t *with;   /* [nodes] */
 };
@@ -55,6 +61,7 @@ static void nodewise_destroy(void *opaque) {
     free(self->demand);
     free(self->work);
     free(self->memory);
+    free(self->way);
     free(self->holder);
     free(self->with);
     free(self);
@@ -68,11 +75,13 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
     self->order = malloc(experts * sizeof *self->order);
     self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
     self->work = malloc((size_t)nodes * sizeof *self->work);
-    self->memory = malloc((size_t)(nodes + setting->topology.ranks) * sizeof *self->memory);
+    self->memory =
+        malloc((2 * (size_t)(nodes + setting->topology.ranks) + experts) * sizeof *self->memory);
+    self->way = malloc((size_t)setting->topology.ranks * sizeof *self->way);
     self->with = malloc((size_t)nodes * sizeof *self->with);
     self->holder = malloc((size_t)of_node * sizeof *self->holder);
     if (!self->total || !self->order || !self->demand || !self->work || !self->memory ||
-        !self->holder || !self->with)
+        !self->way || !self->holder || !self->with)
         return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
     int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
                                 &self->recent, error);
@@ -152,15 +161,36 @@ static int nodewise_copies_limit(const void *opaque) {
 
 /* ---- before the gate ---- */
 
-/* Loads as they were of late; before there are any, all experts are alike. */
-static void expect(struct nodewise *self, int layer) {
+/* Loads as they were of late, or were before the last iteration (`without` its loads); before there
+ * are any, all experts are alike. */
+static void expect(struct nodewise *self, int layer, const int64_t without[]) {
     const struct mp_setting *setting = &self->setting;
-    int experts = setting->experts, count = self->recent.count;
+    int experts = setting->experts, count = self->recent.count - (without != NULL);
     const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
     int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
-    for (int expert = 0; expert < experts; expert++)
-        self->total[expert] = count > 0 ? (sum[expert] + count / 2) / count : routes / experts;
+    for (int expert = 0; expert < experts; expert++) {
+        int64_t all = sum[expert] - (without ? without[expert] : 0);
+        self->total[expert] = count > 0 ? (all + count / 2) / count : routes / experts;
+    }
     mp_load_hottest(self->total, experts, experts, self->order);
+}
+
+/* The order in which experts are covered, and how many. */
+static int choose_cover(struct nodewise *self, int layer, const int32_t owner[], int limit) {
+    const struct mp_recent *recent = &self->recent;
+    int experts = self->setting.experts, cover = limit;
+    if (recent->count > 1) {
+        int last = (recent->next + recent->window - 1) % recent->window;
+        const int64_t *came =
+            recent->ring + (size_t)last * recent->cells + (size_t)layer * (size_t)experts;
+        expect(self, layer, came);
+        cover = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, came, experts,
+                                  limit, self->memory, self->order);
+    }
+    expect(self, layer, NULL);
+    int best = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, self->total,
+                                 experts, cover, self->memory, self->order);
+    return recent->count > 1 ? cover : best;
 }
 
 static int node_size(const struct nodewise *self, int node) {
@@ -168,30 +198,71 @@ static int node_size(const struct nodewise *self, int node) {
            mp_topology_node_begin(&self->topology, node);
 }
 
+/* Experts go from node to node (reference/schedule/hops.h): not on from the last one, behind which
+ * their owner's comes again. */
+static bool passes_on(const struct nodewise *self, int node, int owner) {
+    return mp_topology_node(&self->topology, owner) !=
+           (node + 1) % mp_topology_nodes(&self->topology);
+}
+
+static struct way *way_of(const struct nodewise *self, int rank) {
+    return &self->way[rank / self->costs.ranks_per_gate];
+}
+
+/* A node's own experts.  Returns how many covered ones come into it; its gates have what owners
+ * send. */
+static int begin_node(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
+    int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
+    int coming = cover;
+    mp_nodewise_node_begin(&self->node, size);
+    for (int rank = begin; rank < begin + size; rank++)
+        *way_of(self, rank) = (struct way){0};
+    for (int i = 0; i < self->setting.experts; i++) {
+        int expert = self->order[i], owner = plan->during.owner[expert], covered = i < cover;
+        int64_t routes = self->total[expert];
+        if (owner < begin || owner >= begin + size)
+            continue;
+        mp_nodewise_node_add(&self->node, owner - begin, expert,
+                             covered ? routes * size / self->topology.ranks : routes);
+        way_of(self, owner)->out += covered;
+        coming -= covered;
+    }
+    return coming;
+}
+
+/* The rank with least to do among those with fewer than `limit` copies whose gate has less to take
+ * in, and to send out if the copy goes on from there, than `most`; or -1. */
+static int emptiest(const struct nodewise *self, int begin, int limit, int most, bool goes_on) {
+    const struct mp_nodewise_node *node = &self->node;
+    int found = -1;
+    for (int rank = 0; rank < node->ranks; rank++) {
+        const struct way *way = way_of(self, begin + rank);
+        if (node->copies[rank] < limit && way->in < most && way->out + goes_on <= most &&
+            (found < 0 || node->load[rank] < node->load[found]))
+            found = rank;
+    }
+    return found;
+}
+
 /* A node's own experts, and the covered ones that it has not. */
 static void place(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
-    int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
-    int covered_at_home = 0;
-    mp_nodewise_node_begin(&self->node, size);
-    for (int i = 0; i < self->setting.experts; i++) {
-        int expert = self->order[i], rank = plan->during.owner[expert] - begin;
-        int64_t routes = self->total[expert];
-        bool own = rank >= 0 && rank < size;
-        if (i < cover)
-            routes = routes * size / self->topology.ranks;
-        if (own)
-            mp_nodewise_node_add(&self->node, rank, expert, routes);
-        covered_at_home += own && i < cover;
-    }
-    /* What comes into a node comes through its ranks' ports, so that they get equally many. */
-    int limit = (cover - covered_at_home + size - 1) / size;
+    const int coming = begin_node(self, plan, node, cover), size = self->node.ranks;
+    int begin = mp_topology_node_begin(&self->topology, node), each = self->costs.ranks_per_gate;
+    int gates = (begin + size - 1) / each - begin / each + 1;
+    int most = (coming + gates - 1) / gates;
+    int limit = least((coming + size - 1) / size + 1, self->options.memory);
     for (int i = 0; i < cover; i++) {
-        int expert = self->order[i], rank = plan->during.owner[expert] - begin;
-        if (rank >= 0 && rank < size)
+        int expert = self->order[i], owner = plan->during.owner[expert];
+        bool goes_on = passes_on(self, node, owner);
+        if (owner >= begin && owner < begin + size)
             continue;
-        rank = mp_nodewise_node_emptiest(&self->node, least(limit, self->options.memory));
+        int rank = -1;
+        for (int more = most; rank < 0 && more <= most + cover; more++)
+            rank = emptiest(self, begin, limit, more, goes_on);
         if (rank < 0)
             return;
+        way_of(self, begin + rank)->in++;
+        way_of(self, begin + rank)->out += goes_on;
         self->node.copies[rank]++;
         mp_nodewise_node_add(&self->node, rank, expert,
                              self->total[expert] * size / self->topology.ranks);
@@ -203,12 +274,10 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     const struct mp_topology *topology = &self->topology;
     int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
-    if (self->options.memory == 0)
-        return MP_OK;
-    expect(self, plan->layer);
     if (cover == MP_AUTO)
-        cover = mp_nodewise_cover(&self->costs, topology, plan->during.owner, self->total,
-                                  self->setting.experts, limit, self->memory, self->order);
+        cover = choose_cover(self, plan->layer, plan->during.owner, limit);
+    else
+        expect(self, plan->layer, NULL);
     cover = nodes > 1 ? least(cover, limit) : 0;
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
@@ -229,8 +298,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
 /* ---- after it ---- */
 
 static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
-    return &self->demand[(size_t)expert * (size_t)mp_topology_nodes(&self->topology) +
-                         (size_t)node];
+    return &self->demand[(size_t)node * (size_t)self->setting.experts + (size_t)expert];
 }
 
 /* Nodes that hold an expert, ascending. */
@@ -247,10 +315,11 @@ static int list_nodes(struct nodewise *self, const struct mp_placement *during, 
 static void find_demand(struct nodewise *self, const struct mp_load *load) {
     int nodes = mp_topology_nodes(&self->topology);
     memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
-    for (int source = 0; source < load->ranks; source++)
+    for (int source = 0; source < load->ranks; source++) {
+        int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
         for (int expert = 0; expert < load->experts; expert++)
-            *demand_of(self, expert, mp_topology_node(&self->topology, source)) +=
-                mp_load_at(load, source, expert);
+            demand[expert] += mp_load_at(load, source, expert);
+    }
 }
 
 static void count_work(struct nodewise *self, const struct mp_placement *during) {
@@ -350,10 +419,7 @@ static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_
                                const struct mp_placement home[], struct mp_rehome *change,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
-    (void)iteration;
-    (void)home;
-    (void)change;
-    (void)error;
+    (void)iteration, (void)home, (void)change, (void)error;
     mp_recent_push_totals(&self->recent, load, self->setting.layers);
     return MP_OK;
 }

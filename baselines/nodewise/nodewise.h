@@ -10,8 +10,11 @@
  *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
  *            every node that has not their owner, those first that wait behind the busiest gate; k
  *            is what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides
- *   place    a node's copies go, heaviest first, to the rank with least to do
+ *            there and back nothing hides, on expected loads or, with what was expected then, on
+ *            those of the last iteration, whichever takes longer: of loads that can't be foreseen
+ *            nodes have more in common
+ *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
+ *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
  *            expert, as long as that saves more than one product more, and all together more than
  *            what of their way nothing hides
@@ -62,12 +65,14 @@ struct mp_nodewise_costs {
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
- * least: those first in order[experts], which has them all, hottest first, on entry.  Next comes
- * always the hottest that is left behind the gate whose own experts have most routes left, as that
- * one is the busiest.  owner and total are [experts], memory [gates + nodes]. */
+ * least, with routes as expected or with those that came, whichever takes longer: those first in
+ * order[experts], which has them all, hottest first, on entry.  Next comes always the hottest that
+ * is left behind the gate whose own experts are expected to have most routes left, as that one is
+ * the busiest.  owner, expected and came are [experts], memory [2 * (gates + nodes) + experts];
+ * limit is at most experts. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t total[], int experts, int limit,
-                      int64_t memory[], int32_t order[]);
+                      const int32_t owner[], const int64_t expected[], const int64_t came[],
+                      int experts, int limit, int64_t memory[], int32_t order[]);
 
 /* Routes of one expert that one rank computes. */
 struct mp_nodewise_share {
@@ -105,8 +110,6 @@ void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, i
 /* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
 void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
                              int holders, int64_t routes);
-/* The rank with least to do among those with fewer than `limit` copies, or -1. */
-int mp_nodewise_node_emptiest(const struct mp_nodewise_node *node, int limit);
 /* What of so many seconds is not hidden by others. */
 static inline double mp_nodewise_exposed(double seconds, double hidden) {
     return seconds > hidden ? seconds - hidden : 0;

@@ -44,6 +44,16 @@ int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error
     return check_key(axis->key, error);
 }
 
+int cli_axes_check(const struct cli_axes *axes, struct mp_error *error) {
+    const struct cli_axis *last = &axes->axis[axes->count > 1 ? axes->count - 1 : 0];
+    if (axes->count > 1 && last->count > CLI_AXIS_COLUMNS)
+        return mp_fail(error, MP_EINVAL,
+                       "--vary %.80s: the values of the last key stand side by side, and there are "
+                       "more than %d; name it before another",
+                       last->key, CLI_AXIS_COLUMNS);
+    return MP_OK;
+}
+
 int cli_axes_points(const struct cli_axes *axes) {
     int points = 1;
     for (int a = 0; a < axes->count; a++)

@@ -5,7 +5,8 @@
 
 #include "harness/predict/job.h"
 
-enum { CLI_AXES = 3, CLI_AXIS_VALUES = 11, CLI_AXIS_TEXT = 1024 };
+/* Of several keys the last one's values, side by side, are fewer. */
+enum { CLI_AXES = 3, CLI_AXIS_VALUES = 16, CLI_AXIS_COLUMNS = 11, CLI_AXIS_TEXT = 1024 };
 
 /* Of "batch=8,16,32".  The key is a job's or a prediction's own (batch, expert-width, loads,
  * cluster), or a word of mp_cluster_set (nodes, levels.node.bandwidth). */
@@ -27,6 +28,8 @@ struct cli_point {
 
 /* Adds what one --vary says.  MP_EINVAL, beginning with --vary. */
 int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error);
+/* All that was said.  MP_EINVAL, beginning with --vary, if that can't be drawn. */
+int cli_axes_check(const struct cli_axes *axes, struct mp_error *error);
 /* All points, for each of them the next system's; 1 without axes. */
 int cli_axes_points(const struct cli_axes *axes);
 void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]);

@@ -280,7 +280,9 @@ int cli_points_read(const struct mp_systems *systems, const struct cli_words *wa
                     struct mp_suite *suite, struct mp_error *error) {
     struct cli_settings options;
     struct command_line line = {systems, settings, points->axes, NULL};
-    int code = write_cells(&line, points, error);
+    int code = cli_axes_check(line.axes, error);
+    if (!code)
+        code = write_cells(&line, points, error);
     if (!code)
         code = choose_points(&line, wanted, points, error);
     select_options(systems, NULL, settings, &options);

@@ -55,7 +55,14 @@ const struct mp_option mp_generate_options[] = {
     }
 
 static const struct mp_option equal_options[] = {SAMPLING, {0}};
-static const struct mp_option zipf_options[] = {EXPONENT("0.8"), SAMPLING, {0}};
+static const struct mp_option zipf_options[] = {
+    EXPONENT("0.8"),
+    SAMPLING,
+    {"period", MP_OPTION_INT, FIELD(period), "iterations", "0", 0, 1e9, NULL,
+     "how long the order stays before another is drawn; 0: always; 1: what was says nothing of "
+     "what "
+     "comes"},
+    {0}};
 static const struct mp_option power_options[] = {EXPONENT("1.2"), SAMPLING, {0}};
 static const struct mp_option lognormal_options[] = {
     {"max-violation", MP_OPTION_DOUBLE, FIELD(violation), "", "1", 0, 65536, NULL,
@@ -106,7 +113,7 @@ const struct mp_generator mp_generators[] = {
      "The i-th hottest expert's share is proportional to i^-exponent; each layer has an order of "
      "its own.  An exponent at which the hottest expert would have more than 1 / top-k of the "
      "routes is refused.",
-     zipf_options, mp_share_zipf, NULL},
+     zipf_options, mp_share_zipf, mp_epoch_period},
     {"power", "shares drawn from a power law", "aiconfigurator",
      "Popularities are drawn from a density proportional to x^-exponent between 1 and 0.8 of all "
      "tokens by its inverse, one per expert and layer.  Shares above 1 / top-k are cut to it, and "
@@ -140,7 +147,7 @@ const struct mp_generator mp_generators[] = {
      empty_options, mp_share_empty, NULL},
     {"w6", "a hot spot that moves", "",
      "Plans that are out of date: the heat of w1 moves to other experts every period.",
-     rotating_options, mp_share_rotating, mp_epoch_rotating},
+     rotating_options, mp_share_rotating, mp_epoch_period},
     {"w7", "short bursts of heat", "",
      "Reaction and recovery: balanced, then the heat of w1 for some iterations, then balanced.",
      burst_options, mp_share_burst, mp_epoch_burst},

@@ -33,7 +33,7 @@ struct mp_generate_options {
     double violation;   /* lognormal: max / mean - 1 of the experts' totals */
     double heat;        /* w1, w2, w3, w6, w7: share of the routes on the hot set */
     int hot_experts;    /* same; MP_AUTO: a sixteenth, at least one */
-    int period, length; /* w6: iterations at a spot; w7: between bursts, in a burst */
+    int period, length; /* zipf, w6: iterations of a place; w7: between bursts, in one */
     double largest;     /* w4: the largest source's tokens over the mean */
     double empty;       /* w5: share of the experts or ranks without load */
     int empty_what;     /* w5: 0 experts, 1 ranks */

@@ -157,13 +157,13 @@ int mp_share_empty(const struct mp_generate_options *options, int64_t iteration,
     return MP_OK;
 }
 
-int64_t mp_epoch_rotating(const struct mp_generate_options *options, int64_t iteration) {
-    return iteration / options->period;
+int64_t mp_epoch_period(const struct mp_generate_options *options, int64_t iteration) {
+    return options->period > 0 ? iteration / options->period : 0;
 }
 
 int mp_share_rotating(const struct mp_generate_options *options, int64_t iteration, int layer,
                       double share[], struct mp_error *error) {
-    return heat_spot(options, mp_epoch_rotating(options, iteration), layer, share, error);
+    return heat_spot(options, mp_epoch_period(options, iteration), layer, share, error);
 }
 
 /* Bursts lie in the middle of their periods. */

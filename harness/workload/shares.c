@@ -21,12 +21,15 @@ void mp_share_shuffle(uint64_t seed, uint64_t stream, int count, int order[]) {
 }
 
 /* Permutation of the experts of a layer, owned by the caller; NULL: no memory. */
-static int *shuffle_experts(const struct mp_generate_options *options, int layer,
+static int *shuffle_experts(const struct mp_generate_options *options, int64_t epoch, int layer,
                             struct mp_error *error) {
+    const uint64_t seed = (uint64_t)options->seed;
+    uint64_t stream = mp_share_stream_of(MP_STREAM_PLACES, layer);
     int *order = calloc((size_t)options->experts, sizeof *order);
+    if (epoch > 0)
+        stream = mp_random_bits(seed, mp_share_stream_of(MP_STREAM_ORDERS, layer), (uint64_t)epoch);
     if (order)
-        mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer),
-                         options->experts, order);
+        mp_share_shuffle(seed, stream, options->experts, order);
     else
         mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", options->experts);
     return order;
@@ -55,8 +58,7 @@ int mp_share_equal(const struct mp_generate_options *options, int64_t iteration,
 
 int mp_share_zipf(const struct mp_generate_options *options, int64_t iteration, int layer,
                   double share[], struct mp_error *error) {
-    (void)iteration;
-    int *order = shuffle_experts(options, layer, error);
+    int *order = shuffle_experts(options, mp_epoch_period(options, iteration), layer, error);
     if (!order)
         return MP_ENOMEM;
     for (int i = 0; i < options->experts; i++)

@@ -14,7 +14,8 @@ enum mp_share_stream {
     MP_STREAM_LAYERS, /* dynamics: what is a layer's own */
     MP_STREAM_WANDER, /* dynamics; + scale in the second 16 bits */
     MP_STREAM_NOISE,
-    MP_STREAM_TOPICS
+    MP_STREAM_TOPICS,
+    MP_STREAM_ORDERS /* zipf: streams of the orders after the first */
 };
 
 typedef int mp_share_function(const struct mp_generate_options *options, int64_t iteration,
@@ -23,7 +24,7 @@ mp_share_function mp_share_equal, mp_share_zipf, mp_share_power, mp_share_lognor
 mp_share_function mp_share_hot_experts, mp_share_hot_rank, mp_share_spread, mp_share_empty;
 mp_share_function mp_share_rotating, mp_share_burst, mp_share_dynamics;
 
-int64_t mp_epoch_rotating(const struct mp_generate_options *options, int64_t iteration);
+int64_t mp_epoch_period(const struct mp_generate_options *options, int64_t iteration);
 int64_t mp_epoch_burst(const struct mp_generate_options *options, int64_t iteration);
 int64_t mp_epoch_dynamics(const struct mp_generate_options *options, int64_t iteration);
 

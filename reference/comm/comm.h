@@ -46,6 +46,9 @@ struct mp_comm {
      * in a wait is known only later: see mp_comm_on_wait. */
     int64_t waited_ns;
     int64_t sent_bytes;
+    /* Of them, what messages took to other nodes: rows, and experts and their gradients along their
+     * hops.  Not in it: sums, counts and broadcasts of all ranks, whose ways are the library's. */
+    int64_t between_bytes;
 };
 
 /* One rank, no library: operations are copies or nothing.  `device` makes the copies where its

@@ -224,7 +224,7 @@ int mp_request_send(struct mp_request *request, const void *memory, size_t bytes
     if (code)
         return code;
     request->note[request->active++] = note;
-    comm->sent_bytes += (int64_t)bytes;
+    mp_comm_sent(comm, rank, bytes);
     return MP_OK;
 }
 

@@ -116,6 +116,14 @@ struct mp_transport {
     void *observe_context;
 };
 
+/* A message has been sent. */
+static inline void mp_comm_sent(struct mp_comm *comm, int rank, size_t bytes) {
+    const int node = comm->ranks_per_node > 0 ? comm->ranks_per_node : comm->ranks;
+    comm->sent_bytes += (int64_t)bytes;
+    if (rank / node != comm->rank / node)
+        comm->between_bytes += (int64_t)bytes;
+}
+
 static inline struct mp_transport *mp_transport_of(struct mp_comm *comm) {
     return (struct mp_transport *)comm;
 }

@@ -23,7 +23,7 @@ struct mp_flight {
 
 /* Where a span of the compute stream began. */
 struct mp_mark {
-    int64_t start_ns, waited_ns, sent_bytes;
+    int64_t start_ns, waited_ns, sent_bytes, between_bytes;
     int begin, first_wait; /* of the stamps */
 };
 
@@ -134,7 +134,7 @@ struct mp_trainer {
     struct mp_trainer_result *result; /* of this iteration */
     int64_t paused_ns;                /* what the clocks of this rank have stood still so far */
     struct {
-        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes;
+        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes, between_bytes;
     } pause; /* cpu_ns: of all pauses so far */
     atomic_int stop;
     struct mp_trainer_totals totals;

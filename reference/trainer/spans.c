@@ -9,8 +9,12 @@ int64_t mp_trainer_now(const struct mp_trainer *trainer) {
 
 struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase) {
     mp_nvtx_push(phase);
-    struct mp_mark mark = {trainer->compute ? mp_trainer_now(trainer) : 0, trainer->comm->waited_ns,
-                           trainer->comm->sent_bytes, -1, 0};
+    struct mp_mark mark = {trainer->compute ? mp_trainer_now(trainer) : 0,
+                           trainer->comm->waited_ns,
+                           trainer->comm->sent_bytes,
+                           trainer->comm->between_bytes,
+                           -1,
+                           0};
     if (trainer->compute && trainer->stamps) {
         mark.begin = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
         mark.first_wait = mp_stamps_waits(trainer->stamps);
@@ -47,6 +51,7 @@ int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
     int code = mp_comm_barrier(trainer->comm, error);
     trainer->pause.waited_ns = trainer->comm->waited_ns;
     trainer->pause.sent_bytes = trainer->comm->sent_bytes;
+    trainer->pause.between_bytes = trainer->comm->between_bytes;
     trainer->pause.start_ns = mp_clock_ns();
     trainer->pause.start_cpu_ns = mp_clock_thread_cpu_ns();
     return code;
@@ -60,6 +65,7 @@ int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
     int code = mp_comm_barrier(trainer->comm, error);
     trainer->comm->waited_ns = trainer->pause.waited_ns;
     trainer->comm->sent_bytes = trainer->pause.sent_bytes;
+    trainer->comm->between_bytes = trainer->pause.between_bytes;
     trainer->pause.cpu_ns += mp_clock_thread_cpu_ns() - trainer->pause.start_cpu_ns;
     trainer->paused_ns += mp_clock_ns() - trainer->pause.start_ns;
     return code;

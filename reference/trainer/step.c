@@ -31,6 +31,9 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     if (trainer->stamps)
         mp_stamps_flush(trainer->stamps);
     mp_record_span(trainer->compute, &span);
+    if (mp_topology_nodes(&trainer->setting.topology) > 1)
+        mp_record_number(trainer->compute, trainer->iteration, -1, "sent-between-nodes",
+                         (double)(trainer->comm->between_bytes - mark.between_bytes));
     if (trainer->comm->rank == 0) {
         mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
         mp_record_number(trainer->compute, trainer->iteration, -1, "auxiliary-loss",

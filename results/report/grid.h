@@ -5,7 +5,7 @@
 
 #include "results/report/table.h"
 
-enum { MP_GRID_ROWS = 121, MP_GRID_COLUMNS = 11 };
+enum { MP_GRID_ROWS = 256, MP_GRID_COLUMNS = 11 };
 
 /* All texts are borrowed. */
 struct mp_grid {

@@ -43,7 +43,7 @@ static void send(struct group *group, const void *memory, size_t bytes, int rank
         return;
     group->result = nccl->library.send(memory, bytes, MP_NCCL_UINT8, rank, nccl->background.comm,
                                        nccl->background.native);
-    nccl->transport.comm.sent_bytes += (int64_t)bytes;
+    mp_comm_sent(&nccl->transport.comm, rank, bytes);
 }
 
 static void receive(struct group *group, void *memory, size_t bytes, int rank) {

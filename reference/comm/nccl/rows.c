@@ -15,7 +15,7 @@ static int queue_cargo(struct mp_nccl *nccl, const struct mp_exchange_hop *hop, 
         if (out && r != rank) {
             result = library->send(send, out, MP_NCCL_UINT8, r, nccl->exchange.comm,
                                    nccl->exchange.native);
-            nccl->transport.comm.sent_bytes += (int64_t)out;
+            mp_comm_sent(&nccl->transport.comm, r, out);
         }
         if (result == MP_NCCL_SUCCESS && in && r != rank)
             result = library->receive(receive, in, MP_NCCL_UINT8, r, nccl->exchange.comm,

@@ -624,8 +624,12 @@ static void bad_wishes_leave_nothing(void **state) {
          "the same value twice"},
         {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32 --vary batch=64",
          "--vary batch: given twice"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12",
-         "more than 11 values"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary "
+         "batch=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+         "more than 16 values"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary layers=1,2 --vary "
+         "batch=1,2,3,4,5,6,7,8,9,10,11,12",
+         "--vary batch: the values of the last key stand side by side"},
         {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1 --vary layers=1 "
          "--vary width=1 --vary experts=1",
          "at most 3 keys"},

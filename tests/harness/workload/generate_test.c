@@ -284,6 +284,42 @@ static void test_zipf_falls_with_its_exponent(void **state) {
     }
 }
 
+/* Totals of the experts of a layer in three iterations; exact sampling. */
+static void orders_of(const char *words, int64_t total[3][64]) {
+    struct made made;
+    make(&made, "zipf", words);
+    for (int i = 0; i < 3; i++) {
+        load_at(&made, i, 0, 1);
+        memcpy(total[i], made.total, sizeof total[i]);
+    }
+    unmake(&made);
+}
+
+/* Of two orders: experts that are within one route of where they were. */
+static int as_before(const int64_t one[], const int64_t other[]) {
+    int same = 0;
+    for (int e = 0; e < 64; e++)
+        same += one[e] - other[e] <= 1 && other[e] - one[e] <= 1;
+    return same;
+}
+
+static void test_an_order_of_zipf_lasts_its_period(void **state) {
+    (void)state;
+    int64_t always[3][64], moves[3][64];
+    orders_of("layers=2 tokens=8192 exponent=0.8", always);
+    orders_of("layers=2 tokens=8192 exponent=0.8 period=1", moves);
+    assert_int_equal(as_before(always[0], always[2]), 64);
+    assert_int_equal(as_before(always[0], moves[0]), 64); /* the first order is the same */
+    for (int i = 1; i < 3; i++) {
+        assert_in_range(as_before(moves[i - 1], moves[i]), 0, 16);
+        qsort(moves[i - 1], 64, sizeof **moves, descending);
+    }
+    assert_in_range(as_before(moves[0], moves[1]), 63, 64); /* the same heights */
+    orders_of("layers=2 tokens=8192 exponent=0.8 period=2", moves);
+    assert_int_equal(as_before(moves[0], moves[1]), 64);
+    assert_in_range(as_before(moves[0], moves[2]), 0, 16);
+}
+
 static void test_power_law_has_the_inverse_s_median(void **state) {
     (void)state;
     struct made made; /* enough layers to see the distribution of popularities */
@@ -521,6 +557,7 @@ int main(void) {
         cmocka_unit_test(test_exact_totals_are_within_one_route_of_equal),
         cmocka_unit_test(test_random_tokens_keep_the_shares),
         cmocka_unit_test(test_zipf_falls_with_its_exponent),
+        cmocka_unit_test(test_an_order_of_zipf_lasts_its_period),
         cmocka_unit_test(test_power_law_has_the_inverse_s_median),
         cmocka_unit_test(test_lognormal_reaches_the_wanted_violation),
         cmocka_unit_test(test_w1_to_w3_have_the_same_heat_in_other_places),

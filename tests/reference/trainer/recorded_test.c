@@ -470,7 +470,7 @@ static void spans_add_up(void **state) {
 
 /* Bytes of the spans of both ranks, and what plans say, of an iteration. */
 struct sent {
-    double bytes[MP_PHASES][3], before, after, reduce, step, crossing, in_flight;
+    double bytes[MP_PHASES][3], before, after, again, reduce, step, crossing, in_flight, between;
     int buckets[LAYERS + 1]; /* sums of gradients: of no layer, of each layer */
 };
 
@@ -481,6 +481,8 @@ static void read_sent(struct sent sent[ITERATIONS]) {
         read_records(rank);
         assert_int_equal(is.header.rank, rank);
         assert_int_equal(is.header.ranks, 2);
+        for (int i = 0; i < ITERATIONS; i++)
+            sent[i].between += number("sent-between-nodes", i, -1);
         for (int i = 0; i < is.spans; i++) {
             const struct mp_span *span = &is.span[i];
             struct sent *of = &sent[span->iteration];
@@ -500,6 +502,7 @@ static void read_sent(struct sent sent[ITERATIONS]) {
         for (int l = 0; l < LAYERS; l++) {
             sent[i].before += number("bytes-before-gate", i, l);
             sent[i].after += number("bytes-after-gate", i, l);
+            sent[i].again += number("bytes-backward-prefetch", i, l);
             sent[i].reduce += number("bytes-backward-reduce", i, l);
             sent[i].crossing += number("routes-in-node", i, l);
             sent[i].crossing += number("routes-between-nodes", i, l);
@@ -513,7 +516,7 @@ static void read_sent(struct sent sent[ITERATIONS]) {
     }
 }
 
-/* What plans say is what ranks send. */
+/* What plans say is what ranks send, all of it over a border of nodes. */
 static void plans_are_what_travels(void **state) {
     static const char *const systems[] = {"fssdp --set options.reshard-interval=2", "swiftmoe",
                                           "laer"};
@@ -527,7 +530,7 @@ static void plans_are_what_travels(void **state) {
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
         struct sent sent[ITERATIONS];
         char more[96];
-        snprintf(more, sizeof more, "--set ranks=2 --set system=%s", systems[s]);
+        snprintf(more, sizeof more, "--set ranks=2 --set nodes=2 --set system=%s", systems[s]);
         train_with(MOEPERF_MPIEXEC " --oversubscribe -n 2 ", more);
         read_sent(sent);
         for (int i = 0; i < ITERATIONS; i++) {
@@ -542,6 +545,10 @@ static void plans_are_what_travels(void **state) {
             assert_close(of->bytes[MP_PHASE_FETCH][MP_NO_DIRECTION] +
                              of->bytes[MP_PHASE_MOVE][MP_NO_DIRECTION],
                          of->step, 0);
+            assert_close(of->between,
+                         of->before + of->after + of->again + of->reduce + of->step +
+                             4 * of->crossing * row,
+                         0);
             assert_close(of->bytes[MP_PHASE_ALLREDUCE][MP_BACKWARD], dense, 0);
             assert_close(of->in_flight, dense, 0);
             for (int bucket = 0; bucket <= LAYERS; bucket++)

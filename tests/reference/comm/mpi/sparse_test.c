@@ -22,6 +22,19 @@ static size_t any_size(void) {
     return pick < known ? sizes[pick] : 4 * (size_t)test_random_int(&shared, 1, 100000);
 }
 
+/* Borders of nodes that experts cross, each once to every node with copies but its owner's. */
+static int crossings(const struct sparse_case *c) {
+    int count = 0;
+    for (int e = 0; e < c->experts; e++)
+        for (int begin = 0; begin < c->ranks; begin += c->ranks_per_node) {
+            int holders = 0;
+            for (int r = begin; r < c->ranks && r < begin + c->ranks_per_node; r++)
+                holders += c->holds[e][r];
+            count += holders > 0 && c->owner[e] / c->ranks_per_node != begin / c->ranks_per_node;
+        }
+    return count;
+}
+
 static void copies_are_the_owners(void **state) {
     (void)state;
     for (int round = 0; round < 12; round++) {
@@ -31,14 +44,17 @@ static void copies_are_the_owners(void **state) {
         case_create(&c, test_random(&shared), comm->ranks, kind, any_size());
         mp_comm_set_nodes(comm, c.ranks_per_node);
         float *memory = case_memory(&c, comm->rank, chunk);
-        double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
+        double bytes[3] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank),
+                           (double)-comm->between_bytes};
         assert_ok(mp_sparse_all_gather_start(comm, &c.fetch, MP_STAGE_BEFORE_GATE, c.experts,
                                              (void *const *)chunk, c.bytes, NULL, request, &error));
         assert_ok(mp_request_wait(request, &error));
         bytes[0] += (double)comm->sent_bytes;
+        bytes[2] += (double)comm->between_bytes;
         case_check_gathered(&c, comm->rank, chunk);
-        assert_ok(mp_comm_sum(comm, bytes, 2, &error));
+        assert_ok(mp_comm_sum(comm, bytes, 3, &error));
         assert_true(bytes[0] == bytes[1] * (double)c.bytes);
+        assert_true(bytes[2] == crossings(&c) * (double)c.bytes);
         free(memory);
         case_destroy(&c);
     }
