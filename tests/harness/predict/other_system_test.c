@@ -254,21 +254,39 @@ static void costs_are_those_of_the_spans(void **state) {
 }
 
 /* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
-static void a_slow_rank_stays_slow(void **state) {
-    struct runs_folder *folder = *state;
+/* Whether it holds for two draws of three: of a few in a hundred the loads hardly vary, and nothing
+ * can be told from them. */
+typedef bool holds_for(struct runs_folder *folder, uint64_t *random, int run);
+static void assert_mostly(struct runs_folder *folder, holds_for *holds) {
     uint64_t random = test_seed();
+    int good = 0;
+    for (int run = 1; run <= 3; run++)
+        good += holds(folder, &random, run);
+    assert_in_range(good, 2, 3);
+}
+
+static bool is_close(double value, double expected, double share) {
+    return fabs(value - expected) <= share * fabs(expected);
+}
+
+static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int run) {
     struct asked asked;
     struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .slow = 3};
-    double balanced = record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
-    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
-    for (int way = 0; way < 2; way++)
-        assert_close(fitted->speed[2 * way + 1] / fitted->speed[2 * way], 3, 0.1);
-    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
-    double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
-    assert_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention), 0.05);
+    double balanced = record_kind(folder, random, &kind);
+    runs_ok(ask(folder, run, &asked, &error), &error);
+    const double *speed = mp_other_system_fitted(asked.other)->speed;
+    const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
+    bool holds =
+        is_close(speed[1] / speed[0], 3, 0.1) && is_close(speed[3] / speed[2], 3, 0.1) &&
+        is_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02) &&
+        is_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention), 0.05);
     forget(&asked);
+    return holds;
+}
+
+static void a_slow_rank_stays_slow(void **state) {
+    assert_mostly(*state, slow_rank_is_slow);
 }
 
 /* Nothing but half of an expert more on one of the ranks. */
@@ -512,18 +530,21 @@ static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
 
 /* Rank 0 has more routes than its half in all iterations: expert 1 has most, and another place at
  * once. */
-static void experts_that_moved_stay_there(void **state) {
+static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
-    struct runs_folder *folder = *state;
-    uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
-    record(folder, &random, 0, true);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    record(folder, random, 0, true);
+    runs_ok(ask(folder, run, &asked, &error), &error);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
-    assert_true(moves < 0.99 * stays && moves > median_of(&asked, "free-balance"));
+    bool pays = moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
     forget(&asked);
+    return pays;
+}
+
+static void experts_that_moved_stay_there(void **state) {
+    assert_mostly(*state, moving_pays);
 }
 
 static void systems_take_options(void **state) {
