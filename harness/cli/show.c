@@ -402,8 +402,7 @@ static void print_text(const json_t *object) {
     } kinds[] = {{"system", print_system},       {"gate", print_gate},
                  {"exchange", print_entry},      {"workload", print_entry},
                  {"generator", print_generator}, {"options", print_table},
-                 {"grammar", print_grammar},
-                 {"hook", print_grammar}};
+                 {"grammar", print_grammar},     {"hook", print_grammar}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is_a(kinds[i].kind, object))
             kinds[i].print(object);

@@ -331,13 +331,13 @@ static void print_line(const struct answer *answer, const char *name, double sec
 
 /* In words: what could be gained at most, and whether it is known. */
 static void print_bound(const struct answer *answer) {
-    char text[640], own[128] = "", other[128] = "";
+    char text[640], own[256] = "", other[128] = "";
     const struct what_if_row *best = NULL;
     for (int i = 0; i < answer->rows; i++)
         if (answer->row[i].other.of_bound > (best ? best->other.of_bound : answer->of_bound))
             best = &answer->row[i];
     if (best)
-        snprintf(other, sizeof other, "; %s it would be %.1f %%", best->name,
+        snprintf(other, sizeof other, "; %.80s it would be %.1f %%", best->name,
                  100 * best->other.of_bound);
     if (!isnan(answer->of_bound))
         snprintf(own, sizeof own, " %.40s gets %.1f %% of it%s.", answer->recorded.system,

@@ -6,8 +6,8 @@
 
 /* CSV with a header; columns in any order, unknown ones refused; the rows of an iteration stand
  * together, in any order, and iterations ascend.  Long: iteration, micro_batch (or 0), layer, rank,
- * expert, count.  Wide: iteration, micro_batch (or 0), layer, rank, e0, e1, ...  `path` is a file or
- * a folder of them, *.csv, one for every rank, whose rows of an iteration are put together. */
+ * expert, count.  Wide: iteration, micro_batch (or 0), layer, rank, e0, e1, ...  `path` is a file
+ * or a folder of them, *.csv, one for every rank, whose rows of an iteration are put together. */
 enum mp_csv_layout { MP_CSV_BY_HEADER, MP_CSV_LONG, MP_CSV_WIDE };
 int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_trace_stream **stream,
                        struct mp_error *error);

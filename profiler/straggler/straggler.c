@@ -82,9 +82,8 @@ static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
     return MP_OK;
 }
 
-const struct mp_straggler_balance *
-mp_straggler_hot_expert(const struct mp_straggler *straggler,
-                        const struct mp_straggler_finding *finding) {
+const struct mp_straggler_balance *mp_straggler_hot_expert(
+    const struct mp_straggler *straggler, const struct mp_straggler_finding *finding) {
     const bool in_layer = finding->layer >= 0 && finding->layer < straggler->layers;
     const struct mp_straggler_balance *balance =
         in_layer ? &straggler->layer[finding->layer] : &straggler->balance;

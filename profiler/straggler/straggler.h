@@ -125,11 +125,10 @@ struct mp_straggler {
     int layers;
 };
 
-/* The expert that gets most of the routes where a finding of cause ROUTING is from: of its layer or,
- * outside layers, of all.  Its balance; NULL: of another cause, or no routes are known. */
-const struct mp_straggler_balance *
-mp_straggler_hot_expert(const struct mp_straggler *straggler,
-                        const struct mp_straggler_finding *finding);
+/* The expert that gets most of the routes where a finding of cause ROUTING is from: of its layer
+ * or, outside layers, of all.  Its balance; NULL: of another cause, or no routes are known. */
+const struct mp_straggler_balance *mp_straggler_hot_expert(
+    const struct mp_straggler *straggler, const struct mp_straggler_finding *finding);
 
 /* `input` is borrowed during the call.  Abstaining is no error.  Errors: MP_ENOMEM; MP_ELIMIT for
  * more than 100 million spans. */

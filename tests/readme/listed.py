@@ -70,8 +70,6 @@ LISTED = {
             "needs a killed run, as harness/cli/killed_run has"),
         "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
         "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
-        "moeperf import rank*.json.gz --db run.db --loads counts --job job.yaml": Listed(
-            "needs PyTorch; harness/cli/hook has tables of spans in its place"),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
             "takes minutes, on a quiet machine"),
@@ -139,6 +137,8 @@ LISTED = {
     },
     "harness/recordings/README.md": {
         "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
+        "moeperf import rank*.json.gz --db run.db --loads counts --job job.yaml": Listed(
+            "needs PyTorch; harness/cli/hook has tables of spans in its place"),
         "moeperf import report.sqlite --db run.db": Listed(
             first="""sqlite3 report.sqlite 'CREATE TABLE NVTX_EVENTS (start, end, eventType,
     text, globalTid); INSERT INTO NVTX_EVENTS VALUES (1, 9, 59, "experts", 67108865)'"""),

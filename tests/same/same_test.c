@@ -126,8 +126,6 @@ static struct mp_system follower(void) {
 
 /* ---- jobs ---- */
 
-static bool serving; /* the jobs that are drawn */
-
 static void set(struct mp_job_file *file, const struct mp_systems *systems, const char *format,
                 ...) {
     char text[256];
@@ -210,10 +208,6 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "experts=%d", ranks * test_random_int(random, ranks < 4 ? 2 : 1, 3));
     set(file, systems, "sequence=%d", test_random_int(random, 4, 16));
     set(file, systems, "batch=%d", ranks * test_random_int(random, 1, 2));
-    if (serving) {
-        set(file, systems, "mode=%s", test_random_int(random, 0, 1) ? "prefill" : "decode");
-        set(file, systems, "context=%d", test_random_int(random, 0, 5));
-    }
     if (met.cases % 3 != 0) { /* a third trains */
         set(file, systems, "mode=%s", met.cases % 3 == 1 ? "prefill" : "decode");
         set(file, systems, "context=%d", test_random_int(random, 0, 5));
@@ -247,11 +241,12 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         set(file, systems, "system=%s", system);
         draw_shape(random, file, systems);
         set(file, systems, "shared-experts=%d", test_random_int(random, 0, 2));
-        /* In turn, until the system takes one. */
+        /* In turn, until the system takes one: all of them whole, then all in chunks. */
+        const int turn = met.cases + i;
         set(file, systems, "exchange=%s",
-            mp_exchange_name((enum mp_exchange_kind)((met.cases + i) % JOB_EXCHANGES)));
+            mp_exchange_name((enum mp_exchange_kind)(turn % JOB_EXCHANGES)));
         set(file, systems, "exchange-degree=%d",
-            test_random_int(random, 0, 1) ? 1 : test_random_int(random, 2, MP_MOST_DEGREE));
+            turn / JOB_EXCHANGES % 2 ? test_random_int(random, 2, MP_MOST_DEGREE) : 1);
         if (!given) {
             draw_gate(random, file, systems);
             draw_options(random, file, systems);
@@ -466,10 +461,8 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     must(mp_systems_register(&systems, &following, &error), &error);
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
         run_drawn(&random, acting[i][0] + strlen("system="), acting[i], &systems);
-    for (int i = 0; i < times * systems.count; i++) {
-        serving = i / systems.count % 2;
+    for (int i = 0; i < times * systems.count; i++)
         run_drawn(&random, systems.item[i % systems.count]->name, NULL, &systems);
-    }
     if (world->rank > 0)
         return;
     print_message("%d cases, %d operations, exchanges in up to %d steps\n", met.cases,

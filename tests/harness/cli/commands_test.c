@@ -232,7 +232,7 @@ static void generators_are_shown_with_options(void **state) {
     assert_says("moeperf show w0", 0, "\n  none of its own\n");
     json_t *zipf = json_of("moeperf show zipf --json", 0);
     assert_string_equal(json_string_value(json_object_get(zipf, "kind")), "generator");
-    assert_int_equal(json_array_size(json_object_get(zipf, "options")), 2);
+    assert_int_equal(json_array_size(json_object_get(zipf, "options")), 3);
     assert_true(json_array_size(json_object_get(zipf, "common_options")) > 5);
     json_decref(zipf);
     /* A job's balanced loads and the generator of that name are both shown. */

@@ -110,9 +110,10 @@ static void a_history_outlives_its_databases(void **state) {
     assert_says("moeperf history base.db head.db --append h.jsonl", 0,
                 "moeperf history: 2 runs added to h.jsonl\n");
     assert_says("moeperf history head.db --append h.jsonl", 0, "0 runs added");
-    free(shell("moeperf history base.db head.db > of-databases; moeperf history h.jsonl > of-lines; "
-               "cmp of-databases of-lines",
-               0));
+    free(
+        shell("moeperf history base.db head.db > of-databases; moeperf history h.jsonl > of-lines; "
+              "cmp of-databases of-lines",
+              0));
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
     json_t *object = json_of("moeperf history base.db --json", 0);
     assert_true(json_array_size(json_object_get(object, "series")) > 10);
