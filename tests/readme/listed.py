@@ -157,6 +157,11 @@ LISTED = {
         "ctest --test-dir build/release -R finite_difference": Listed(OWN),
         "python3 tests/golden/make_golden.py --gate mine": Listed("needs PyTorch"),
     },
+    "tests/README.md": {
+        "ci/gpu-check": Listed(GPU),
+        "ci/fuzz": Listed(OWN),
+        "ci/perf-gate": Listed(OWN),
+    },
     "results/compare/README.md": {
         "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(
             first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),
