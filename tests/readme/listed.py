@@ -83,7 +83,7 @@ LISTED = {
             Listed(GPU),
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
             Listed(GPU),
-        "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
+        "ci/gpu-check --double": Listed("is a test of its own, gpu/check_on_double"),
         "moeperf place --trace counts.json --cluster b200 --decide": Listed(
             first=COUNTS + "counts.json"),
         "moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 --as sglang "
