@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "baselines/moetuner/links_match.h"
+#include "reference/base/median.h"
 
 /* One pair of layers of the program. */
 struct boundary {
@@ -82,11 +83,6 @@ static void add_nodes(struct part *part) {
     }
 }
 
-static int by_size(const void *one, const void *other) {
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
 /* The times that a boundary may take, without those that occur twice. */
 static void list_times(const struct part *part, struct boundary *boundary, double time[]) {
     const struct mp_links *links = part->links;
@@ -98,7 +94,7 @@ static void list_times(const struct part *part, struct boundary *boundary, doubl
             if (of[k] > boundary->low && of[k] <= boundary->high)
                 time[count++] = of[k];
     }
-    qsort(time, (size_t)count, sizeof *time, by_size);
+    mp_sort_numbers(time, count);
     for (int i = 0; i < count; i++)
         if (i == 0 || time[i] > time[kept - 1])
             time[kept++] = time[i];

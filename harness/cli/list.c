@@ -218,14 +218,13 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
             return topics[i].list;
         known[i] = topics[i].name;
     }
-    const char *nearest = mp_nearest_word(name, known);
     char all[256] = "";
     for (int i = 0; i < TOPICS; i++) {
         size_t length = strlen(all);
         snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? ", " : "", known[i]);
     }
-    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s%s%s", name, all,
-            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s", name, all,
+            mp_meant(name, known).text);
     return NULL;
 }
 

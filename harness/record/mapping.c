@@ -7,6 +7,7 @@
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/spool_writer.h"
+#include "reference/base/median.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -281,11 +282,6 @@ static int compare_matches(const void *left, const void *right) {
     return (a->level > b->level) - (a->level < b->level);
 }
 
-static int compare_times(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 bool mp_mapping_of_model(int phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
@@ -296,7 +292,7 @@ bool mp_mapping_of_model(int phase) {
  * no rule matches keeps them all. */
 static void join_ends(struct mp_mapping *mapping) {
     size_t kept = 0, next = 0, models = 0;
-    qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
+    mp_sort_integers(mapping->end_ns, (int64_t)mapping->ends);
     for (size_t i = 0; i < mapping->matches; i++)
         models += mp_mapping_of_model(mapping->match[i].phase);
     if (models == 0)

@@ -140,10 +140,8 @@ static int read_phase(const struct reading *reading, const struct mp_yaml *value
         return MP_OK;
     for (int known = 0; known < MP_PHASES; known++)
         names[known] = mp_phase_name((enum mp_phase)known);
-    const char *nearest = mp_nearest_word(value->text, names);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s%s%s",
-                   reading->path, value->line, value->text, nearest ? "; did you mean \"" : "",
-                   nearest ? nearest : "", nearest ? "\"?" : "");
+    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s",
+                   reading->path, value->line, value->text, mp_meant(value->text, names).text);
 }
 
 static int read_value(const struct reading *reading, const char *key, const struct mp_yaml *value,
@@ -241,11 +239,9 @@ static int read_key(const struct reading *reading, const char *key, int line,
         return read_waits(reading, value, &rule->waits);
     if (!is_end && !strcmp(key, "stream"))
         return read_stream(reading, value, &rule->in_flight);
-    const char *nearest = is_end ? NULL : mp_nearest_word(key, known);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: \"%.60s\" is not a key of %s%s%s%s",
+    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: \"%.60s\" is not a key of %s%s",
                    reading->path, line, key, is_end ? "iteration-ends" : "a rule",
-                   nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "");
+                   is_end ? "" : mp_meant(key, known).text);
 }
 
 static void free_rule(struct mp_rule *rule) {

@@ -57,10 +57,8 @@ static int word_index(const char *const words[], const char *word) {
 /* "path:line: doing: "word" is unknown; did you mean ...?" */
 static int fail_unknown(const struct mp_reproduction *all, int line, const char *what,
                         const char *word, const char *const known[], struct mp_error *error) {
-    const char *nearest = mp_nearest_word(word, known);
-    return mp_fail(error, MP_EINVAL, "%s:%d: unknown %s \"%.80s\"%s%s%s", all->path, line, what,
-                   word, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "");
+    return mp_fail(error, MP_EINVAL, "%s:%d: unknown %s \"%.80s\"%s", all->path, line, what, word,
+                   mp_meant(word, known).text);
 }
 
 static int check_keys(const struct mp_reproduction *all, const struct mp_yaml *mapping,

@@ -55,12 +55,9 @@ static int apply_suite_keys(struct mp_suite *suite, const struct mp_yaml *docume
         snprintf(where, sizeof where, "%s:%d", suite->path, document->key_line[i]);
         if (!strcmp(key, "common") || !strcmp(key, "jobs"))
             continue;
-        if (!mp_options_find(mp_suite_options, key)) {
-            const char *nearest = mp_nearest_word(key, suite_keys);
-            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s%s%s", where,
-                           key, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                           nearest ? "\"?" : "");
-        }
+        if (!mp_options_find(mp_suite_options, key))
+            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s", where, key,
+                           mp_meant(key, suite_keys).text);
         if (value->kind != MP_YAML_SCALAR)
             return mp_fail(error, MP_EINVAL, "%s: %s: should be one value", where, key);
         int code =

@@ -170,10 +170,9 @@ const struct mp_generator *mp_generator_find(const char *name, struct mp_error *
         known[count++] = kind->name;
     }
     known[count] = NULL;
-    const char *nearest = mp_nearest_word(name, known);
     mp_fail(error, MP_ENOTFOUND,
-            "there is no generator \"%.80s\"%s%s%s; moeperf generate --help names them", name,
-            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+            "there is no generator \"%.80s\"%s; moeperf generate --help names them", name,
+            mp_meant(name, known).text);
     return NULL;
 }
 

@@ -5,6 +5,7 @@
  * whether it is wanted, before it makes a row of it. */
 #include <stdlib.h>
 
+#include "reference/base/median.h"
 #include "results/store/device.h"
 
 /* ---- times at which a span is asked for ---- */
@@ -22,11 +23,6 @@ int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *erro
     }
     spool->wanted[spool->wanted_count++] = at_ns;
     return MP_OK;
-}
-
-static int by_value(const void *left, const void *right) {
-    const int64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
 }
 
 /* The first of the times that is not before `from_ns`; their count: none.  One span after the other
@@ -169,7 +165,7 @@ int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     static const char name[] = "moeperf_is_wanted";
     if (spool->wanted_count == 0)
         return MP_OK;
-    qsort(spool->wanted, (size_t)spool->wanted_count, sizeof *spool->wanted, by_value);
+    mp_sort_integers(spool->wanted, spool->wanted_count);
     if (sqlite3_create_function(connection, name, 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, spool,
                                 is_wanted, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(spool->store, "cannot read the run", error);
