@@ -14,7 +14,7 @@ typedef int list_function(const struct mp_systems *systems, json_t *rows, struct
 
 static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
     if (!row || json_array_append_new(rows, row))
-        return mp_fail(error, MP_ENOMEM, "no memory for a list");
+        return mp_no_memory(error);
     return MP_OK;
 }
 

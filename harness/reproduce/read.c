@@ -476,10 +476,9 @@ int mp_reproduction_load(const char *path, const struct mp_systems *systems,
         code = read_all(all, systems, error);
     if (!code) {
         size_t pairs = (size_t)all->machines.count * (size_t)all->models.count;
-        all->cell = calloc(pairs * (size_t)all->jobs.count, sizeof *all->cell);
-        all->batch = calloc(pairs, sizeof *all->batch);
-        if (!all->cell || !all->batch)
-            code = mp_fail(error, MP_ENOMEM, "%s: no memory for its results", path);
+        MP_TAKE(&all->arena, all->cell, pairs * (size_t)all->jobs.count);
+        MP_TAKE(&all->arena, all->batch, pairs);
+        code = mp_arena_check(&all->arena, error);
     }
     if (code) {
         mp_reproduction_destroy(all);
@@ -494,8 +493,7 @@ void mp_reproduction_destroy(struct mp_reproduction *all) {
         return;
     if (all->cell && all->batch)
         mp_reproduction_forget(all);
-    free(all->cell);
-    free(all->batch);
+    mp_arena_release(&all->arena);
     json_decref(all->published);
     mp_yaml_destroy(all->document);
     free((char *)all->path);

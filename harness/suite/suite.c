@@ -36,10 +36,7 @@ void mp_suite_destroy(struct mp_suite *suite) {
         mp_cluster_destroy(suite->cluster[i]);
     for (int i = 0; suite->refusal && i < suite->count; i++)
         free(suite->refusal[i]);
-    free(suite->job);
-    free(suite->cluster);
-    free(suite->line);
-    free(suite->refusal);
+    mp_arena_release(&suite->arena);
     free(suite->path);
     free(suite->text);
     memset(suite, 0, sizeof *suite);
@@ -115,12 +112,12 @@ static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
                        suite->path, jobs->line, jobs->count, JOB_LIMIT);
     if (common && common->kind == MP_YAML_SCALAR && !*common->text)
         common = NULL; /* "common:" with nothing under it */
-    suite->job = calloc((size_t)jobs->count, sizeof *suite->job);
-    suite->cluster = calloc((size_t)jobs->count, sizeof *suite->cluster);
-    suite->line = calloc((size_t)jobs->count, sizeof *suite->line);
-    suite->refusal = calloc((size_t)jobs->count, sizeof *suite->refusal);
-    if (!suite->job || !suite->cluster || !suite->line || !suite->refusal)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for %d jobs", suite->path, jobs->count);
+    MP_TAKE(&suite->arena, suite->job, jobs->count);
+    MP_TAKE(&suite->arena, suite->cluster, jobs->count);
+    MP_TAKE(&suite->arena, suite->line, jobs->count);
+    MP_TAKE(&suite->arena, suite->refusal, jobs->count);
+    if (suite->arena.lacking)
+        return mp_arena_check(&suite->arena, error);
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
         suite->line[i] = jobs->item[i]->line;

@@ -272,7 +272,7 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
         free(own);
         mp_trace_info_destroy(&info);
         mp_generation_destroy(generation);
-        return mp_fail(error, MP_ENOMEM, "no memory for a generator");
+        return mp_no_memory(error);
     }
     *own = (struct generated){.generation = generation,
                               .shape = info.shape,
