@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "baselines/moetuner/links_match.h"
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 
 /* One pair of layers of the program. */
@@ -24,22 +25,16 @@ struct part {
     int nodes;
     double scale;  /* of seconds: numbers near 1 */
     double *value; /* [columns] of the solution to begin with; owned */
-    int values, room;
+    int values;
     bool lacks_memory;
     const int32_t *rank;
 };
 
 static int add_column(struct part *part, double low, double high, double cost, bool whole,
                       double value) {
-    if (part->values == part->room) {
-        int room = part->room > 0 ? 2 * part->room : 1024;
-        double *larger = realloc(part->value, (size_t)room * sizeof *larger);
-        part->lacks_memory |= !larger;
-        if (!larger)
-            return 0;
-        part->value = larger;
-        part->room = room;
-    }
+    part->lacks_memory |= !MP_ROOM(part->value, part->values);
+    if (part->lacks_memory)
+        return 0;
     part->value[part->values++] = value;
     return mp_program_column(part->program, low, high, cost, whole);
 }

@@ -102,6 +102,7 @@ int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const
 
 struct reading {
     const char *path;
+    struct mp_arena *arena; /* of the rules */
     struct mp_error *error;
 };
 
@@ -117,7 +118,7 @@ static int scalar(const struct reading *reading, const char *key, const struct m
 }
 
 static int copy_text(const struct reading *reading, const char *text, char **copy) {
-    *copy = strdup(text);
+    *copy = mp_arena_text(reading->arena, text);
     return *copy ? MP_OK : no_memory(reading);
 }
 
@@ -244,17 +245,6 @@ static int read_key(const struct reading *reading, const char *key, int line,
                    is_end ? "" : mp_meant(key, known).text);
 }
 
-static void free_rule(struct mp_rule *rule) {
-    free(rule->name);
-    free(rule->domain);
-    free(rule->layer.field);
-    free(rule->iteration.field);
-    free(rule->direction.field);
-    free(rule->tokens.field);
-    free(rule->bytes.field);
-    free(rule->waits.field);
-}
-
 static bool says_phase(const char *pattern) {
     for (; *pattern; pattern++) {
         if (*pattern == '\\' && pattern[1])
@@ -299,10 +289,8 @@ static int read_list(const struct reading *reading, const struct mp_yaml *list, 
     *rules = grown;
     for (int i = 0; i < list->count; i++) {
         int code = read_rule(reading, list->item[i], is_end, &grown[*count]);
-        if (code) {
-            free_rule(&grown[*count]);
+        if (code)
             return code;
-        }
         ++*count;
     }
     return MP_OK;
@@ -339,7 +327,7 @@ static int read_document(const struct reading *reading, const struct mp_yaml *do
 
 int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {path, error};
+    const struct reading reading = {path, &rules->arena, error};
     int code = mp_yaml_load(path, &document, error);
     if (!code)
         code = read_document(&reading, document, rules);
@@ -350,7 +338,7 @@ int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *err
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
                    struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {name, error};
+    const struct reading reading = {name, &rules->arena, error};
     int code = mp_yaml_parse(name, text, size, &document, error);
     if (!code)
         code = read_document(&reading, document, rules);
@@ -359,10 +347,7 @@ int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_ru
 }
 
 void mp_rules_destroy(struct mp_rules *rules) {
-    for (int i = 0; i < rules->count; i++)
-        free_rule(&rules->rule[i]);
-    for (int i = 0; i < rules->ends; i++)
-        free_rule(&rules->end[i]);
+    mp_arena_release(&rules->arena);
     free(rules->rule);
     free(rules->end);
     *rules = (struct mp_rules){0};

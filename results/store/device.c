@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 /* Ends a reading: MP_OK if it came to its end. */
 static int finish(struct device_spool *spool, sqlite3_stmt *select, int step,
                   struct mp_error *error) {
@@ -58,13 +60,12 @@ static int align(struct device_spool *spool, struct mp_error *error) {
     sqlite3_bind_int64(select, 1, spool->run_id);
     sqlite3_bind_int(select, 2, spool->rank);
     while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
-        struct clock_sample *grown = realloc(samples, ((size_t)count + 1) * sizeof *samples);
-        if (!grown)
+        if (!MP_ROOM(samples, count))
             code = device_no_memory(spool, error);
         else
-            (samples = grown)[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
-                                                               sqlite3_column_int64(select, 1),
-                                                               sqlite3_column_int64(select, 2)};
+            samples[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
+                                                     sqlite3_column_int64(select, 1),
+                                                     sqlite3_column_int64(select, 2)};
     }
     int read = finish(spool, select, step, error);
     spool->fit = clock_fit_samples(samples, count);

@@ -5,6 +5,7 @@
  * whether it is wanted, before it makes a row of it. */
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "results/store/device.h"
 
@@ -13,14 +14,8 @@
 int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error) {
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
-    if (spool->wanted_count == spool->wanted_capacity) {
-        int larger = spool->wanted_capacity ? 2 * spool->wanted_capacity : 256;
-        int64_t *grown = realloc(spool->wanted, (size_t)larger * sizeof *grown);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->wanted = grown;
-        spool->wanted_capacity = larger;
-    }
+    if (!MP_ROOM(spool->wanted, spool->wanted_count))
+        return device_no_memory(spool, error);
     spool->wanted[spool->wanted_count++] = at_ns;
     return MP_OK;
 }
@@ -61,14 +56,8 @@ static void is_wanted(sqlite3_context *context, int count, sqlite3_value *argume
 /* ---- reading ---- */
 
 static int add_span(struct device_spool *spool, struct device_span span, struct mp_error *error) {
-    if (spool->span_count == spool->span_capacity) {
-        int larger = spool->span_capacity ? 2 * spool->span_capacity : 1024;
-        struct device_span *grown = realloc(spool->spans, (size_t)larger * sizeof *grown);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->spans = grown;
-        spool->span_capacity = larger;
-    }
+    if (!MP_ROOM(spool->spans, spool->span_count))
+        return device_no_memory(spool, error);
     spool->spans[spool->span_count++] = span;
     return MP_OK;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 static int no_memory(const struct recordings *recordings, struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "%s: no memory to read the recordings",
                    recordings->store->path);
@@ -208,11 +210,8 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
-    struct clock_sample *samples =
-        realloc(own->samples, ((size_t)own->sample_count + 1) * sizeof *samples);
-    if (!samples)
+    if (!MP_ROOM(own->samples, own->sample_count))
         return no_memory(recordings, error);
-    own->samples = samples;
     own->samples[own->sample_count++] = sample;
 
     sqlite3_stmt *insert = recordings->insert_clock;

@@ -9,10 +9,6 @@
 
 static const double NS_PER_MS = 1e6;
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory to summarise the run");
-}
-
 /* NAN becomes NULL, as SQLite does it by itself. */
 static void bind_double_or_null(sqlite3_stmt *statement, int column, bool known, double value) {
     if (known)
@@ -169,7 +165,7 @@ static int write_iterations(struct summary *summary, struct mp_store *store, int
     sqlite3_stmt *insert = NULL;
     uint32_t *order = keyed_order(&summary->iterations);
     double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
-    int code = order && ms ? MP_OK : no_memory(error);
+    int code = order && ms ? MP_OK : mp_no_memory(error);
     if (!code)
         code = store_prepare(store,
                              "INSERT INTO iteration_summary VALUES "
@@ -299,7 +295,7 @@ static int write_stragglers(struct summary *summary, struct mp_store *store, int
                             const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
     uint32_t *order = keyed_order(&summary->cells);
     if (!order)
-        return no_memory(error);
+        return mp_no_memory(error);
     struct straggler_rows rows = {summary, order, phase_ids, 0, run_id};
     struct row_source source = {.next = next_straggler_row, .context = &rows};
     int code = store_insert_rows(store,
@@ -334,7 +330,7 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
     sqlite3_stmt *insert = NULL;
     uint32_t *order = keyed_order(&summary->layers);
     if (!order)
-        return no_memory(error);
+        return mp_no_memory(error);
     int code = store_prepare(
         store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
         error);
