@@ -75,8 +75,7 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
                              &select, error);
     if (code)
         return code;
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_int(select, 2, spool->rank);
+    STORE_INTEGERS(select, 1, spool->run_id, spool->rank);
     while (!code && (step = sqlite3_step(select)) == SQLITE_ROW)
         if (!sqlite3_column_int(select, 3))
             code = add_span(spool,
