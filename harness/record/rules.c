@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/yaml.h"
 #include "reference/plan/option.h"
 
@@ -147,7 +148,6 @@ static int read_phase(const struct reading *reading, const struct mp_yaml *value
 
 static int read_value(const struct reading *reading, const char *key, const struct mp_yaml *value,
                       bool may_count, struct mp_rule_value *to) {
-    char *end;
     int code = scalar(reading, key, value);
     if (code)
         return code;
@@ -160,10 +160,8 @@ static int read_value(const struct reading *reading, const char *key, const stru
         to->source = MP_RULE_COUNT;
         return MP_OK;
     }
-    errno = 0;
     to->source = MP_RULE_CONSTANT;
-    to->constant = strtoll(text, &end, 10);
-    if (end != text && !*end && !errno && to->constant >= 0)
+    if (mp_whole_number(text, 0, INT64_MAX, &to->constant))
         return MP_OK;
     return mp_fail(reading->error, MP_EFORMAT,
                    "%s:%d: %s: \"%.60s\" should be a whole number, payload.FIELD, payload%s",
