@@ -3,7 +3,7 @@
 #include "baselines/ep/ep.h"
 #include "reference/plan/groups.h"
 
-static int create(const struct mp_setting *setting, const void *options, void **self,
+static int create(void *self, const struct mp_setting *setting, const void *options,
                   struct mp_error *error) {
     return mp_ep_create("deepep", setting, options, self, error);
 }
@@ -24,6 +24,7 @@ const struct mp_system mp_system_deepep = {
     .exchange = MP_EXCHANGE_DEDUPLICATED,
     .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),
+    .size = sizeof(struct mp_expert_groups),
     .create = create,
     MP_EXPERT_GROUPS_HOOKS,
     .after_gate = mp_ep_after_gate,

@@ -140,41 +140,28 @@ static int check_chunks(const struct mp_setting *setting, enum mp_route_order or
                    mp_route_order_name(order), exchange->name);
 }
 
-static int deepspeed_create(const struct mp_setting *setting, const void *parsed, void **created,
+static int deepspeed_create(void *opaque, const struct mp_setting *setting, const void *parsed,
                             struct mp_error *error) {
     const struct mp_deepspeed_options *options = parsed;
-    struct mp_expert_groups groups;
-
-    *created = NULL;
-    int code =
-        mp_expert_groups_create("deepspeed", setting, options->expert_parallel, &groups, error);
+    struct deepspeed *self = opaque;
+    int code = mp_expert_groups_create("deepspeed", setting, options->expert_parallel,
+                                       &self->groups, error);
     if (!code)
         code = check_sizes(setting, error);
     if (!code)
         code = check_capacity(setting, options, error);
     if (!code)
-        code = check_groups(&groups, options, error);
+        code = check_groups(&self->groups, options, error);
     if (!code)
         code = check_zero(options, error);
-    const enum mp_route_order order =
-        order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting));
-    if (!code)
-        code = check_chunks(setting, order, error);
     if (code)
         return code;
-    struct deepspeed *self = malloc(sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system deepspeed");
-    *self = (struct deepspeed){
-        .options = *options,
-        .groups = groups,
-        .tokens = setting->tokens_per_rank,
-        .capacity = capacity_of(setting, options),
-        .order = order,
-        .renormalise = mp_setting_choices(setting) > 1,
-    };
-    *created = self;
-    return MP_OK;
+    self->options = *options;
+    self->tokens = setting->tokens_per_rank;
+    self->capacity = capacity_of(setting, options);
+    self->order = order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting));
+    self->renormalise = mp_setting_choices(setting) > 1;
+    return check_chunks(setting, self->order, error);
 }
 
 /* ---- where experts are ---- */
@@ -272,8 +259,8 @@ const struct mp_system mp_system_deepspeed = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_deepspeed_options),
+    .size = sizeof(struct deepspeed),
     .create = deepspeed_create,
-    .destroy = mp_expert_groups_destroy,
     .initial_owners = mp_expert_groups_owners,
     .initial_holders = mp_expert_groups_holders,
     .optimizer = deepspeed_optimizer,

@@ -1,33 +1,19 @@
 #include "baselines/ep/ep.h"
 
-#include <stdlib.h>
-
-#include "reference/plan/groups.h"
-
 const struct mp_option mp_ep_option_table[] = {
     MP_EXPERT_PARALLEL_OPTION(offsetof(struct mp_ep_options, expert_parallel)),
     {0},
 };
 
-int mp_ep_create(const char *system, const struct mp_setting *setting, const void *parsed,
-                 void **created, struct mp_error *error) {
-    const struct mp_ep_options *options = parsed;
-    struct mp_expert_groups groups;
-    *created = NULL;
-    int code = mp_expert_groups_create(system, setting, options->expert_parallel, &groups, error);
-    if (code)
-        return code;
-    struct mp_expert_groups *self = malloc(sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system %s", system);
-    *self = groups;
-    *created = self;
-    return MP_OK;
+int mp_ep_create(const char *system, const struct mp_setting *setting, const void *options,
+                 struct mp_expert_groups *groups, struct mp_error *error) {
+    return mp_expert_groups_create(
+        system, setting, ((const struct mp_ep_options *)options)->expert_parallel, groups, error);
 }
 
-static int ep_create(const struct mp_setting *setting, const void *parsed, void **created,
+static int ep_create(void *self, const struct mp_setting *setting, const void *options,
                      struct mp_error *error) {
-    return mp_ep_create("ep", setting, parsed, created, error);
+    return mp_ep_create("ep", setting, options, self, error);
 }
 
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
@@ -50,6 +36,7 @@ const struct mp_system mp_system_ep = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MORE_RANKS,
     .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),
+    .size = sizeof(struct mp_expert_groups),
     .create = ep_create,
     MP_EXPERT_GROUPS_HOOKS,
     .after_gate = mp_ep_after_gate,

@@ -6,7 +6,7 @@
 #ifndef MOEPERF_BASELINES_EP_EP_H
 #define MOEPERF_BASELINES_EP_EP_H
 
-#include "reference/plan/system.h"
+#include "reference/plan/groups.h"
 
 extern const struct mp_system mp_system_ep;
 
@@ -18,8 +18,8 @@ struct mp_ep_options {
 /* For systems that plan as this one does: MP_EXPERT_GROUPS_HOOKS and these.  Errors name `system`.
  */
 extern const struct mp_option mp_ep_option_table[];
-int mp_ep_create(const char *system, const struct mp_setting *setting, const void *parsed,
-                 void **created, struct mp_error *error);
+int mp_ep_create(const char *system, const struct mp_setting *setting, const void *options,
+                 struct mp_expert_groups *groups, struct mp_error *error);
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                      struct mp_error *error);
 

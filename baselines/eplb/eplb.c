@@ -41,8 +41,8 @@ struct eplb {
     struct mp_eplb placer;
     struct mp_recent recent; /* cells [layers][experts] */
     struct mp_layouts layouts;
-    int64_t *equal;    /* [experts], the loads of the first placement; owned */
-    double *rank_load; /* [ranks], working memory; owned */
+    int64_t *equal;    /* [experts], the loads of the first placement */
+    double *rank_load; /* [ranks], working memory */
 };
 
 static bool asynchronous(const struct eplb *self) {
@@ -63,13 +63,9 @@ static int check_setting(const struct mp_setting *setting, const struct mp_eplb_
                          struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
 
-    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
-        topology->ranks_per_node < 1)
-        return mp_fail(
-            error, MP_EINVAL,
-            "eplb needs layers, experts, ranks and ranks per node of at least 1, not %d, "
-            "%d, %d and %d",
-            setting->layers, setting->experts, topology->ranks, topology->ranks_per_node);
+    if (topology->ranks_per_node < 1)
+        return mp_fail(error, MP_EINVAL, "eplb needs ranks per node of at least 1, not %d",
+                       topology->ranks_per_node);
     int64_t replicas = count_replicas(setting, options);
     if (replicas < setting->experts || replicas % topology->ranks != 0 || replicas > INT32_MAX / 2)
         return mp_fail(
@@ -108,18 +104,6 @@ static int choose_policy(const struct mp_setting *setting, const struct mp_eplb_
     return MP_OK;
 }
 
-static void eplb_destroy(void *opaque) {
-    struct eplb *self = opaque;
-    if (!self)
-        return;
-    mp_eplb_destroy(&self->placer);
-    mp_recent_destroy(&self->recent);
-    mp_layouts_destroy(&self->layouts);
-    free(self->equal);
-    free(self->rank_load);
-    free(self);
-}
-
 /* The placer's result as a layer's slots. */
 static void place_layer(struct eplb *self, int layer, const int64_t load[]) {
     mp_eplb_place(&self->placer, load);
@@ -127,24 +111,25 @@ static void place_layer(struct eplb *self, int layer, const int64_t load[]) {
 }
 
 static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int ranks = setting->topology.ranks, experts = setting->experts, layers = setting->layers;
     int replicas = (int)count_replicas(setting, &self->options);
 
-    int code = mp_eplb_create(experts, replicas, nodes > 1 ? self->options.groups : 1, nodes, ranks,
-                              &self->placer, error);
+    int code = mp_eplb_create(memory, experts, replicas, nodes > 1 ? self->options.groups : 1,
+                              nodes, ranks, &self->placer, error);
     if (!code)
-        code = mp_recent_create((size_t)layers * (size_t)experts, self->options.window,
+        code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
                                 &self->recent, error);
     if (!code)
-        code =
-            mp_layouts_create(layers, ranks, experts, replicas / ranks, 0, &self->layouts, error);
+        code = mp_layouts_create(memory, layers, ranks, experts, replicas / ranks, 0,
+                                 &self->layouts, error);
     if (code)
         return code;
-    self->equal = malloc((size_t)experts * sizeof *self->equal);
-    self->rank_load = malloc((size_t)ranks * sizeof *self->rank_load);
-    if (!self->equal || !self->rank_load)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", experts);
+    MP_TAKE(memory, self->equal, (size_t)experts);
+    MP_TAKE(memory, self->rank_load, (size_t)ranks);
+    if (memory->lacking)
+        return MP_ENOMEM;
     for (int expert = 0; expert < experts; expert++)
         self->equal[expert] = 1;
     for (int layer = 0; layer < layers; layer++)
@@ -152,27 +137,19 @@ static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
     return asynchronous(self) ? mp_layouts_keep_earlier(&self->layouts, error) : MP_OK;
 }
 
-static int eplb_create(const struct mp_setting *setting, const void *options, void **created,
+static int eplb_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
     int nodes;
 
-    *created = NULL;
     int code = check_setting(setting, options, error);
     if (!code)
         code = choose_policy(setting, options, &nodes, error);
     if (code)
         return code;
-    struct eplb *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system eplb");
+    struct eplb *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_eplb_options *)options;
-    code = create_parts(self, nodes, error);
-    if (code)
-        eplb_destroy(self);
-    else
-        *created = self;
-    return code;
+    return create_parts(self, nodes, error);
 }
 
 static void eplb_initial_owners(const void *opaque, int32_t owner[]) {
@@ -293,8 +270,8 @@ const struct mp_system mp_system_eplb = {
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_eplb_options),
+    .size = sizeof(struct eplb),
     .create = eplb_create,
-    .destroy = eplb_destroy,
     .initial_owners = eplb_initial_owners,
     .initial_holders = eplb_initial_holders,
     .optimizer = eplb_optimizer,

@@ -36,6 +36,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
 
@@ -86,9 +87,8 @@ struct mp_eplb {
 };
 /* Hierarchical when nodes > 1.  MP_EINVAL, with the numbers, unless replicas >= experts, ranks
  * divide replicas, nodes divide groups and ranks, and groups divide experts; MP_ENOMEM. */
-int mp_eplb_create(int experts, int replicas, int groups, int nodes, int ranks,
-                   struct mp_eplb *state, struct mp_error *error);
-void mp_eplb_destroy(struct mp_eplb *state); /* accepts NULL and a zeroed one */
+int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
+                   int ranks, struct mp_eplb *state, struct mp_error *error);
 /* Places one layer: groups of experts are packed to nodes; each node replicates its experts to its
  * physical ones; these are packed to the node's ranks by weight / copies.  weight is [experts], >=
  * 0; sums and quotients are doubles, taken in the same order everywhere. */

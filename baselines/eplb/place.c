@@ -51,8 +51,8 @@ void mp_eplb_replicate(const double weight[], int experts, int physical, int32_t
     }
 }
 
-int mp_eplb_create(int experts, int replicas, int groups, int nodes, int ranks,
-                   struct mp_eplb *state, struct mp_error *error) {
+int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
+                   int ranks, struct mp_eplb *state, struct mp_error *error) {
     *state = (struct mp_eplb){
         .experts = experts, .replicas = replicas, .groups = groups, .nodes = nodes, .ranks = ranks};
     if (experts < 1 || ranks < 1 || groups < 1 || nodes < 1 || replicas < experts ||
@@ -64,41 +64,20 @@ int mp_eplb_create(int experts, int replicas, int groups, int nodes, int ranks,
             "physical experts, which are at least as many as experts",
             experts, groups, replicas, ranks, nodes);
     size_t e = (size_t)experts, p = (size_t)replicas;
-    int code = mp_queue_create(replicas, &state->queue, error);
+    int code = mp_queue_create(memory, replicas, &state->queue, error);
     if (code)
         return code;
-    state->expert = malloc(p * sizeof *state->expert);
-    state->copies = malloc(e * sizeof *state->copies);
-    state->weight = malloc(e * sizeof *state->weight);
-    state->share = malloc(p * sizeof *state->share);
-    state->member = malloc(e * sizeof *state->member);
-    state->pack = malloc(p * sizeof *state->pack);
-    state->place = malloc(p * sizeof *state->place);
-    state->work = malloc(2 * p * sizeof *state->work);
-    state->local = malloc(p * sizeof *state->local);
-    state->local_copies = malloc(e * sizeof *state->local_copies);
-    if (state->expert && state->copies && state->weight && state->share && state->member &&
-        state->pack && state->place && state->work && state->local && state->local_copies)
-        return MP_OK;
-    mp_eplb_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory to place %d physical experts", replicas);
-}
-
-void mp_eplb_destroy(struct mp_eplb *state) {
-    if (!state)
-        return;
-    mp_queue_destroy(&state->queue);
-    free(state->expert);
-    free(state->copies);
-    free(state->weight);
-    free(state->share);
-    free(state->member);
-    free(state->pack);
-    free(state->place);
-    free(state->work);
-    free(state->local);
-    free(state->local_copies);
-    *state = (struct mp_eplb){0};
+    MP_TAKE(memory, state->expert, p);
+    MP_TAKE(memory, state->copies, e);
+    MP_TAKE(memory, state->weight, e);
+    MP_TAKE(memory, state->share, p);
+    MP_TAKE(memory, state->member, e);
+    MP_TAKE(memory, state->pack, p);
+    MP_TAKE(memory, state->place, p);
+    MP_TAKE(memory, state->work, 2 * p);
+    MP_TAKE(memory, state->local, p);
+    MP_TAKE(memory, state->local_copies, e);
+    return mp_arena_check(memory, error);
 }
 
 /* Groups to nodes: `member` lists node after node the experts of its groups. */

@@ -76,33 +76,19 @@ struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
     return costs;
 }
 
-int mp_shadows_create(int ranks, int experts, struct mp_shadows *state, struct mp_error *error) {
+int mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp_shadows *state,
+                      struct mp_error *error) {
     *state = (struct mp_shadows){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no shadows for %d experts on %d ranks", experts, ranks);
     size_t most = (size_t)(ranks > experts ? ranks : experts);
-    state->expert = malloc((size_t)experts * sizeof *state->expert);
-    state->latency = malloc((most + 1) * sizeof *state->latency);
-    state->order = malloc(most * sizeof *state->order);
-    state->total = malloc(most * sizeof *state->total);
-    state->own = malloc((size_t)ranks * sizeof *state->own);
-    state->gained = malloc((size_t)ranks * sizeof *state->gained);
-    if (state->expert && state->latency && state->order && state->total && state->own &&
-        state->gained)
-        return MP_OK;
-    mp_shadows_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory to select shadows of %d experts on %d ranks",
-                   experts, ranks);
-}
-
-void mp_shadows_destroy(struct mp_shadows *state) {
-    free(state->expert);
-    free(state->latency);
-    free(state->order);
-    free(state->total);
-    free(state->own);
-    free(state->gained);
-    *state = (struct mp_shadows){0};
+    MP_TAKE(memory, state->expert, experts);
+    MP_TAKE(memory, state->latency, (most + 1));
+    MP_TAKE(memory, state->order, most);
+    MP_TAKE(memory, state->total, most);
+    MP_TAKE(memory, state->own, ranks);
+    MP_TAKE(memory, state->gained, ranks);
+    return mp_arena_check(memory, error);
 }
 
 /* Ranks that have all experts once: as many as there are experts, where there are several times as
@@ -116,12 +102,10 @@ static int check_shape(const struct mp_setting *setting, const struct mp_fasterm
                        struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
 
-    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
-        setting->expert_bytes < 1 || setting->route_bytes < 1)
+    if (setting->expert_bytes < 1 || setting->route_bytes < 1)
         return mp_fail(error, MP_EINVAL,
-                       "fastermoe needs layers, experts, ranks, bytes per expert and bytes per "
-                       "route of at least 1, not %d, %d, %d, %lld and %lld",
-                       setting->layers, setting->experts, topology->ranks,
+                       "fastermoe needs bytes per expert and bytes per route of at least 1, not "
+                       "%lld and %lld",
                        (long long)setting->expert_bytes, (long long)setting->route_bytes);
     if (options->policy == MP_FASTERMOE_RELEASED && setting->experts < group_of(setting))
         return mp_fail(error, MP_EINVAL,
@@ -232,15 +216,6 @@ int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
     return limit < tokens ? (int64_t)limit : setting->tokens_per_rank;
 }
 
-static void fastermoe_destroy(void *opaque) {
-    struct fastermoe *self = opaque;
-    if (!self)
-        return;
-    mp_shadows_destroy(&self->shadows);
-    free(self->owner);
-    free(self);
-}
-
 /* A rank holds no copies of what it owns, and the released policies never try their last candidate.
  */
 static int shadows_limit(const struct mp_setting *setting,
@@ -279,17 +254,14 @@ static int create_groups(struct fastermoe *self, struct mp_error *error) {
     int group = group_of(setting);
 
     self->groups = (struct mp_expert_groups){.group = group, .groups = 1};
-    self->owner = malloc((size_t)setting->experts * sizeof *self->owner);
-    if (!self->owner)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system fastermoe");
+    MP_TAKE(mp_system_arena(self), self->owner, setting->experts);
     return group < setting->topology.ranks
                ? mp_expert_groups_create("fastermoe", setting, MP_AUTO, &self->groups, error)
                : MP_OK;
 }
 
-static int fastermoe_create(const struct mp_setting *setting, const void *options, void **created,
+static int fastermoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                             struct mp_error *error) {
-    *created = NULL;
     int code = check_shape(setting, options, error);
     if (!code)
         code = check_figures(setting, options, error);
@@ -299,9 +271,7 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
         code = check_gate(setting, options, error);
     if (code)
         return code;
-    struct fastermoe *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system fastermoe");
+    struct fastermoe *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_fastermoe_options *)options;
     self->limit = shadows_limit(setting, options);
@@ -309,14 +279,9 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
         self->costs = mp_fastermoe_costs(setting, options);
     code = create_groups(self, error);
     if (!code)
-        code = mp_shadows_create(self->groups.group, setting->experts, &self->shadows, error);
-    if (!code)
-        code = choose_groups(self, error);
-    if (code)
-        fastermoe_destroy(self);
-    else
-        *created = self;
-    return code;
+        code = mp_shadows_create(mp_system_arena(self), self->groups.group, setting->experts,
+                                 &self->shadows, error);
+    return code ? code : choose_groups(self, error);
 }
 
 static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
@@ -434,8 +399,8 @@ const struct mp_system mp_system_fastermoe = {
                     MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_fastermoe_options),
+    .size = sizeof(struct fastermoe),
     .create = fastermoe_create,
-    .destroy = fastermoe_destroy,
     .initial_owners = fastermoe_initial_owners,
     .initial_holders = fastermoe_initial_holders,
     .optimizer = fastermoe_optimizer,

@@ -48,17 +48,6 @@ static size_t slots_of(const struct flexmoe *self) {
     return (size_t)self->topology.ranks * (size_t)self->per_rank;
 }
 
-static void flexmoe_destroy(void *opaque) {
-    struct flexmoe *self = opaque;
-
-    if (!self)
-        return;
-    mp_layouts_destroy(&self->layouts);
-    free(self->first);
-    mp_flex_destroy(&self->flex);
-    free(self);
-}
-
 static int slots_per_rank(const struct mp_setting *setting,
                           const struct mp_flexmoe_options *options) {
     int ranks = setting->topology.ranks;
@@ -81,12 +70,9 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
                          struct mp_error *error) {
     int ranks = setting->topology.ranks;
 
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1 ||
-        setting->topology.ranks_per_node < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "flexmoe needs layers, experts, ranks and ranks per node of at least 1, not "
-                       "%d, %d, %d and %d",
-                       setting->layers, setting->experts, ranks, setting->topology.ranks_per_node);
+    if (setting->topology.ranks_per_node < 1)
+        return mp_fail(error, MP_EINVAL, "flexmoe needs ranks per node of at least 1, not %d",
+                       setting->topology.ranks_per_node);
     int64_t per_rank = slots_per_rank(setting, options);
     if (per_rank * ranks < setting->experts)
         return mp_fail(
@@ -141,11 +127,10 @@ static bool asynchronous(const struct flexmoe *self) {
 }
 
 static int create_layouts(struct flexmoe *self, struct mp_error *error) {
-    self->first = malloc(slots_of(self) * sizeof *self->first);
-    if (!self->first)
-        return mp_fail(error, MP_ENOMEM, "no memory for the layouts of flexmoe");
-    int code = mp_layouts_create(self->layers, self->topology.ranks, self->experts, self->per_rank,
-                                 0, &self->layouts, error);
+    struct mp_arena *memory = mp_system_arena(self);
+    MP_TAKE(memory, self->first, slots_of(self));
+    int code = mp_layouts_create(memory, self->layers, self->topology.ranks, self->experts,
+                                 self->per_rank, 0, &self->layouts, error);
     for (int layer = 0; layer < self->layers && !code; layer++)
         first_layout(self, &self->layouts.slots[layer]);
     if (!code && asynchronous(self))
@@ -153,15 +138,12 @@ static int create_layouts(struct flexmoe *self, struct mp_error *error) {
     return code;
 }
 
-static int flexmoe_create(const struct mp_setting *setting, const void *options, void **created,
+static int flexmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
-    *created = NULL;
     int code = check_setting(setting, options, error);
     if (code)
         return code;
-    struct flexmoe *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system flexmoe");
+    struct flexmoe *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
     self->topology = setting->topology;
@@ -174,22 +156,9 @@ static int flexmoe_create(const struct mp_setting *setting, const void *options,
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
     code = create_layouts(self, error);
-    if (!code)
-        code =
-            mp_flex_create(self->topology.ranks, self->experts, self->per_rank, &self->flex, error);
-    if (code)
-        flexmoe_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void flexmoe_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct flexmoe *self = opaque;
-
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            owner[layer * self->experts + expert] = owner_of(self, expert);
+    return code ? code
+                : mp_flex_create(mp_system_arena(self), self->topology.ranks, self->experts,
+                                 self->per_rank, &self->flex, error);
 }
 
 static void flexmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
@@ -341,9 +310,8 @@ const struct mp_system mp_system_flexmoe = {
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_flexmoe_options),
+    .size = sizeof(struct flexmoe),
     .create = flexmoe_create,
-    .destroy = flexmoe_destroy,
-    .initial_owners = flexmoe_initial_owners,
     .initial_holders = flexmoe_initial_holders,
     .optimizer = flexmoe_optimizer,
     .offload = flexmoe_offload,

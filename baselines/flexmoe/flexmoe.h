@@ -62,6 +62,7 @@
 #ifndef MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
 #define MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_flexmoe;
@@ -114,9 +115,8 @@ struct mp_flex {
     int32_t *next;   /* [experts + 1] working memory */
     int32_t *kept;   /* [ranks * per_rank], slots to go back to */
 };
-int mp_flex_create(int ranks, int experts, int per_rank, struct mp_flex *flex,
-                   struct mp_error *error); /* MP_ENOMEM */
-void mp_flex_destroy(struct mp_flex *flex); /* accepts NULL and a zeroed one */
+int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                   struct mp_flex *flex, struct mp_error *error); /* MP_ENOMEM */
 
 /* Starts with these slots, [ranks][per_rank], and these loads, and measures. */
 void mp_flex_begin(struct mp_flex *flex, const int32_t expert[], const struct mp_load *load);

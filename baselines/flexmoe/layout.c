@@ -12,54 +12,28 @@ struct mp_flex_costs mp_flex_costs(const struct mp_setting *setting) {
     };
 }
 
-int mp_flex_create(int ranks, int experts, int per_rank, struct mp_flex *flex,
-                   struct mp_error *error) {
+int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                   struct mp_flex *flex, struct mp_error *error) {
     size_t r = (size_t)ranks, e = (size_t)experts, all = r * (size_t)per_rank;
 
     *flex = (struct mp_flex){.ranks = ranks, .experts = experts, .per_rank = per_rank};
-    flex->expert = malloc(all * sizeof *flex->expert);
-    flex->slots = malloc(e * sizeof *flex->slots);
-    flex->here = malloc(r * e * sizeof *flex->here);
-    flex->holders = malloc(e * sizeof *flex->holders);
-    flex->routes = malloc(e * sizeof *flex->routes);
-    flex->sent = malloc(r * sizeof *flex->sent);
-    flex->share = malloc(e * sizeof *flex->share);
-    flex->inverse = malloc((all + 2) * sizeof *flex->inverse);
-    flex->load = malloc(r * sizeof *flex->load);
-    flex->local = malloc(r * sizeof *flex->local);
-    flex->begin = malloc((e + 2) * sizeof *flex->begin);
-    flex->listed = malloc(all * sizeof *flex->listed);
-    flex->next = malloc((e + 1) * sizeof *flex->next);
-    flex->kept = malloc(all * sizeof *flex->kept);
-    if (flex->expert && flex->slots && flex->here && flex->holders && flex->routes && flex->sent &&
-        flex->share && flex->inverse && flex->load && flex->local && flex->begin && flex->listed &&
-        flex->next && flex->kept) {
-        for (size_t slots = 0; slots < all + 2; slots++)
-            flex->inverse[slots] = slots > 0 ? 1.0 / (double)slots : 0;
-        return MP_OK;
-    }
-    mp_flex_destroy(flex);
-    return mp_fail(error, MP_ENOMEM, "flexmoe has no memory to plan %zu slots", all);
-}
-
-void mp_flex_destroy(struct mp_flex *flex) {
-    if (!flex)
-        return;
-    free(flex->expert);
-    free(flex->slots);
-    free(flex->here);
-    free(flex->holders);
-    free(flex->routes);
-    free(flex->sent);
-    free(flex->share);
-    free(flex->inverse);
-    free(flex->load);
-    free(flex->local);
-    free(flex->begin);
-    free(flex->listed);
-    free(flex->next);
-    free(flex->kept);
-    *flex = (struct mp_flex){0};
+    MP_TAKE(memory, flex->expert, all);
+    MP_TAKE(memory, flex->slots, e);
+    MP_TAKE(memory, flex->here, r * e);
+    MP_TAKE(memory, flex->holders, e);
+    MP_TAKE(memory, flex->routes, e);
+    MP_TAKE(memory, flex->sent, r);
+    MP_TAKE(memory, flex->share, e);
+    MP_TAKE(memory, flex->inverse, all + 2);
+    MP_TAKE(memory, flex->load, r);
+    MP_TAKE(memory, flex->local, r);
+    MP_TAKE(memory, flex->begin, e + 2);
+    MP_TAKE(memory, flex->listed, all);
+    MP_TAKE(memory, flex->next, e + 1);
+    MP_TAKE(memory, flex->kept, all);
+    for (size_t slots = 1; !memory->lacking && slots < all + 2; slots++)
+        flex->inverse[slots] = 1.0 / (double)slots;
+    return mp_arena_check(memory, error);
 }
 
 static void share_routes(struct mp_flex *flex, int expert) {

@@ -4,37 +4,20 @@
 
 #include "baselines/free_balance/free_balance.h"
 
-int mp_free_balance_create(int ranks, int experts, struct mp_free_balance *state,
-                           struct mp_error *error) {
+int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
+                           struct mp_free_balance *state, struct mp_error *error) {
     *state = (struct mp_free_balance){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no balance of %d experts on %d ranks", experts, ranks);
     /* Every piece is an owner's, or uses up an expert or the surplus or lack of a rank. */
-    int code = mp_pieces_create(experts, 2 * experts + ranks, &state->pieces, error);
-    state->total = malloc((size_t)experts * sizeof *state->total);
-    state->load = malloc((size_t)ranks * sizeof *state->load);
-    state->lack = malloc((size_t)ranks * sizeof *state->lack);
-    state->order = malloc((size_t)ranks * sizeof *state->order);
-    state->owned_begin = malloc(((size_t)ranks + 1) * sizeof *state->owned_begin);
-    state->owned = malloc((size_t)experts * sizeof *state->owned);
-    if (!code && (!state->total || !state->load || !state->lack || !state->order ||
-                  !state->owned_begin || !state->owned))
-        code = mp_fail(error, MP_ENOMEM, "no memory to balance %d experts on %d ranks", experts,
-                       ranks);
-    if (code)
-        mp_free_balance_destroy(state);
-    return code;
-}
-
-void mp_free_balance_destroy(struct mp_free_balance *state) {
-    mp_pieces_destroy(&state->pieces);
-    free(state->total);
-    free(state->load);
-    free(state->lack);
-    free(state->order);
-    free(state->owned_begin);
-    free(state->owned);
-    *state = (struct mp_free_balance){0};
+    int code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
+    MP_TAKE(memory, state->total, experts);
+    MP_TAKE(memory, state->load, ranks);
+    MP_TAKE(memory, state->lack, ranks);
+    MP_TAKE(memory, state->order, ranks);
+    MP_TAKE(memory, state->owned_begin, (size_t)ranks + 1);
+    MP_TAKE(memory, state->owned, experts);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 /* The experts of every rank, ascending, and what they add up to.  Returns all routes. */

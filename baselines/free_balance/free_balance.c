@@ -1,50 +1,20 @@
 /* Perfect balance as a system. */
 #include "baselines/free_balance/free_balance.h"
 
-#include <stdlib.h>
-
 struct free_balance {
     int layers, experts, ranks;
     struct mp_free_balance state;
 };
 
-static void free_balance_destroy(void *opaque) {
-    struct free_balance *self = opaque;
-    if (!self)
-        return;
-    mp_free_balance_destroy(&self->state);
-    free(self);
-}
-
-static int free_balance_create(const struct mp_setting *setting, const void *options,
-                               void **created, struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
+static int free_balance_create(void *opaque, const struct mp_setting *setting, const void *options,
+                               struct mp_error *error) {
     (void)options;
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(
-            error, MP_EINVAL,
-            "free-balance needs layers, experts and ranks of at least 1, not %d, %d and %d",
-            setting->layers, setting->experts, ranks);
-    struct free_balance *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system free-balance");
+    struct free_balance *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
-    self->ranks = ranks;
-    int code = mp_free_balance_create(ranks, setting->experts, &self->state, error);
-    if (code)
-        free_balance_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void free_balance_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct free_balance *self = opaque;
-
-    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    self->ranks = setting->topology.ranks;
+    return mp_free_balance_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                                  &self->state, error);
 }
 
 /* A rank may get a piece of everything that it does not own. */
@@ -90,9 +60,8 @@ const struct mp_system mp_system_free_balance = {
         "first.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNATTAINABLE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .size = sizeof(struct free_balance),
     .create = free_balance_create,
-    .destroy = free_balance_destroy,
-    .initial_owners = free_balance_initial_owners,
     .copies_limit = free_balance_copies_limit,
     .before_gate = free_balance_before_gate,
     .after_gate = free_balance_after_gate,

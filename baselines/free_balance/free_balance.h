@@ -18,6 +18,7 @@
 #ifndef MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
 #define MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/system.h"
 
@@ -34,9 +35,9 @@ struct mp_free_balance {
     int32_t *owned_begin;    /* [ranks + 1], where a rank's experts begin in owned */
     int32_t *owned;          /* [experts] */
 };
-int mp_free_balance_create(int ranks, int experts, struct mp_free_balance *state,
+int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
+                           struct mp_free_balance *state,
                            struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_free_balance_destroy(struct mp_free_balance *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  Takes O(experts + ranks log ranks) and for every copy the number of

@@ -4,40 +4,23 @@
 
 #include "baselines/harmoeny/harmoeny.h"
 
-int mp_harmoeny_create(int ranks, int experts, struct mp_harmoeny *state, struct mp_error *error) {
+int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,
+                       struct mp_error *error) {
     *state = (struct mp_harmoeny){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1 || experts > INT32_MAX / (ranks + 3))
         return mp_fail(error, MP_EINVAL, "no redistribution of %d experts on %d ranks", experts,
                        ranks);
     /* A move takes all that is left of a source and an expert, or fills a rank for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, moves = r * e + r;
-    int code = mp_queue_create(ranks, &state->sources, error);
-    state->kept = malloc(r * e * sizeof *state->kept);
-    state->first = malloc(r * e * sizeof *state->first);
-    state->move = malloc(moves * sizeof *state->move);
-    state->load = malloc(r * sizeof *state->load);
-    state->total = malloc(e * sizeof *state->total);
-    state->begin = malloc((r + 1) * sizeof *state->begin);
-    state->owned = malloc(e * sizeof *state->owned);
-    if (!code && (!state->kept || !state->first || !state->move || !state->load || !state->total ||
-                  !state->begin || !state->owned))
-        code = mp_fail(error, MP_ENOMEM, "no memory to redistribute %d experts on %d ranks",
-                       experts, ranks);
-    if (code)
-        mp_harmoeny_destroy(state);
-    return code;
-}
-
-void mp_harmoeny_destroy(struct mp_harmoeny *state) {
-    mp_queue_destroy(&state->sources);
-    free(state->kept);
-    free(state->first);
-    free(state->move);
-    free(state->load);
-    free(state->total);
-    free(state->begin);
-    free(state->owned);
-    *state = (struct mp_harmoeny){0};
+    int code = mp_queue_create(memory, ranks, &state->sources, error);
+    MP_TAKE(memory, state->kept, r * e);
+    MP_TAKE(memory, state->first, r * e);
+    MP_TAKE(memory, state->move, moves);
+    MP_TAKE(memory, state->load, r);
+    MP_TAKE(memory, state->total, e);
+    MP_TAKE(memory, state->begin, r + 1);
+    MP_TAKE(memory, state->owned, e);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 /* Every owner computes its experts.  Returns the mean of ranks, rounded down. */

@@ -1,8 +1,6 @@
 /* HarMoEny as a system: options and the descriptor. */
 #include "baselines/harmoeny/harmoeny.h"
 
-#include <stdlib.h>
-
 static const struct mp_option option_table[] = {
     {"least", MP_OPTION_INT64, offsetof(struct mp_harmoeny_options, least), "routes", "150", 1,
      1e15, NULL,
@@ -17,42 +15,15 @@ struct harmoeny {
     struct mp_harmoeny state;
 };
 
-static void harmoeny_destroy(void *opaque) {
-    struct harmoeny *self = opaque;
-    if (!self)
-        return;
-    mp_harmoeny_destroy(&self->state);
-    free(self);
-}
-
-static int harmoeny_create(const struct mp_setting *setting, const void *options, void **created,
+static int harmoeny_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "harmoeny needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, ranks);
-    struct harmoeny *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system harmoeny");
+    struct harmoeny *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
-    self->ranks = ranks;
+    self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_harmoeny_options *)options;
-    int code = mp_harmoeny_create(ranks, setting->experts, &self->state, error);
-    if (code)
-        harmoeny_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void harmoeny_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct harmoeny *self = opaque;
-
-    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    return mp_harmoeny_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                              &self->state, error);
 }
 
 /* All experts but a rank's own: nothing limits them in the source, which has them all in host
@@ -121,9 +92,8 @@ const struct mp_system mp_system_harmoeny = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_harmoeny_options),
+    .size = sizeof(struct harmoeny),
     .create = harmoeny_create,
-    .destroy = harmoeny_destroy,
-    .initial_owners = harmoeny_initial_owners,
     .copies_limit = harmoeny_copies_limit,
     .after_gate = harmoeny_after_gate,
 };

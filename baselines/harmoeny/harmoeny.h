@@ -22,6 +22,7 @@
 #ifndef MOEPERF_BASELINES_HARMOENY_HARMOENY_H
 #define MOEPERF_BASELINES_HARMOENY_HARMOENY_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
 
@@ -51,9 +52,8 @@ struct mp_harmoeny {
     int32_t *begin, *owned;  /* [ranks + 1], [experts], each rank's experts */
     struct mp_queue sources; /* of an expert */
 };
-int mp_harmoeny_create(int ranks, int experts, struct mp_harmoeny *state,
-                       struct mp_error *error);      /* MP_EINVAL, MP_ENOMEM */
-void mp_harmoeny_destroy(struct mp_harmoeny *state); /* accepts a zeroed one */
+int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,
+                       struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
 
 /* Decides; owner is [experts]. */
 void mp_harmoeny_decide(struct mp_harmoeny *state, const struct mp_harmoeny_options *options,

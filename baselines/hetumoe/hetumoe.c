@@ -1,7 +1,5 @@
 #include "baselines/hetumoe/hetumoe.h"
 
-#include <stdlib.h>
-
 #include "reference/plan/capacity.h"
 #include "reference/plan/groups.h"
 
@@ -59,31 +57,23 @@ static int check_slots(const struct mp_setting *setting, const struct mp_hetumoe
                    mp_setting_choices(setting));
 }
 
-static int hetumoe_create(const struct mp_setting *setting, const void *parsed, void **created,
+static int hetumoe_create(void *opaque, const struct mp_setting *setting, const void *parsed,
                           struct mp_error *error) {
     const struct mp_hetumoe_options *options = parsed;
-    struct mp_expert_groups groups;
-    *created = NULL;
+    struct hetumoe *self = opaque;
     int code =
-        mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &groups, error);
+        mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &self->groups, error);
     if (!code)
         code = check_capacity(setting, options, error);
     if (!code)
         code = check_slots(setting, options, error);
     if (code)
         return code;
-    struct hetumoe *self = malloc(sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system hetumoe");
-    *self = (struct hetumoe){
-        .groups = groups,
-        .capacity = capacity_of(setting, options),
-        .leads = options->exchange == MP_HETUMOE_LEADER &&
-                 mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1,
-        .overlaid = options->slots == MP_HETUMOE_AS_RELEASED && mp_setting_choices(setting) == 2 &&
-                    !setting->choices_apart,
-    };
-    *created = self;
+    self->capacity = capacity_of(setting, options);
+    self->leads = options->exchange == MP_HETUMOE_LEADER &&
+                  mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1;
+    self->overlaid = options->slots == MP_HETUMOE_AS_RELEASED && mp_setting_choices(setting) == 2 &&
+                     !setting->choices_apart;
     return MP_OK;
 }
 
@@ -129,6 +119,7 @@ const struct mp_system mp_system_hetumoe = {
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,
     .options_size = sizeof(struct mp_hetumoe_options),
+    .size = sizeof(struct hetumoe),
     .create = hetumoe_create,
     MP_EXPERT_GROUPS_HOOKS,
     .padding_limit = hetumoe_padding_limit,

@@ -1,6 +1,5 @@
 #include "baselines/hiermoe/hiermoe.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/hiermoe/depth.h"
@@ -65,49 +64,22 @@ struct hiermoe {
     double scale; /* tokens for each that is drawn */
 };
 
-static void hiermoe_destroy(void *opaque) {
-    struct hiermoe *self = opaque;
-    if (!self)
-        return;
-    mp_distinct_model_destroy(&self->model);
-    for (int i = 0; i < self->levels; i++) {
-        free(self->level[i].group);
-        free(self->level[i].count);
-        free(self->level[i].change);
-    }
-    free(self->depth);
-    free(self->total);
-    free(self->expert);
-    free(self->memory);
-    free(self->power);
-    free(self);
-}
-
-static bool create_level(int experts, int groups, struct level *level) {
-    size_t count = (size_t)experts;
-    level->groups = groups;
-    level->group = calloc(count, sizeof *level->group);
-    level->count = calloc((size_t)groups, sizeof *level->count);
-    level->change = calloc(count * count, sizeof *level->change);
-    return level->group && level->count && level->change;
-}
-
-static bool create_memory(struct hiermoe *self) {
+static void create_memory(struct hiermoe *self) {
     const struct mp_setting *setting = &self->setting;
-    size_t top_k = (size_t)setting->top_k, layers = (size_t)setting->layers;
-    int ranks = setting->topology.ranks;
-    self->depth = calloc(layers, sizeof *self->depth);
-    self->total = calloc((size_t)setting->experts, sizeof *self->total);
-    self->expert = calloc((size_t)self->options.sample * top_k, sizeof *self->expert);
-    self->memory = calloc(mp_swap_memory(setting->experts, ranks), sizeof *self->memory);
-    self->power = calloc((size_t)self->options.sample + 1, sizeof *self->power);
-    for (int count = 0; self->power && count <= self->options.sample; count++)
-        self->power[count] = mp_swap_power(count, self->options.gamma);
-    bool there = self->depth && self->total && self->expert && self->memory && self->power;
-    for (int i = 0; i < self->levels; i++)
-        there &= create_level(setting->experts, mp_topology_nodes(&self->depths.levels.groups[i]),
-                              &self->level[i]);
-    return there;
+    struct mp_arena *memory = mp_system_arena(self);
+    size_t experts = (size_t)setting->experts, sample = (size_t)self->options.sample;
+    MP_TAKE(memory, self->depth, setting->layers);
+    MP_TAKE(memory, self->total, experts);
+    MP_TAKE(memory, self->expert, sample * (size_t)setting->top_k);
+    MP_TAKE(memory, self->memory, mp_swap_memory(setting->experts, setting->topology.ranks));
+    MP_TAKE(memory, self->power, sample + 1);
+    for (int i = 0; i < self->levels; i++) {
+        struct level *level = &self->level[i];
+        level->groups = mp_topology_nodes(&self->depths.levels.groups[i]);
+        MP_TAKE(memory, level->group, experts);
+        MP_TAKE(memory, level->count, level->groups);
+        MP_TAKE(memory, level->change, experts * experts);
+    }
 }
 
 static int create_depths(struct hiermoe *self, struct mp_error *error) {
@@ -126,44 +98,29 @@ static int create_depths(struct hiermoe *self, struct mp_error *error) {
     return code;
 }
 
-static int hiermoe_create(const struct mp_setting *setting, const void *options, void **created,
+static int hiermoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || setting->top_k < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "hiermoe needs layers, experts, routes of a token and ranks of at least 1, "
-                       "not %d, %d, %d and %d",
-                       setting->layers, setting->experts, setting->top_k, ranks);
-    if (setting->experts % ranks != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "hiermoe needs the same number of experts on every rank: %d experts can't "
-                       "be shared by %d ranks",
-                       setting->experts, ranks);
-    struct hiermoe *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
+    if (setting->top_k < 1)
+        return mp_fail(error, MP_EINVAL, "hiermoe needs routes of a token of at least 1, not %d",
+                       setting->top_k);
+    struct hiermoe *self = opaque;
+    struct mp_arena *memory = mp_system_arena(self);
     self->setting = *setting;
     self->options = *(const struct options *)options;
     int code = create_depths(self, error);
-    if (!code && !create_memory(self))
-        code = mp_fail(error, MP_ENOMEM, "no memory for the system hiermoe");
     if (!code)
-        code =
-            mp_distinct_model_create(ranks, setting->experts, setting->top_k, &self->model, error);
-    if (code) {
-        hiermoe_destroy(self);
+        code = mp_distinct_model_create(memory, setting->topology.ranks, setting->experts,
+                                        setting->top_k, &self->model, error);
+    if (code)
         return code;
-    }
+    create_memory(self);
+    if (memory->lacking)
+        return MP_ENOMEM;
+    for (int count = 0; count <= self->options.sample; count++)
+        self->power[count] = mp_swap_power(count, self->options.gamma);
     for (int layer = 0; layer < setting->layers; layer++)
         self->depth[layer] = self->options.depth ? self->options.depth : self->levels;
-    *created = self;
     return MP_OK;
-}
-
-static void hiermoe_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct mp_setting *setting = &((const struct hiermoe *)opaque)->setting;
-    mp_contiguous_owners(setting->layers, setting->experts, setting->topology.ranks, owner);
 }
 
 static int hiermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -360,9 +317,8 @@ const struct mp_system mp_system_hiermoe = {
     .exchange = MP_EXCHANGE_DEDUPLICATED,
     .options = option_table,
     .options_size = sizeof(struct options),
+    .size = sizeof(struct hiermoe),
     .create = hiermoe_create,
-    .destroy = hiermoe_destroy,
-    .initial_owners = hiermoe_initial_owners,
     .after_gate = hiermoe_after_gate,
     .after_step = hiermoe_after_step,
     .save = hiermoe_save,

@@ -7,29 +7,18 @@
 /* Rows cross four times in an iteration, and backward computes twice what forward does. */
 enum { PASSES_OF_TRAVEL = 4, PASSES_OF_COMPUTE = 3 };
 
-int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, int per_rank,
-                             struct mp_laer_evaluator *state, struct mp_error *error) {
+int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
+                             int experts, int per_rank, struct mp_laer_evaluator *state,
+                             struct mp_error *error) {
     size_t e = (size_t)experts, slots = (size_t)topology->ranks * (size_t)per_rank;
 
     *state = (struct mp_laer_evaluator){.topology = *topology, .experts = experts};
-    state->computed = malloc((size_t)topology->ranks * sizeof *state->computed);
-    state->all = malloc(e * sizeof *state->all);
-    state->near = malloc(e * sizeof *state->near);
-    state->more = malloc(2 * slots * sizeof *state->more);
-    state->next = malloc(e * sizeof *state->next);
-    if (state->computed && state->all && state->near && state->more && state->next)
-        return MP_OK;
-    mp_laer_evaluator_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory to compare layouts of %zu slots", slots);
-}
-
-void mp_laer_evaluator_destroy(struct mp_laer_evaluator *state) {
-    free(state->computed);
-    free(state->all);
-    free(state->near);
-    free(state->more);
-    free(state->next);
-    *state = (struct mp_laer_evaluator){0};
+    MP_TAKE(memory, state->computed, topology->ranks);
+    MP_TAKE(memory, state->all, e);
+    MP_TAKE(memory, state->near, e);
+    MP_TAKE(memory, state->more, 2 * slots);
+    MP_TAKE(memory, state->next, e);
+    return mp_arena_check(memory, error);
 }
 
 /* routes = each * n + rest.  Most processors divide 32 bits faster than 64. */

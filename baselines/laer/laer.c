@@ -55,8 +55,8 @@ struct laer {
     struct mp_recent recent; /* cells [layers][ranks][experts] */
     struct mp_layouts layouts;
     struct mp_slots best, trial;      /* of the layer being planned */
-    int64_t *total;                   /* [experts], owned */
-    int32_t *heap_replicas, *changed; /* [experts], owned */
+    int64_t *total;                   /* [experts] */
+    int32_t *heap_replicas, *changed; /* [experts] */
     /* With layout flex: */
     struct mp_flex flex;
     struct mp_load recent_load; /* of the layer being planned */
@@ -133,35 +133,18 @@ static int check_setting(const struct mp_setting *setting, const struct mp_laer_
                          struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
 
-    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
-        topology->ranks_per_node < 1 || setting->route_bytes < 1)
-        return mp_fail(
-            error, MP_EINVAL,
-            "laer needs layers, experts, ranks, ranks per node and bytes per route of at "
-            "least 1, not %d, %d, %d, %d and %lld",
-            setting->layers, setting->experts, topology->ranks, topology->ranks_per_node,
-            (long long)setting->route_bytes);
+    if (topology->ranks_per_node < 1 || setting->route_bytes < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "laer needs ranks per node and bytes per route of at least 1, not %d and "
+                       "%lld",
+                       topology->ranks_per_node, (long long)setting->route_bytes);
     int code = check_slots(setting, options, error);
     return code ? code : check_figures(setting, options, error);
 }
 
 static void laer_destroy(void *opaque) {
     struct laer *self = opaque;
-    if (!self)
-        return;
-    mp_queue_destroy(&self->queue);
-    mp_laer_placer_destroy(&self->placer);
-    mp_laer_evaluator_destroy(&self->evaluator);
-    mp_recent_destroy(&self->recent);
-    mp_layouts_destroy(&self->layouts);
-    mp_slots_destroy(&self->best);
-    mp_slots_destroy(&self->trial);
-    free(self->total);
-    free(self->heap_replicas);
-    free(self->changed);
-    mp_flex_destroy(&self->flex);
     mp_load_destroy(&self->recent_load);
-    free(self);
 }
 
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
@@ -207,66 +190,60 @@ static void place_first(struct laer *self, struct mp_slots *slots) {
 }
 
 static int create_slots(struct laer *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_topology *topology = &self->setting.topology;
     int layers = self->setting.layers, experts = self->setting.experts, ranks = topology->ranks;
-    int code = mp_slots_create(ranks, experts, self->per_rank, &self->best, error);
+    int code = mp_slots_create(memory, ranks, experts, self->per_rank, &self->best, error);
 
     if (!code)
-        code = mp_slots_create(ranks, experts, self->per_rank, &self->trial, error);
+        code = mp_slots_create(memory, ranks, experts, self->per_rank, &self->trial, error);
     if (!code)
-        code = mp_layouts_create(layers, ranks, experts, self->per_rank, topology->ranks_per_node,
-                                 &self->layouts, error);
+        code = mp_layouts_create(memory, layers, ranks, experts, self->per_rank,
+                                 topology->ranks_per_node, &self->layouts, error);
     for (int layer = 0; layer < layers && !code; layer++)
         place_first(self, &self->layouts.slots[layer]);
     return code;
 }
 
 static int create_parts(struct laer *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_topology *topology = &self->setting.topology;
     size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
 
-    self->total = malloc(experts * sizeof *self->total);
-    self->heap_replicas = malloc(experts * sizeof *self->heap_replicas);
-    self->changed = malloc(experts * sizeof *self->changed);
-    if (!self->total || !self->heap_replicas || !self->changed)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu experts", experts);
-    int code = mp_queue_create(self->setting.experts, &self->queue, error);
+    MP_TAKE(memory, self->total, experts);
+    MP_TAKE(memory, self->heap_replicas, experts);
+    MP_TAKE(memory, self->changed, experts);
+    if (memory->lacking)
+        return MP_ENOMEM;
+    int code = mp_queue_create(memory, self->setting.experts, &self->queue, error);
     if (!code)
-        code = mp_laer_placer_create(topology, self->setting.experts, &self->placer, error);
+        code = mp_laer_placer_create(memory, topology, self->setting.experts, &self->placer, error);
     if (!code)
-        code = mp_laer_evaluator_create(topology, self->setting.experts, self->per_rank,
+        code = mp_laer_evaluator_create(memory, topology, self->setting.experts, self->per_rank,
                                         &self->evaluator, error);
     if (!code)
-        code = mp_recent_create(layers * (size_t)topology->ranks * experts, self->options.window,
-                                &self->recent, error);
+        code = mp_recent_create(memory, layers * (size_t)topology->ranks * experts,
+                                self->options.window, &self->recent, error);
     if (!code && self->options.layout == MP_LAER_FLEX)
-        code = mp_flex_create(topology->ranks, self->setting.experts, self->per_rank, &self->flex,
-                              error);
+        code = mp_flex_create(memory, topology->ranks, self->setting.experts, self->per_rank,
+                              &self->flex, error);
     if (!code && self->options.layout == MP_LAER_FLEX)
         code = mp_load_create(topology->ranks, self->setting.experts, &self->recent_load, error);
     return code ? code : create_slots(self, error);
 }
 
-static int laer_create(const struct mp_setting *setting, const void *options, void **created,
+static int laer_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
-    *created = NULL;
     int code = check_setting(setting, options, error);
     if (code)
         return code;
-    struct laer *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system laer");
+    struct laer *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_laer_options *)options;
     self->per_rank = mp_laer_slots(setting, options);
     if (compares(setting, options))
         self->costs = mp_laer_costs(setting, options);
-    code = create_parts(self, error);
-    if (code)
-        laer_destroy(self);
-    else
-        *created = self;
-    return code;
+    return create_parts(self, error);
 }
 
 static void laer_initial_owners(const void *opaque, int32_t owner[]) {
@@ -473,6 +450,7 @@ const struct mp_system mp_system_laer = {
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_laer_options),
+    .size = sizeof(struct laer),
     .create = laer_create,
     .destroy = laer_destroy,
     .initial_owners = laer_initial_owners,

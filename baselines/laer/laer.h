@@ -55,6 +55,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/slots.h"
 #include "reference/plan/system.h"
@@ -98,9 +99,8 @@ struct mp_laer_placer {
     int32_t *least_loaded; /* [nodes], its rank with a free slot, or -1 */
     int32_t *node_copies;  /* [nodes], of the expert being placed */
 };
-int mp_laer_placer_create(const struct mp_topology *topology, int experts,
+int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
                           struct mp_laer_placer *placer, struct mp_error *error);
-void mp_laer_placer_destroy(struct mp_laer_placer *placer); /* accepts a zeroed one */
 /* Gives every expert its slots: experts by load / replicas descending, each of their copies to a
  * rank with a free slot on a node with the fewest copies of it, then the least loaded one, ties to
  * the lower one.  A rank may get an expert twice.  Indexes the slots for the nodes. */
@@ -136,9 +136,9 @@ struct mp_laer_evaluator {
                       an expert, and behind that over those of the present node */
     int32_t *next; /* [experts], an expert's first slot on a later node */
 };
-int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, int per_rank,
-                             struct mp_laer_evaluator *state, struct mp_error *error);
-void mp_laer_evaluator_destroy(struct mp_laer_evaluator *state); /* accepts a zeroed one */
+int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
+                             int experts, int per_rank, struct mp_laer_evaluator *state,
+                             struct mp_error *error);
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
                                    const struct mp_laer_options *options);
 /* Seconds of an iteration: 4 (in_node + between_nodes) + 3 max computed, for count[ranks][experts]

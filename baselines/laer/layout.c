@@ -27,31 +27,19 @@ void mp_laer_replicas(const int64_t load[], int experts, int slots, int nodes, i
     }
 }
 
-int mp_laer_placer_create(const struct mp_topology *topology, int experts,
+int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
                           struct mp_laer_placer *placer, struct mp_error *error) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
 
     *placer = (struct mp_laer_placer){.topology = *topology};
-    int code = mp_queue_create(experts, &placer->queue, error);
+    int code = mp_queue_create(memory, experts, &placer->queue, error);
     if (code)
         return code;
-    placer->rank_load = malloc(ranks * sizeof *placer->rank_load);
-    placer->free_slots = malloc(ranks * sizeof *placer->free_slots);
-    placer->least_loaded = malloc(nodes * sizeof *placer->least_loaded);
-    placer->node_copies = malloc(nodes * sizeof *placer->node_copies);
-    if (placer->rank_load && placer->free_slots && placer->least_loaded && placer->node_copies)
-        return MP_OK;
-    mp_laer_placer_destroy(placer);
-    return mp_fail(error, MP_ENOMEM, "no memory to place %d experts on %zu ranks", experts, ranks);
-}
-
-void mp_laer_placer_destroy(struct mp_laer_placer *placer) {
-    mp_queue_destroy(&placer->queue);
-    free(placer->rank_load);
-    free(placer->free_slots);
-    free(placer->least_loaded);
-    free(placer->node_copies);
-    *placer = (struct mp_laer_placer){0};
+    MP_TAKE(memory, placer->rank_load, ranks);
+    MP_TAKE(memory, placer->free_slots, ranks);
+    MP_TAKE(memory, placer->least_loaded, nodes);
+    MP_TAKE(memory, placer->node_copies, nodes);
+    return mp_arena_check(memory, error);
 }
 
 static void find_least_loaded(struct mp_laer_placer *placer, int node) {

@@ -5,37 +5,21 @@
 
 #include "baselines/llep/llep.h"
 
-int mp_llep_create(int ranks, int experts, struct mp_llep *state, struct mp_error *error) {
+int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state,
+                   struct mp_error *error) {
     *state = (struct mp_llep){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no spilling of %d experts over %d ranks", experts, ranks);
     /* Every piece is an owner's, ends an expert or fills a helper, for good. */
-    int code = mp_pieces_create(experts, 2 * experts + ranks, &state->pieces, error);
+    int code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->helpers, error);
-    state->load = malloc((size_t)ranks * sizeof *state->load);
-    state->native = malloc((size_t)ranks * sizeof *state->native);
-    state->foreign = malloc((size_t)ranks * sizeof *state->foreign);
-    state->total = malloc((size_t)experts * sizeof *state->total);
-    state->order = malloc((size_t)experts * sizeof *state->order);
-    if (!code &&
-        (!state->load || !state->native || !state->foreign || !state->total || !state->order))
-        code = mp_fail(error, MP_ENOMEM, "no memory to spill %d experts over %d ranks", experts,
-                       ranks);
-    if (code)
-        mp_llep_destroy(state);
-    return code;
-}
-
-void mp_llep_destroy(struct mp_llep *state) {
-    mp_pieces_destroy(&state->pieces);
-    mp_queue_destroy(&state->helpers);
-    free(state->load);
-    free(state->native);
-    free(state->foreign);
-    free(state->total);
-    free(state->order);
-    *state = (struct mp_llep){0};
+        code = mp_queue_create(memory, ranks, &state->helpers, error);
+    MP_TAKE(memory, state->load, ranks);
+    MP_TAKE(memory, state->native, ranks);
+    MP_TAKE(memory, state->foreign, ranks);
+    MP_TAKE(memory, state->total, experts);
+    MP_TAKE(memory, state->order, experts);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 static int64_t largest(const int64_t load[], int count) {

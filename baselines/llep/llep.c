@@ -2,8 +2,6 @@
 #include "baselines/llep/llep.h"
 
 #include <math.h>
-#include <stdlib.h>
-
 #define FIELD(member) offsetof(struct mp_llep_options, member)
 
 static const struct mp_option option_table[] = {
@@ -40,45 +38,19 @@ static int foreign_limit(const struct mp_setting *setting, const struct mp_llep_
     return pieces < limit ? (int)pieces : limit;
 }
 
-static void llep_destroy(void *opaque) {
-    struct llep *self = opaque;
-    if (!self)
-        return;
-    mp_llep_destroy(&self->state);
-    free(self);
-}
-
-static int llep_create(const struct mp_setting *setting, const void *options, void **created,
+static int llep_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1 || setting->top_k < 1 ||
-        setting->tokens_per_rank < 1)
+    if (setting->top_k < 1 || setting->tokens_per_rank < 1)
         return mp_fail(error, MP_EINVAL,
-                       "llep needs layers, experts, ranks, routes per token and tokens per rank of "
-                       "at least 1, not %d, %d, %d, %d and %lld",
-                       setting->layers, setting->experts, ranks, setting->top_k,
-                       (long long)setting->tokens_per_rank);
-    struct llep *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system llep");
+                       "llep needs routes per token and tokens per rank of at least 1, not %d and "
+                       "%lld",
+                       setting->top_k, (long long)setting->tokens_per_rank);
+    struct llep *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_llep_options *)options;
     self->copies = foreign_limit(setting, &self->options);
-    int code = mp_llep_create(ranks, setting->experts, &self->state, error);
-    if (code)
-        llep_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void llep_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct llep *self = opaque;
-
-    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
-                         owner);
+    return mp_llep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                          &self->state, error);
 }
 
 static int llep_copies_limit(const void *opaque) {
@@ -120,9 +92,8 @@ const struct mp_system mp_system_llep = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_llep_options),
+    .size = sizeof(struct llep),
     .create = llep_create,
-    .destroy = llep_destroy,
-    .initial_owners = llep_initial_owners,
     .copies_limit = llep_copies_limit,
     .after_gate = llep_after_gate,
 };

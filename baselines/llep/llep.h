@@ -19,6 +19,7 @@
 #ifndef MOEPERF_BASELINES_LLEP_LLEP_H
 #define MOEPERF_BASELINES_LLEP_LLEP_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -49,9 +50,8 @@ struct mp_llep {
     int32_t *foreign;        /* [ranks], experts of others on each rank */
     struct mp_queue helpers; /* ranks with room, by it */
 };
-int mp_llep_create(int ranks, int experts, struct mp_llep *state,
+int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state,
                    struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_llep_destroy(struct mp_llep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  No rank gets more than `copies` foreign experts.  Takes

@@ -6,51 +6,27 @@
 
 enum { NOT_REACHED = -1, BEGUN_WITH = -2 };
 
-int mp_lp_create(const struct mp_topology *topology, int experts, struct mp_lp *state,
-                 struct mp_error *error) {
+int mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                 struct mp_lp *state, struct mp_error *error) {
     *state = (struct mp_lp){.ranks = topology->ranks, .experts = experts};
     if (topology->ranks < 1 || experts < 1 || experts > INT32_MAX / topology->ranks)
         return mp_fail(error, MP_EINVAL, "no split of %d experts over %d ranks", experts,
                        topology->ranks);
     size_t r = (size_t)topology->ranks, e = (size_t)experts, pairs = r * e;
-    int code = mp_pieces_create(experts, (int)pairs, &state->pieces, error);
-    state->load = malloc(r * sizeof *state->load);
-    state->begin = malloc((e + 1) * sizeof *state->begin);
-    state->rank = malloc(pairs * sizeof *state->rank);
-    state->expert = malloc(pairs * sizeof *state->expert);
-    state->routes = malloc(pairs * sizeof *state->routes);
-    state->first_pair = malloc(r * sizeof *state->first_pair);
-    state->next_pair = malloc(pairs * sizeof *state->next_pair);
-    state->by_expert = malloc(e * sizeof *state->by_expert);
-    state->by_rank = malloc(r * sizeof *state->by_rank);
-    state->reached = malloc(r * sizeof *state->reached);
-    state->of_node = malloc((size_t)mp_topology_nodes(topology) * e * sizeof *state->of_node);
-    state->total = malloc(e * sizeof *state->total);
-    if (!code && (!state->load || !state->begin || !state->rank || !state->expert ||
-                  !state->routes || !state->first_pair || !state->next_pair || !state->by_expert ||
-                  !state->by_rank || !state->reached || !state->of_node || !state->total))
-        code = mp_fail(error, MP_ENOMEM, "no memory to split %d experts over %d ranks", experts,
-                       topology->ranks);
-    if (code)
-        mp_lp_destroy(state);
-    return code;
-}
-
-void mp_lp_destroy(struct mp_lp *state) {
-    mp_pieces_destroy(&state->pieces);
-    free(state->load);
-    free(state->begin);
-    free(state->rank);
-    free(state->expert);
-    free(state->routes);
-    free(state->first_pair);
-    free(state->next_pair);
-    free(state->by_expert);
-    free(state->by_rank);
-    free(state->reached);
-    free(state->of_node);
-    free(state->total);
-    *state = (struct mp_lp){0};
+    int code = mp_pieces_create(memory, experts, (int)pairs, &state->pieces, error);
+    MP_TAKE(memory, state->load, r);
+    MP_TAKE(memory, state->begin, e + 1);
+    MP_TAKE(memory, state->rank, pairs);
+    MP_TAKE(memory, state->expert, pairs);
+    MP_TAKE(memory, state->routes, pairs);
+    MP_TAKE(memory, state->first_pair, r);
+    MP_TAKE(memory, state->next_pair, pairs);
+    MP_TAKE(memory, state->by_expert, e);
+    MP_TAKE(memory, state->by_rank, r);
+    MP_TAKE(memory, state->reached, r);
+    MP_TAKE(memory, state->of_node, (size_t)mp_topology_nodes(topology) * e);
+    MP_TAKE(memory, state->total, e);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 static void add_up(struct mp_lp *state, const struct mp_topology *topology,

@@ -40,20 +40,6 @@ struct lp {
     struct mp_recent recent; /* likewise; cells [layers][experts] */
 };
 
-static void lp_destroy(void *opaque) {
-    struct lp *self = opaque;
-    if (!self)
-        return;
-    mp_lp_destroy(&self->state);
-    mp_eplb_destroy(&self->placer);
-    mp_recent_destroy(&self->recent);
-    free(self->owner);
-    free(self->place);
-    free(self->order);
-    free(self->filled);
-    free(self);
-}
-
 /* Places of the experts among those of their owners, in this order. */
 static void number_places(struct lp *self) {
     memset(self->filled, 0, (size_t)self->setting.topology.ranks * sizeof *self->filled);
@@ -95,35 +81,31 @@ static int place_first(struct lp *self, struct mp_error *error) {
 }
 
 static int create_parts(struct lp *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
 
-    self->owner = malloc((size_t)experts * sizeof *self->owner);
-    self->place = malloc((size_t)experts * sizeof *self->place);
-    self->order = malloc((size_t)experts * sizeof *self->order);
-    self->filled = malloc((size_t)ranks * sizeof *self->filled);
-    if (!self->owner || !self->place || !self->order || !self->filled)
-        return mp_fail(error, MP_ENOMEM, "no memory to place %d experts", experts);
-    int code = mp_lp_create(&self->setting.topology, experts, &self->state, error);
+    MP_TAKE(memory, self->owner, (size_t)experts);
+    MP_TAKE(memory, self->place, (size_t)experts);
+    MP_TAKE(memory, self->order, (size_t)experts);
+    MP_TAKE(memory, self->filled, (size_t)ranks);
+    if (memory->lacking)
+        return MP_ENOMEM;
+    int code = mp_lp_create(memory, &self->setting.topology, experts, &self->state, error);
     if (!code)
         code = place_first(self, error);
     if (!code && self->options.interval > 0)
-        code = mp_eplb_create(experts, experts, 1, 1, ranks, &self->placer, error);
+        code = mp_eplb_create(memory, experts, experts, 1, 1, ranks, &self->placer, error);
     if (!code && self->options.interval > 0)
-        code = mp_recent_create((size_t)self->setting.layers * (size_t)experts,
+        code = mp_recent_create(memory, (size_t)self->setting.layers * (size_t)experts,
                                 self->options.window, &self->recent, error);
     return code;
 }
 
-static int lp_create(const struct mp_setting *setting, const void *options, void **created,
+static int lp_create(void *opaque, const struct mp_setting *setting, const void *options,
                      struct mp_error *error) {
     const struct mp_lp_options *chosen = options;
     int ranks = setting->topology.ranks, experts = setting->experts, replicated;
 
-    *created = NULL;
-    if (setting->layers < 1 || experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "lp needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, experts, ranks);
     if (chosen->interval > 0 && experts % ranks != 0)
         return mp_fail(error, MP_EINVAL,
                        "lp in EPLB's order (interval) needs as many experts on every rank: %d "
@@ -132,24 +114,11 @@ static int lp_create(const struct mp_setting *setting, const void *options, void
     int code = mp_lp_replicated(chosen, &setting->topology, experts, &replicated, error);
     if (code)
         return code;
-    struct lp *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system lp");
+    struct lp *self = opaque;
     self->setting = *setting;
     self->options = *chosen;
     self->replicated = replicated;
-    code = create_parts(self, error);
-    if (code)
-        lp_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void lp_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct lp *self = opaque;
-    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
-                         owner);
+    return create_parts(self, error);
 }
 
 static void lp_initial_holders(const void *opaque, struct mp_placement home[]) {
@@ -237,9 +206,8 @@ const struct mp_system mp_system_lp = {
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_lp_options),
+    .size = sizeof(struct lp),
     .create = lp_create,
-    .destroy = lp_destroy,
-    .initial_owners = lp_initial_owners,
     .initial_holders = lp_initial_holders,
     .optimizer = lp_optimizer,
     .homes_limit = lp_homes_limit,

@@ -43,6 +43,7 @@
 #ifndef MOEPERF_BASELINES_LP_LP_H
 #define MOEPERF_BASELINES_LP_LP_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/system.h"
 
@@ -85,9 +86,8 @@ struct mp_lp {
     int32_t *reached;                /* [ranks] */
     int64_t *of_node, *total;        /* [nodes][experts], [experts], routes */
 };
-int mp_lp_create(const struct mp_topology *topology, int experts, struct mp_lp *state,
-                 struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_lp_destroy(struct mp_lp *state);  /* accepts a zeroed one */
+int mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                 struct mp_lp *state, struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
 
 /* Splits the load over those that hold its experts.  Deterministic.  MP_EPLAN for an expert that
  * nobody holds. */

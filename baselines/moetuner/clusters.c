@@ -6,8 +6,8 @@
 
 #include "reference/plan/load.h"
 
-int mp_clusters_create(int experts, int clusters, struct mp_clusters *state,
-                       struct mp_error *error) {
+int mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
+                       struct mp_clusters *state, struct mp_error *error) {
     *state = (struct mp_clusters){0};
     if (experts < 1 || clusters < 1 || experts % clusters != 0)
         return mp_fail(error, MP_EINVAL,
@@ -17,27 +17,13 @@ int mp_clusters_create(int experts, int clusters, struct mp_clusters *state,
     state->experts = experts;
     state->clusters = clusters;
     state->size = experts / clusters;
-    state->order = malloc(all * sizeof *state->order);
-    state->member = malloc(all * sizeof *state->member);
-    state->count = malloc(parts * sizeof *state->count);
-    state->label = malloc(parts * sizeof *state->label);
-    state->total = malloc(parts * sizeof *state->total);
-    state->first = malloc((all + 1) * sizeof *state->first);
-    if (state->order && state->member && state->count && state->label && state->total &&
-        state->first)
-        return MP_OK;
-    mp_clusters_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory for clusters of %d experts", experts);
-}
-
-void mp_clusters_destroy(struct mp_clusters *state) {
-    free(state->order);
-    free(state->member);
-    free(state->count);
-    free(state->label);
-    free(state->total);
-    free(state->first);
-    *state = (struct mp_clusters){0};
+    MP_TAKE(memory, state->order, all);
+    MP_TAKE(memory, state->member, all);
+    MP_TAKE(memory, state->count, parts);
+    MP_TAKE(memory, state->label, parts);
+    MP_TAKE(memory, state->total, parts);
+    MP_TAKE(memory, state->first, all + 1);
+    return mp_arena_check(memory, error);
 }
 
 static void count_totals(struct mp_clusters *state, const int64_t load[], const int32_t cluster[]) {

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/program.h"
 
 /* Working memory for layers of one shape. */
@@ -23,9 +24,8 @@ struct mp_clusters {
     int64_t *first;              /* [experts + 1], sums of the first ones in order */
 };
 /* MP_EINVAL unless clusters divide experts; MP_ENOMEM. */
-int mp_clusters_create(int experts, int clusters, struct mp_clusters *state,
-                       struct mp_error *error);
-void mp_clusters_destroy(struct mp_clusters *state); /* accepts a zeroed one */
+int mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
+                       struct mp_clusters *state, struct mp_error *error);
 
 /* cluster is [experts]. */
 int64_t mp_clusters_deviation(struct mp_clusters *state, const int64_t load[],

@@ -7,40 +7,21 @@
 #include "baselines/moetuner/links_match.h"
 #include "reference/plan/load.h"
 
-int mp_links_create(int layers, const struct mp_topology *topology, struct mp_links *links,
-                    struct mp_error *error) {
+int mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
+                    struct mp_links *links, struct mp_error *error) {
     size_t ranks = (size_t)topology->ranks, pairs = layers > 1 ? (size_t)layers - 1 : 1;
     *links = (struct mp_links){.layers = layers, .topology = *topology};
-    links->flow = calloc(pairs * ranks * ranks, sizeof *links->flow);
-    links->low = calloc(pairs, sizeof *links->low);
-    links->seconds = calloc(pairs, sizeof *links->seconds);
-    links->order = calloc(pairs * ranks * ranks, sizeof *links->order);
-    links->parent = calloc(2 * ranks, sizeof *links->parent);
-    links->rows = calloc(2 * ranks, sizeof *links->rows);
-    links->columns = calloc(2 * ranks, sizeof *links->columns);
-    links->room = calloc(ranks, sizeof *links->room);
-    links->node = calloc(ranks, sizeof *links->node);
-    links->map = calloc(ranks, sizeof *links->map);
-    if (links->flow && links->low && links->seconds && links->order && links->parent &&
-        links->rows && links->columns && links->room && links->node && links->map)
-        return MP_OK;
-    mp_links_destroy(links);
-    return mp_fail(error, MP_ENOMEM, "no memory for links of %d layers and %d ranks", layers,
-                   topology->ranks);
-}
-
-void mp_links_destroy(struct mp_links *links) {
-    free(links->flow);
-    free(links->low);
-    free(links->seconds);
-    free(links->order);
-    free(links->parent);
-    free(links->rows);
-    free(links->columns);
-    free(links->room);
-    free(links->node);
-    free(links->map);
-    *links = (struct mp_links){0};
+    MP_TAKE(memory, links->flow, pairs * ranks * ranks);
+    MP_TAKE(memory, links->low, pairs);
+    MP_TAKE(memory, links->seconds, pairs);
+    MP_TAKE(memory, links->order, pairs * ranks * ranks);
+    MP_TAKE(memory, links->parent, 2 * ranks);
+    MP_TAKE(memory, links->rows, 2 * ranks);
+    MP_TAKE(memory, links->columns, 2 * ranks);
+    MP_TAKE(memory, links->room, ranks);
+    MP_TAKE(memory, links->node, ranks);
+    MP_TAKE(memory, links->map, ranks);
+    return mp_arena_check(memory, error);
 }
 
 /* ---- what a placement takes ---- */

@@ -20,6 +20,7 @@
 
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/program.h"
 #include "reference/plan/topology.h"
 
@@ -37,9 +38,8 @@ struct mp_links {
     int32_t *map;                /* [R] */
 };
 /* All flows 0.  MP_ENOMEM. */
-int mp_links_create(int layers, const struct mp_topology *topology, struct mp_links *links,
-                    struct mp_error *error);
-void mp_links_destroy(struct mp_links *links); /* accepts a zeroed one */
+int mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
+                    struct mp_links *links, struct mp_error *error);
 
 static inline int64_t *mp_links_flow(const struct mp_links *links, int layer) {
     size_t ranks = (size_t)links->topology.ranks;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "baselines/moetuner/links_match.h"
+#include "reference/base/arena.h"
+#include "reference/base/median.h"
 
 /* One pair of layers of the program. */
 struct boundary {
@@ -23,22 +25,16 @@ struct part {
     int nodes;
     double scale;  /* of seconds: numbers near 1 */
     double *value; /* [columns] of the solution to begin with; owned */
-    int values, room;
+    int values;
     bool lacks_memory;
     const int32_t *rank;
 };
 
 static int add_column(struct part *part, double low, double high, double cost, bool whole,
                       double value) {
-    if (part->values == part->room) {
-        int room = part->room > 0 ? 2 * part->room : 1024;
-        double *larger = realloc(part->value, (size_t)room * sizeof *larger);
-        part->lacks_memory |= !larger;
-        if (!larger)
-            return 0;
-        part->value = larger;
-        part->room = room;
-    }
+    part->lacks_memory |= !MP_ROOM(part->value, part->values);
+    if (part->lacks_memory)
+        return 0;
     part->value[part->values++] = value;
     return mp_program_column(part->program, low, high, cost, whole);
 }
@@ -82,11 +78,6 @@ static void add_nodes(struct part *part) {
     }
 }
 
-static int by_size(const void *one, const void *other) {
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
 /* The times that a boundary may take, without those that occur twice. */
 static void list_times(const struct part *part, struct boundary *boundary, double time[]) {
     const struct mp_links *links = part->links;
@@ -98,7 +89,7 @@ static void list_times(const struct part *part, struct boundary *boundary, doubl
             if (of[k] > boundary->low && of[k] <= boundary->high)
                 time[count++] = of[k];
     }
-    qsort(time, (size_t)count, sizeof *time, by_size);
+    mp_sort_numbers(time, count);
     for (int i = 0; i < count; i++)
         if (i == 0 || time[i] > time[kept - 1])
             time[kept++] = time[i];

@@ -42,7 +42,7 @@ struct moetuner {
     struct options options;
     int64_t iterations; /* summed since the last placement */
     bool placed;        /* at least once */
-    int64_t *load;      /* [layers][experts] sums; owned as what follows */
+    int64_t *load;      /* [layers][experts] sums */
     int64_t *next;      /* [layers - 1][experts][experts] sums */
     int32_t *cluster;   /* [layers][experts] */
     int32_t *rank;      /* [layers][ranks] of clusters */
@@ -61,37 +61,22 @@ static size_t next_cells(const struct mp_setting *setting) {
     return ((size_t)setting->layers - 1) * experts * experts;
 }
 
-static void moetuner_destroy(void *opaque) {
-    struct moetuner *self = opaque;
-    if (!self)
-        return;
-    mp_clusters_destroy(&self->clusters);
-    mp_links_destroy(&self->links);
-    free(self->load);
-    free(self->next);
-    free(self->cluster);
-    free(self->rank);
-    free(self->owner);
-    free(self);
-}
-
 static double seconds_of_route(const struct mp_setting *setting, double bandwidth) {
     return bandwidth > 0 ? (double)setting->route_bytes / bandwidth : 0;
 }
 
 static int create_parts(struct moetuner *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts, ranks = setting->topology.ranks;
-    self->load = calloc(load_cells(setting), sizeof *self->load);
-    self->next = calloc(next_cells(setting) + 1, sizeof *self->next);
-    self->cluster = calloc(load_cells(setting), sizeof *self->cluster);
-    self->rank = calloc((size_t)layers * (size_t)ranks, sizeof *self->rank);
-    self->owner = calloc((size_t)experts, sizeof *self->owner);
-    if (!self->load || !self->next || !self->cluster || !self->rank || !self->owner)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system moetuner");
-    int code = mp_clusters_create(experts, ranks, &self->clusters, error);
+    MP_TAKE(memory, self->load, load_cells(setting));
+    MP_TAKE(memory, self->next, next_cells(setting) + 1);
+    MP_TAKE(memory, self->cluster, load_cells(setting));
+    MP_TAKE(memory, self->rank, (size_t)layers * (size_t)ranks);
+    MP_TAKE(memory, self->owner, (size_t)experts);
+    int code = mp_clusters_create(memory, experts, ranks, &self->clusters, error);
     if (!code)
-        code = mp_links_create(layers, &setting->topology, &self->links, error);
+        code = mp_links_create(memory, layers, &setting->topology, &self->links, error);
     double between = seconds_of_route(setting, setting->bandwidth);
     double in_node = seconds_of_route(setting, setting->bandwidth_in_node);
     bool slower = mp_topology_nodes(&setting->topology) > 1 && in_node > between;
@@ -100,41 +85,18 @@ static int create_parts(struct moetuner *self, struct mp_error *error) {
     return code;
 }
 
-static int moetuner_create(const struct mp_setting *setting, const void *options, void **created,
+static int moetuner_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     const struct options *given = options;
     char solver[64];
-    int ranks = setting->topology.ranks, code = MP_OK;
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "moetuner needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, ranks);
-    if (setting->experts % ranks != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "moetuner needs the same number of experts on every rank: %d experts can't "
-                       "be shared by %d ranks",
-                       setting->experts, ranks);
     struct mp_error none = {0};
     if (given->solver == ILP && mp_program_solver(solver, sizeof solver, &none))
         return mp_fail(error, MP_EINVAL, "moetuner with solver ilp (search does without): %s",
                        none.text);
-    struct moetuner *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system moetuner");
+    struct moetuner *self = opaque;
     self->setting = *setting;
     self->options = *given;
-    code = create_parts(self, error);
-    if (code)
-        moetuner_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void moetuner_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct mp_setting *setting = &((const struct moetuner *)opaque)->setting;
-    mp_contiguous_owners(setting->layers, setting->experts, setting->topology.ranks, owner);
+    return create_parts(self, error);
 }
 
 static int moetuner_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -399,9 +361,8 @@ const struct mp_system mp_system_moetuner = {
     .capabilities = MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_USES_TRANSITIONS,
     .options = option_table,
     .options_size = sizeof(struct options),
+    .size = sizeof(struct moetuner),
     .create = moetuner_create,
-    .destroy = moetuner_destroy,
-    .initial_owners = moetuner_initial_owners,
     .after_gate = moetuner_after_gate,
     .after_step = moetuner_after_step,
     .facts = fact_names,

@@ -4,67 +4,34 @@
 
 #include "baselines/moonep/moonep.h"
 
-static int create_arrays(struct mp_moonep *state, struct mp_error *error) {
-    size_t ranks = (size_t)state->ranks, experts = (size_t)state->experts;
-
-    state->total = malloc(experts * sizeof *state->total);
-    state->load = malloc(ranks * sizeof *state->load);
-    state->lack = malloc(ranks * sizeof *state->lack);
-    state->quota = malloc(ranks * sizeof *state->quota);
-    state->order = malloc(ranks * sizeof *state->order);
-    state->first_expert = malloc(ranks * sizeof *state->first_expert);
-    state->first_taker = malloc(ranks * sizeof *state->first_taker);
-    state->first_taking = malloc(ranks * sizeof *state->first_taking);
-    state->next_expert = malloc(experts * sizeof *state->next_expert);
-    state->next_taker = malloc(ranks * sizeof *state->next_taker);
-    state->taking = malloc((experts + ranks) * sizeof *state->taking);
-    if (state->total && state->load && state->lack && state->quota && state->order &&
-        state->first_expert && state->first_taker && state->first_taking && state->next_expert &&
-        state->next_taker && state->taking)
-        return MP_OK;
-    return mp_fail(error, MP_ENOMEM, "no memory to balance %d experts on %d ranks", state->experts,
-                   state->ranks);
-}
-
-int mp_moonep_create(int ranks, int experts, struct mp_moonep *state, struct mp_error *error) {
+int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state,
+                     struct mp_error *error) {
     *state = (struct mp_moonep){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no balance of %d experts on %d ranks", experts, ranks);
     /* Every taking uses up an expert or fills a rank; what is left of an expert is its owner's. */
-    int code = mp_pieces_create(experts, 2 * experts + ranks, &state->pieces, error);
+    int code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->above, error);
+        code = mp_queue_create(memory, ranks, &state->above, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->below, error);
+        code = mp_queue_create(memory, ranks, &state->below, error);
     if (!code)
-        code = mp_queue_create(experts, &state->left, error);
+        code = mp_queue_create(memory, experts, &state->left, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->takers, error);
-    if (!code)
-        code = create_arrays(state, error);
-    if (code)
-        mp_moonep_destroy(state);
-    return code;
-}
-
-void mp_moonep_destroy(struct mp_moonep *state) {
-    mp_pieces_destroy(&state->pieces);
-    mp_queue_destroy(&state->above);
-    mp_queue_destroy(&state->below);
-    mp_queue_destroy(&state->left);
-    mp_queue_destroy(&state->takers);
-    free(state->total);
-    free(state->load);
-    free(state->lack);
-    free(state->quota);
-    free(state->order);
-    free(state->first_expert);
-    free(state->first_taker);
-    free(state->first_taking);
-    free(state->next_expert);
-    free(state->next_taker);
-    free(state->taking);
-    *state = (struct mp_moonep){0};
+        code = mp_queue_create(memory, ranks, &state->takers, error);
+    size_t r = (size_t)ranks, e = (size_t)experts;
+    MP_TAKE(memory, state->total, e);
+    MP_TAKE(memory, state->load, r);
+    MP_TAKE(memory, state->lack, r);
+    MP_TAKE(memory, state->quota, r);
+    MP_TAKE(memory, state->order, r);
+    MP_TAKE(memory, state->first_expert, r);
+    MP_TAKE(memory, state->first_taker, r);
+    MP_TAKE(memory, state->first_taking, r);
+    MP_TAKE(memory, state->next_expert, e);
+    MP_TAKE(memory, state->next_taker, r);
+    MP_TAKE(memory, state->taking, e + r);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 /* Every rank's group and its routes; nobody takes any yet.  Returns all routes. */

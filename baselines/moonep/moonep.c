@@ -1,8 +1,6 @@
 /* MoonEP as a system: options and the descriptor. */
 #include "baselines/moonep/moonep.h"
 
-#include <stdlib.h>
-
 static const struct mp_option option_table[] = {
     {"tolerance", MP_OPTION_DOUBLE, offsetof(struct mp_moonep_options, tolerance), "", "0", 0, 1e9,
      NULL,
@@ -17,42 +15,15 @@ struct moonep {
     struct mp_moonep state;
 };
 
-static void moonep_destroy(void *opaque) {
-    struct moonep *self = opaque;
-    if (!self)
-        return;
-    mp_moonep_destroy(&self->state);
-    free(self);
-}
-
-static int moonep_create(const struct mp_setting *setting, const void *options, void **created,
+static int moonep_create(void *opaque, const struct mp_setting *setting, const void *options,
                          struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "moonep needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, ranks);
-    struct moonep *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system moonep");
+    struct moonep *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
-    self->ranks = ranks;
+    self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_moonep_options *)options;
-    int code = mp_moonep_create(ranks, setting->experts, &self->state, error);
-    if (code)
-        moonep_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void moonep_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct moonep *self = opaque;
-
-    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    return mp_moonep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                            &self->state, error);
 }
 
 /* The experts of one other group, the largest. */
@@ -95,9 +66,8 @@ const struct mp_system mp_system_moonep = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_moonep_options),
+    .size = sizeof(struct moonep),
     .create = moonep_create,
-    .destroy = moonep_destroy,
-    .initial_owners = moonep_initial_owners,
     .copies_limit = moonep_copies_limit,
     .after_gate = moonep_after_gate,
 };

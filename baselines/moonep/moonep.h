@@ -23,6 +23,7 @@
 #ifndef MOEPERF_BASELINES_MOONEP_MOONEP_H
 #define MOEPERF_BASELINES_MOONEP_MOONEP_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -55,9 +56,8 @@ struct mp_moonep_taking {
     int64_t routes;
     int32_t expert, next;
 };
-int mp_moonep_create(int ranks, int experts, struct mp_moonep *state,
+int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state,
                      struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_moonep_destroy(struct mp_moonep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  Takes O((experts + ranks) log (experts + ranks)). */

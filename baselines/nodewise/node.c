@@ -5,53 +5,29 @@
 
 #include "baselines/nodewise/nodewise.h"
 
-int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_nodewise_node *node,
-                            struct mp_error *error) {
+int mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
+                            struct mp_nodewise_node *node, struct mp_error *error) {
     *node = (struct mp_nodewise_node){.most_ranks = most_ranks, .experts = experts};
     if (most_ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no node of %d ranks with %d experts", most_ranks,
                        experts);
     size_t ranks = (size_t)most_ranks;
     node->capacity = experts + most_ranks * copies;
-    node->first = malloc(ranks * sizeof *node->first);
-    node->copies = malloc(ranks * sizeof *node->copies);
-    node->given = malloc(ranks * sizeof *node->given);
-    node->load = malloc(ranks * sizeof *node->load);
-    node->lack = malloc(ranks * sizeof *node->lack);
-    node->order = malloc(ranks * sizeof *node->order);
-    node->share = malloc((size_t)node->capacity * sizeof *node->share);
-    node->kept_share = malloc((size_t)node->capacity * sizeof *node->share);
-    node->kept_first = malloc(ranks * sizeof *node->first);
-    node->kept_copies = malloc(ranks * sizeof *node->copies);
-    node->kept_load = malloc(ranks * sizeof *node->load);
-    int code = mp_queue_create(most_ranks, &node->above, error);
+    MP_TAKE(memory, node->first, ranks);
+    MP_TAKE(memory, node->copies, ranks);
+    MP_TAKE(memory, node->given, ranks);
+    MP_TAKE(memory, node->load, ranks);
+    MP_TAKE(memory, node->lack, ranks);
+    MP_TAKE(memory, node->order, ranks);
+    MP_TAKE(memory, node->share, node->capacity);
+    MP_TAKE(memory, node->kept_share, node->capacity);
+    MP_TAKE(memory, node->kept_first, ranks);
+    MP_TAKE(memory, node->kept_copies, ranks);
+    MP_TAKE(memory, node->kept_load, ranks);
+    int code = mp_queue_create(memory, most_ranks, &node->above, error);
     if (!code)
-        code = mp_queue_create(most_ranks, &node->below, error);
-    if (!code && !(node->first && node->copies && node->given && node->load && node->lack &&
-                   node->order && node->share && node->kept_share && node->kept_first &&
-                   node->kept_copies && node->kept_load))
-        code = mp_fail(error, MP_ENOMEM, "no memory for a node of %d ranks with %d experts",
-                       most_ranks, experts);
-    if (code)
-        mp_nodewise_node_destroy(node);
-    return code;
-}
-
-void mp_nodewise_node_destroy(struct mp_nodewise_node *node) {
-    mp_queue_destroy(&node->above);
-    mp_queue_destroy(&node->below);
-    free(node->first);
-    free(node->copies);
-    free(node->given);
-    free(node->load);
-    free(node->lack);
-    free(node->order);
-    free(node->share);
-    free(node->kept_share);
-    free(node->kept_first);
-    free(node->kept_copies);
-    free(node->kept_load);
-    *node = (struct mp_nodewise_node){0};
+        code = mp_queue_create(memory, most_ranks, &node->below, error);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {

@@ -49,47 +49,26 @@ struct nodewise {
     int32_t *with;   /* [nodes] */
 };
 
-static void nodewise_destroy(void *opaque) {
-    struct nodewise *self = opaque;
-    if (!self)
-        return;
-    mp_recent_destroy(&self->recent);
-    mp_nodewise_node_destroy(&self->node);
-    mp_pieces_destroy(&self->pieces);
-    free(self->total);
-    free(self->order);
-    free(self->demand);
-    free(self->work);
-    free(self->memory);
-    free(self->way);
-    free(self->holder);
-    free(self->with);
-    free(self);
-}
-
 static int create_parts(struct nodewise *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     size_t experts = (size_t)setting->experts;
     int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
-    self->total = malloc(experts * sizeof *self->total);
-    self->order = malloc(experts * sizeof *self->order);
-    self->demand = malloc(experts * (size_t)nodes * sizeof *self->demand);
-    self->work = malloc((size_t)nodes * sizeof *self->work);
-    self->memory =
-        malloc((2 * (size_t)(nodes + setting->topology.ranks) + experts) * sizeof *self->memory);
-    self->way = malloc((size_t)setting->topology.ranks * sizeof *self->way);
-    self->with = malloc((size_t)nodes * sizeof *self->with);
-    self->holder = malloc((size_t)of_node * sizeof *self->holder);
-    if (!self->total || !self->order || !self->demand || !self->work || !self->memory ||
-        !self->way || !self->holder || !self->with)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
-    int code = mp_recent_create((size_t)setting->layers * experts, self->options.window,
+    MP_TAKE(memory, self->total, experts);
+    MP_TAKE(memory, self->order, experts);
+    MP_TAKE(memory, self->demand, experts * (size_t)nodes);
+    MP_TAKE(memory, self->work, (size_t)nodes);
+    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + setting->topology.ranks) + experts);
+    MP_TAKE(memory, self->way, (size_t)setting->topology.ranks);
+    MP_TAKE(memory, self->with, (size_t)nodes);
+    MP_TAKE(memory, self->holder, (size_t)of_node);
+    int code = mp_recent_create(memory, (size_t)setting->layers * experts, self->options.window,
                                 &self->recent, error);
     if (!code)
-        code = mp_nodewise_node_create(of_node, setting->experts, self->options.memory, &self->node,
-                                       error);
+        code = mp_nodewise_node_create(memory, of_node, setting->experts, self->options.memory,
+                                       &self->node, error);
     if (!code) /* for owners and every rank's copies */
-        code = mp_pieces_create(setting->experts,
+        code = mp_pieces_create(memory, setting->experts,
                                 setting->experts + self->topology.ranks * self->options.memory,
                                 &self->pieces, error);
     return code;
@@ -118,20 +97,13 @@ static int copies_limit(const struct nodewise *self) {
     return least(limit, experts);
 }
 
-static int nodewise_create(const struct mp_setting *setting, const void *options, void **created,
+static int nodewise_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
-        topology->ranks_per_node < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "nodewise needs layers, experts, ranks and ranks per node of at least 1, "
-                       "not %d, %d, %d and %d",
-                       setting->layers, setting->experts, topology->ranks,
+    if (topology->ranks_per_node < 1)
+        return mp_fail(error, MP_EINVAL, "nodewise needs ranks per node of at least 1, not %d",
                        topology->ranks_per_node);
-    struct nodewise *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system nodewise");
+    struct nodewise *self = opaque;
     self->setting = *setting;
     self->topology = *topology;
     if (topology->ranks_per_node == 1 || topology->ranks_per_node > topology->ranks)
@@ -142,17 +114,7 @@ static int nodewise_create(const struct mp_setting *setting, const void *options
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
-    int code = create_parts(self, error);
-    if (code)
-        nodewise_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void nodewise_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct nodewise *self = opaque;
-    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->topology.ranks, owner);
+    return create_parts(self, error);
 }
 
 static int nodewise_copies_limit(const void *opaque) {
@@ -446,9 +408,8 @@ const struct mp_system mp_system_nodewise = {
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_nodewise_options),
+    .size = sizeof(struct nodewise),
     .create = nodewise_create,
-    .destroy = nodewise_destroy,
-    .initial_owners = nodewise_initial_owners,
     .copies_limit = nodewise_copies_limit,
     .before_gate = nodewise_before_gate,
     .after_gate = nodewise_after_gate,

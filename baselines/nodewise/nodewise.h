@@ -30,6 +30,7 @@
 #ifndef MOEPERF_BASELINES_NODEWISE_NODEWISE_H
 #define MOEPERF_BASELINES_NODEWISE_NODEWISE_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -100,9 +101,8 @@ struct mp_nodewise_node {
     struct mp_queue above, below;
 };
 /* With room for owners of all experts and so many copies on each rank.  MP_EINVAL, MP_ENOMEM. */
-int mp_nodewise_node_create(int most_ranks, int experts, int copies, struct mp_nodewise_node *node,
-                            struct mp_error *error);
-void mp_nodewise_node_destroy(struct mp_nodewise_node *node);
+int mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
+                            struct mp_nodewise_node *node, struct mp_error *error);
 /* So many ranks with nothing to do and no copies. */
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
 /* A rank computes so many routes of an expert; it has none of it yet. */

@@ -6,7 +6,6 @@
  *       before_gate, after_gate            for layer 0, 1, .. layers - 1
  *       after_step                         once, after the optimizer
  *   save                                   when a checkpoint is written
- *   destroy                                at the end
  *
  * What holds for all of them: every rank calls them with the same arguments and must get the same
  * answer, because nobody compares plans: ranks that disagree send what nobody receives.  So no
@@ -16,7 +15,6 @@
  * prints or exits; one that fails returns mp_fail's code with a sentence for the user. */
 #include "baselines/skeleton/skeleton.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Options: a field per row of the table.  Job files, suites, --set, `moeperf show` and the record
@@ -39,63 +37,38 @@ static const struct mp_option option_table[] = {
 struct skeleton {
     int layers, experts, ranks;
     struct skeleton_options options;
-    int64_t *routes; /* [layers][experts], of all iterations so far, owned */
+    int64_t *routes; /* [layers][experts], of all iterations so far */
 };
 
 static size_t cells_of(const struct skeleton *self) {
     return (size_t)self->layers * (size_t)self->experts;
 }
 
-/* Required.  Called once on every rank, before anything else.  Refuses what the system can't do,
- * with the constraint and the numbers: a run that was refused has cost nothing.  (A number of
- * experts that ranks don't divide is refused earlier, with the job, unless the system claims
- * MP_SYSTEM_UNEVEN_EXPERTS; tests and benchmarks come without a job.)
- * Allocates all that later hooks need, as those run inside a timed step.  `options` belongs to the
- * caller and is gone afterwards: copy it.  Sets *created on success only, to NULL else. */
-static int skeleton_create(const struct mp_setting *setting, const void *options, void **created,
+/* Required.  Called once on every rank, before anything else, with its struct zeroed.  Refuses what
+ * the system can't do, with the constraint and the numbers: a run that was refused has cost
+ * nothing. (Numbers below 1, and experts that ranks don't divide unless the system claims
+ * MP_SYSTEM_UNEVEN_EXPERTS, are refused before.)
+ * Takes all the memory that later hooks need, as those run inside a timed step; it is released with
+ * the system, and where there is none create fails by itself.  (What else is to be ended is for the
+ * hook `destroy`.)  `options` belongs to the caller and is gone afterwards: copy it. */
+static int skeleton_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
-    int ranks = setting->topology.ranks;
+    struct skeleton *self = opaque;
 
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "skeleton needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, ranks);
-    if (setting->experts % ranks != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "skeleton needs the same number of experts on every rank: %d experts can't "
-                       "be shared by %d ranks",
-                       setting->experts, ranks);
-    struct skeleton *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system skeleton");
+    (void)error;
     self->layers = setting->layers;
     self->experts = setting->experts;
-    self->ranks = ranks;
+    self->ranks = setting->topology.ranks;
     self->options = *(const struct skeleton_options *)options;
-    self->routes = calloc(cells_of(self), sizeof *self->routes);
-    if (!self->routes) {
-        free(self);
-        return mp_fail(error, MP_ENOMEM, "no memory for the system skeleton");
-    }
-    *created = self;
+    MP_TAKE(mp_system_arena(self), self->routes, cells_of(self));
     return MP_OK;
 }
 
-/* Required.  Called once, also when a later part of a run's start failed.  Accepts NULL. */
-static void skeleton_destroy(void *opaque) {
-    struct skeleton *self = opaque;
-
-    if (!self)
-        return;
-    free(self->routes);
-    free(self);
-}
-
-/* Required.  Called once, after create: fills owner[layers][experts] with ranks.  A rank gets room
- * for the experts that it owns here, or for its even share of all layers' experts if that is more:
- * after_step can't move owners beyond that.  A restored run may begin with the owners of its
- * checkpoint instead, so the current owners are those in the plan, never those remembered here. */
+/* Optional; contiguous owners without it.  Called once, after create: fills owner[layers][experts]
+ * with ranks.  A rank gets room for the experts that it owns here, or for its even share of all
+ * layers' experts if that is more: after_step can't move owners beyond that.  A restored run may
+ * begin with the owners of its checkpoint instead, so the current owners are those in the plan,
+ * never those remembered here. */
 static void skeleton_initial_owners(const void *opaque, int32_t owner[]) {
     const struct skeleton *self = opaque;
 
@@ -229,8 +202,8 @@ const struct mp_system mp_system_skeleton = {
     .capabilities = MP_SYSTEM_PLANS_BEFORE_GATE, /* as it has the hook */
     .options = option_table,
     .options_size = sizeof(struct skeleton_options),
+    .size = sizeof(struct skeleton),
     .create = skeleton_create,
-    .destroy = skeleton_destroy,
     .initial_owners = skeleton_initial_owners,
     .copies_limit = skeleton_copies_limit,
     .before_gate = skeleton_before_gate,

@@ -56,27 +56,27 @@ static void list_wholes(struct mp_permutation *state) {
         state->whole_begin[low] = end;
 }
 
-static bool allocate(struct mp_permutation *state) {
+static int allocate(struct mp_arena *memory, struct mp_permutation *state, struct mp_error *error) {
     size_t experts = (size_t)state->experts, ranks = (size_t)state->ranks;
     size_t subsets = (size_t)1 << state->workers * state->each;
 
-    state->order = malloc(experts * sizeof *state->order);
-    state->device = malloc(experts * sizeof *state->device);
-    state->other = malloc(experts * sizeof *state->other);
-    state->member = malloc(experts * sizeof *state->member);
-    state->count = malloc(ranks * sizeof *state->count);
-    state->tally = malloc(ranks * sizeof *state->tally);
-    state->sum = malloc((ranks + MP_PERMUTATION_ITEMS) * sizeof *state->sum);
-    state->load = malloc(subsets * sizeof *state->load);
-    state->best = malloc(subsets * sizeof *state->best);
-    state->last = malloc(subsets * sizeof *state->last);
-    state->whole = malloc(subsets * sizeof *state->whole);
-    return state->order && state->device && state->other && state->member && state->count &&
-           state->tally && state->sum && state->load && state->best && state->last && state->whole;
+    MP_TAKE(memory, state->order, experts);
+    MP_TAKE(memory, state->device, experts);
+    MP_TAKE(memory, state->other, experts);
+    MP_TAKE(memory, state->member, experts);
+    MP_TAKE(memory, state->count, ranks);
+    MP_TAKE(memory, state->tally, ranks);
+    MP_TAKE(memory, state->sum, ranks + MP_PERMUTATION_ITEMS);
+    MP_TAKE(memory, state->load, subsets);
+    MP_TAKE(memory, state->best, subsets);
+    MP_TAKE(memory, state->last, subsets);
+    MP_TAKE(memory, state->whole, subsets);
+    return mp_arena_check(memory, error);
 }
 
-int mp_permutation_create(int experts, int ranks, enum mp_smartmoe_solver solver, int groups,
-                          struct mp_permutation *state, struct mp_error *error) {
+int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
+                          enum mp_smartmoe_solver solver, int groups, struct mp_permutation *state,
+                          struct mp_error *error) {
     *state = (struct mp_permutation){.experts = experts, .ranks = ranks, .solver = solver};
     if (experts < 1 || ranks < 1 || experts % ranks != 0)
         return mp_fail(error, MP_EINVAL,
@@ -93,30 +93,10 @@ int mp_permutation_create(int experts, int ranks, enum mp_smartmoe_solver solver
         return mp_fail(error, MP_EINVAL, "smartmoe forms at most %d groups, not %d",
                        MP_PERMUTATION_ITEMS, groups);
     choose_shape(state, groups);
-    if (!allocate(state)) {
-        mp_permutation_destroy(state);
-        return mp_fail(error, MP_ENOMEM, "smartmoe has no memory to place %d experts", experts);
-    }
-    if (state->workers > 0)
+    int code = allocate(memory, state, error);
+    if (!code && state->workers > 0)
         list_wholes(state);
-    return MP_OK;
-}
-
-void mp_permutation_destroy(struct mp_permutation *state) {
-    if (!state)
-        return;
-    free(state->order);
-    free(state->device);
-    free(state->other);
-    free(state->member);
-    free(state->count);
-    free(state->tally);
-    free(state->sum);
-    free(state->load);
-    free(state->best);
-    free(state->last);
-    free(state->whole);
-    *state = (struct mp_permutation){0};
+    return code;
 }
 
 /* Fills bins with `room` experts each: in the order given, each expert into the least loaded bin

@@ -43,20 +43,13 @@ struct smartmoe {
     struct mp_smartmoe_options options;
     struct mp_permutation permutation;
     struct mp_recent history; /* cells [layers][experts] */
-    int32_t *owner;           /* [experts], working memory, owned */
+    int32_t *owner;           /* [experts], working memory */
     void *exchange;           /* of mp_system_fastermoe, or NULL: tokens go to owners at once */
 };
 
 static void smartmoe_destroy(void *opaque) {
     struct smartmoe *self = opaque;
-
-    if (!self)
-        return;
-    mp_permutation_destroy(&self->permutation);
-    mp_recent_destroy(&self->history);
-    free(self->owner);
-    mp_system_fastermoe.destroy(self->exchange);
-    free(self);
+    mp_system_destroy(&mp_system_fastermoe, self->exchange);
 }
 
 /* With a multiple of the experts as ranks: groups of as many ranks as there are experts, with one
@@ -78,42 +71,29 @@ static int create_exchange(struct smartmoe *self, const struct mp_setting *setti
     options.group_size = self->options.group_size;
     options.shadows = self->options.shadows;
     if (!code)
-        code = mp_system_fastermoe.create(setting, &options, &self->exchange, &why);
+        code = mp_system_create(&mp_system_fastermoe, setting, &options, &self->exchange, &why);
     if (code)
         mp_fail(error, code, "smartmoe runs on FasterMoE's exchange, and %s", why.text);
     return code;
 }
 
-static int smartmoe_create(const struct mp_setting *setting, const void *options, void **created,
+static int smartmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || setting->topology.ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "smartmoe needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, setting->topology.ranks);
-    struct smartmoe *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system smartmoe");
+    struct smartmoe *self = opaque;
+    struct mp_arena *memory = mp_system_arena(self);
     self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_smartmoe_options *)options;
-    int code = mp_permutation_create(self->experts, replicates(self) ? self->experts : self->ranks,
-                                     (enum mp_smartmoe_solver)self->options.solver,
-                                     self->options.groups, &self->permutation, error);
+    int code =
+        mp_permutation_create(memory, self->experts, replicates(self) ? self->experts : self->ranks,
+                              (enum mp_smartmoe_solver)self->options.solver, self->options.groups,
+                              &self->permutation, error);
     if (!code)
-        code = mp_recent_create((size_t)self->layers * (size_t)self->experts, self->options.history,
-                                &self->history, error);
-    self->owner = malloc((size_t)self->experts * sizeof *self->owner);
-    if (!code && !self->owner)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the system smartmoe");
-    if (!code)
-        code = create_exchange(self, setting, error);
-    if (code)
-        smartmoe_destroy(self);
-    else
-        *created = self;
-    return code;
+        code = mp_recent_create(memory, (size_t)self->layers * (size_t)self->experts,
+                                self->options.history, &self->history, error);
+    MP_TAKE(memory, self->owner, (size_t)self->experts);
+    return code ? code : create_exchange(self, setting, error);
 }
 
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
@@ -214,6 +194,7 @@ const struct mp_system mp_system_smartmoe = {
     .capabilities = MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_REPLICATES | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_smartmoe_options),
+    .size = sizeof(struct smartmoe),
     .create = smartmoe_create,
     .destroy = smartmoe_destroy,
     .initial_owners = smartmoe_initial_owners,

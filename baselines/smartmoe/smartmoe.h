@@ -26,6 +26,7 @@
 #ifndef MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
 #define MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_smartmoe;
@@ -73,9 +74,9 @@ struct mp_permutation {
 
 /* `experts` is a multiple of `ranks`.  MP_EINVAL: not so, or too many experts for dynamic
  * programming; MP_ENOMEM. */
-int mp_permutation_create(int experts, int ranks, enum mp_smartmoe_solver solver, int groups,
-                          struct mp_permutation *state, struct mp_error *error);
-void mp_permutation_destroy(struct mp_permutation *state); /* accepts NULL and a zeroed one */
+int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
+                          enum mp_smartmoe_solver solver, int groups, struct mp_permutation *state,
+                          struct mp_error *error);
 
 /* The solvers.  load and current (owners) are [experts]; owner [experts] gets the new owners, and
  * the largest load of a rank is returned.  experts / ranks of them are on every rank.

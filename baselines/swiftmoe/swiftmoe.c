@@ -55,13 +55,11 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
                  struct mp_error *error) {
     int ranks = setting->topology.ranks, experts = setting->experts;
 
-    if (setting->layers < 1 || experts < 1 || ranks < 1 || setting->tokens_per_rank < 1 ||
-        setting->top_k < 1)
+    if (setting->tokens_per_rank < 1 || setting->top_k < 1)
         return mp_fail(error, MP_EINVAL,
-                       "swiftmoe needs layers, experts, ranks, tokens per rank and experts per "
-                       "token of at least 1, not %d, %d, %d, %lld and %d",
-                       setting->layers, experts, ranks, (long long)setting->tokens_per_rank,
-                       setting->top_k);
+                       "swiftmoe needs tokens per rank and experts per token of at least 1, not "
+                       "%lld and %d",
+                       (long long)setting->tokens_per_rank, setting->top_k);
     int slots = mp_swiftmoe_slots(setting, options);
     if ((int64_t)slots * ranks < experts)
         return mp_fail(error, MP_EINVAL,
@@ -115,44 +113,33 @@ static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
 
 static void swiftmoe_destroy(void *opaque) {
     struct swiftmoe *self = opaque;
-
-    if (!self)
-        return;
-    mp_layouts_destroy(&self->layouts);
-    mp_slots_destroy(&self->initial);
     mp_placement_destroy(&self->initial_home);
-    free(self->popularity);
-    free(self->difference);
-    free(self->count);
-    free(self);
 }
 
 static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
 
-    self->popularity = calloc(layers * experts, sizeof *self->popularity);
-    self->difference = malloc(experts * sizeof *self->difference);
-    self->count = malloc(experts * sizeof *self->count);
-    if (!self->popularity || !self->difference || !self->count)
-        return mp_fail(error, MP_ENOMEM, "no memory for the layouts of swiftmoe");
-    int code = mp_layouts_create(self->layers, self->ranks, self->experts, per_rank, 0,
+    MP_TAKE(memory, self->popularity, layers * experts);
+    MP_TAKE(memory, self->difference, experts);
+    MP_TAKE(memory, self->count, experts);
+    if (memory->lacking)
+        return MP_ENOMEM;
+    int code = mp_layouts_create(memory, self->layers, self->ranks, self->experts, per_rank, 0,
                                  &self->layouts, error);
     if (!code)
-        code = mp_slots_create(self->ranks, self->experts, per_rank, &self->initial, error);
+        code = mp_slots_create(memory, self->ranks, self->experts, per_rank, &self->initial, error);
     if (!code)
         code = mp_placement_create(self->ranks, self->experts, &self->initial_home, error);
     return code;
 }
 
-static int swiftmoe_create(const struct mp_setting *setting, const void *options, void **created,
+static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
-    *created = NULL;
     int code = check(setting, options, error);
     if (code)
         return code;
-    struct swiftmoe *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system swiftmoe");
+    struct swiftmoe *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
@@ -163,13 +150,7 @@ static int swiftmoe_create(const struct mp_setting *setting, const void *options
         code = lay_out_all(self, error); /* nothing popular yet: equal goals */
     if (!code)
         code = lay_out(self, self->popularity, &self->initial, error);
-    if (!code)
-        code = find_homes(&self->initial, &self->initial_home, error);
-    if (code)
-        swiftmoe_destroy(self);
-    else
-        *created = self;
-    return code;
+    return code ? code : find_homes(&self->initial, &self->initial_home, error);
 }
 
 static void swiftmoe_initial_owners(const void *opaque, int32_t owner[]) {
@@ -327,6 +308,7 @@ const struct mp_system mp_system_swiftmoe = {
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_swiftmoe_options),
+    .size = sizeof(struct swiftmoe),
     .create = swiftmoe_create,
     .destroy = swiftmoe_destroy,
     .initial_owners = swiftmoe_initial_owners,

@@ -25,32 +25,19 @@ struct tamoe {
     int top_k;
 };
 
-static int tamoe_create(const struct mp_setting *setting, const void *parsed, void **created,
+static int tamoe_create(void *opaque, const struct mp_setting *setting, const void *parsed,
                         struct mp_error *error) {
-    struct mp_expert_groups groups;
-    *created = NULL;
-    int code = mp_expert_groups_create("tamoe", setting, MP_AUTO, &groups, error);
-    if (!code && groups.groups > 1)
-        code = mp_fail(error, MP_EINVAL,
-                       "tamoe needs at least as many experts as ranks: %d experts on %d ranks have "
-                       "no place that is near or far",
-                       groups.experts, groups.ranks);
+    struct tamoe *self = opaque;
+    int code = mp_expert_groups_create("tamoe", setting, MP_AUTO, &self->groups, error);
     if (!code && mp_setting_shards(setting) > 1 && mp_topology_nodes(&setting->topology) > 1)
         code = mp_fail(error, MP_EINVAL,
                        "tamoe needs to know in which node an expert is, and with expert-shards %d "
                        "it may be in several",
                        setting->shards);
-    if (code)
-        return code;
-    struct tamoe *self = malloc(sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system tamoe");
-    *self = (struct tamoe){.groups = groups,
-                           .options = *(const struct mp_tamoe_options *)parsed,
-                           .tokens = setting->tokens_per_rank,
-                           .top_k = setting->top_k};
-    *created = self;
-    return MP_OK;
+    self->options = *(const struct mp_tamoe_options *)parsed;
+    self->tokens = setting->tokens_per_rank;
+    self->top_k = setting->top_k;
+    return code;
 }
 
 static int tamoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
@@ -110,8 +97,8 @@ const struct mp_system mp_system_tamoe = {
     .capabilities = MP_SYSTEM_DROPS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,
     .options_size = sizeof(struct mp_tamoe_options),
+    .size = sizeof(struct tamoe),
     .create = tamoe_create,
-    .destroy = mp_expert_groups_destroy,
     .initial_owners = mp_expert_groups_owners,
     .before_gate = tamoe_before_gate,
     .after_gate = tamoe_after_gate,

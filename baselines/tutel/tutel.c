@@ -208,39 +208,28 @@ static int check(const struct mp_setting *setting, const struct mp_tutel_options
                    setting->top_k, setting->experts, options->capacity_factor);
 }
 
-static void tutel_destroy(void *opaque) {
-    struct tutel *self = opaque;
-    if (!self)
-        return;
-    free(self->tried);
-    free(self->seen);
-    free(self);
-}
-
-static int tutel_create(const struct mp_setting *setting, const void *parsed, void **created,
+static int tutel_create(void *opaque, const struct mp_setting *setting, const void *parsed,
                         struct mp_error *error) {
     const struct mp_tutel_options own = own_options(setting, parsed);
     const struct mp_tutel_options *options = &own;
     const struct mp_topology *topology = &setting->topology;
-    struct mp_expert_groups groups;
-    *created = NULL;
+    struct tutel *self = opaque;
+    struct mp_arena *memory = mp_system_arena(self);
     int code = check(setting, options, error), r = mp_setting_shards(setting);
     if (!code && r == 1)
         r = choose_r(setting, options, 1);
     if (!code)
-        code = mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &groups, error);
+        code =
+            mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &self->groups, error);
     if (code)
         return code;
-    struct tutel *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system tutel");
+    const int group = self->groups.group;
     /* Groups inside nodes, and nodes of one rank, have one level only. */
-    bool levels = topology->ranks_per_node > 1 && groups.group > topology->ranks_per_node;
+    bool levels = topology->ranks_per_node > 1 && group > topology->ranks_per_node;
     self->options = *options;
     self->options.r = r;
     self->setting = *setting;
-    self->groups = groups;
-    bool open = options->degree == MP_AUTO && setting->exchange_degree <= 1 && groups.group > 1;
+    bool open = options->degree == MP_AUTO && setting->exchange_degree <= 1 && group > 1;
     self->kinds = levels && options->exchange == MP_TUTEL_AUTO ? 2 : 1;
     self->two_level = levels && options->exchange == MP_TUTEL_TWO_LEVEL;
     self->degrees = open ? MP_TUTEL_DEGREES : 1;
@@ -248,13 +237,8 @@ static int tutel_create(const struct mp_setting *setting, const void *parsed, vo
         self->degree = options->degree == MP_AUTO ? 1 : options->degree;
     if (self->kinds * self->degrees > 1)
         self->keys = (size_t)(most_capacity(setting, options) / MP_TUTEL_KEY) + 1;
-    self->tried = calloc(self->keys + 1, sizeof *self->tried);
-    self->seen = calloc(self->keys + 1, sizeof *self->seen);
-    if (!self->tried || !self->seen) {
-        tutel_destroy(self);
-        return mp_fail(error, MP_ENOMEM, "no memory for the system tutel");
-    }
-    *created = self;
+    MP_TAKE(memory, self->tried, self->keys + 1);
+    MP_TAKE(memory, self->seen, self->keys + 1);
     return MP_OK;
 }
 
@@ -419,8 +403,8 @@ const struct mp_system mp_system_tutel = {
     .options = option_table,
     .options_size = sizeof(struct mp_tutel_options),
     .shards = tutel_shards,
+    .size = sizeof(struct tutel),
     .create = tutel_create,
-    .destroy = tutel_destroy,
     .initial_owners = mp_expert_groups_owners,
     .initial_holders = mp_expert_groups_holders,
     .optimizer = tutel_optimizer,

@@ -7,45 +7,26 @@
 
 enum { FIRST_TRIES = 3, PROBES = 4 };
 
-int mp_ultraep_create(int ranks, int experts, struct mp_ultraep *state, struct mp_error *error) {
+int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state,
+                      struct mp_error *error) {
     *state = (struct mp_ultraep){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no quotas of %d experts on %d ranks", experts, ranks);
     /* Every quota fills a rank, ends an expert or relieves a rank, for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, quotas = e + 2 * r;
-    int code = mp_pieces_create(experts, (int)(e + quotas), &state->pieces, error);
+    int code = mp_pieces_create(memory, experts, (int)(e + quotas), &state->pieces, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->fullest, error);
+        code = mp_queue_create(memory, ranks, &state->fullest, error);
     if (!code)
-        code = mp_queue_create(ranks, &state->room, error);
-    state->total = malloc(e * sizeof *state->total);
-    state->load = malloc(r * sizeof *state->load);
-    state->order = malloc(e * sizeof *state->order);
-    state->begin = malloc((r + 1) * sizeof *state->begin);
-    state->owned = malloc(e * sizeof *state->owned);
-    state->copies = malloc(r * sizeof *state->copies);
-    state->quota = malloc(quotas * sizeof *state->quota);
-    if (!code && (!state->total || !state->load || !state->order || !state->begin ||
-                  !state->owned || !state->copies || !state->quota))
-        code = mp_fail(error, MP_ENOMEM, "no memory for quotas of %d experts on %d ranks", experts,
-                       ranks);
-    if (code)
-        mp_ultraep_destroy(state);
-    return code;
-}
-
-void mp_ultraep_destroy(struct mp_ultraep *state) {
-    mp_pieces_destroy(&state->pieces);
-    mp_queue_destroy(&state->fullest);
-    mp_queue_destroy(&state->room);
-    free(state->total);
-    free(state->load);
-    free(state->order);
-    free(state->begin);
-    free(state->owned);
-    free(state->copies);
-    free(state->quota);
-    *state = (struct mp_ultraep){0};
+        code = mp_queue_create(memory, ranks, &state->room, error);
+    MP_TAKE(memory, state->total, e);
+    MP_TAKE(memory, state->load, r);
+    MP_TAKE(memory, state->order, e);
+    MP_TAKE(memory, state->begin, r + 1);
+    MP_TAKE(memory, state->owned, e);
+    MP_TAKE(memory, state->copies, r);
+    MP_TAKE(memory, state->quota, quotas);
+    return code ? code : mp_arena_check(memory, error);
 }
 
 static void list_owned(struct mp_ultraep *state, const int32_t owner[]) {

@@ -1,8 +1,6 @@
 /* UltraEP as a system: options and the descriptor. */
 #include "baselines/ultraep/ultraep.h"
 
-#include <stdlib.h>
-
 #define FIELD(member) offsetof(struct mp_ultraep_options, member)
 
 static const struct mp_option option_table[] = {
@@ -28,42 +26,15 @@ struct ultraep {
     struct mp_ultraep state;
 };
 
-static void ultraep_destroy(void *opaque) {
-    struct ultraep *self = opaque;
-    if (!self)
-        return;
-    mp_ultraep_destroy(&self->state);
-    free(self);
-}
-
-static int ultraep_create(const struct mp_setting *setting, const void *options, void **created,
+static int ultraep_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
-    *created = NULL;
-    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "ultraep needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       setting->layers, setting->experts, ranks);
-    struct ultraep *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system ultraep");
+    struct ultraep *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
-    self->ranks = ranks;
+    self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_ultraep_options *)options;
-    int code = mp_ultraep_create(ranks, setting->experts, &self->state, error);
-    if (code)
-        ultraep_destroy(self);
-    else
-        *created = self;
-    return code;
-}
-
-static void ultraep_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct ultraep *self = opaque;
-
-    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    return mp_ultraep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                             &self->state, error);
 }
 
 static int ultraep_copies_limit(const void *opaque) {
@@ -115,9 +86,8 @@ const struct mp_system mp_system_ultraep = {
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_ultraep_options),
+    .size = sizeof(struct ultraep),
     .create = ultraep_create,
-    .destroy = ultraep_destroy,
-    .initial_owners = ultraep_initial_owners,
     .copies_limit = ultraep_copies_limit,
     .before_gate = ultraep_before_gate,
     .after_gate = ultraep_after_gate,

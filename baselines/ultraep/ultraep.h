@@ -26,6 +26,7 @@
 #ifndef MOEPERF_BASELINES_ULTRAEP_ULTRAEP_H
 #define MOEPERF_BASELINES_ULTRAEP_ULTRAEP_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -61,9 +62,8 @@ struct mp_ultraep {
     struct mp_ultraep_quota *quota; /* [experts + 2 * ranks], of the node */
     int quotas;
 };
-int mp_ultraep_create(int ranks, int experts, struct mp_ultraep *state,
-                      struct mp_error *error);     /* MP_EINVAL, MP_ENOMEM */
-void mp_ultraep_destroy(struct mp_ultraep *state); /* accepts a zeroed one */
+int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state,
+                      struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in and which is used up; owner is [experts]. */

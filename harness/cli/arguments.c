@@ -1,10 +1,9 @@
 /* Arguments of subcommands: what is said beside reference/plan/arguments.h. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
 #include "harness/suite/suite.h"
+#include "reference/base/characters.h"
 
 enum { OPTIONS_LIMIT = 128 };
 
@@ -33,12 +32,10 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 }
 
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error) {
-    char *end;
-    errno = 0;
-    *run_id = strtoll(text, &end, 10);
-    if (end != text && !*end && !errno && *run_id >= 1)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "--run %.100s: should be the number of a run; moeperf report --runs lists them",
-                   text);
+    return mp_whole_number(text, 1, INT64_MAX, run_id)
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL,
+                         "--run %.100s: should be the number of a run; moeperf report --runs "
+                         "lists them",
+                         text);
 }

@@ -14,7 +14,7 @@ typedef int list_function(const struct mp_systems *systems, json_t *rows, struct
 
 static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
     if (!row || json_array_append_new(rows, row))
-        return mp_fail(error, MP_ENOMEM, "no memory for a list");
+        return mp_no_memory(error);
     return MP_OK;
 }
 
@@ -218,14 +218,13 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
             return topics[i].list;
         known[i] = topics[i].name;
     }
-    const char *nearest = mp_nearest_word(name, known);
     char all[256] = "";
     for (int i = 0; i < TOPICS; i++) {
         size_t length = strlen(all);
         snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? ", " : "", known[i]);
     }
-    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s%s%s", name, all,
-            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s", name, all,
+            mp_meant(name, known).text);
     return NULL;
 }
 

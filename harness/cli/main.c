@@ -40,15 +40,14 @@ static int fail_unknown(const char *name) {
     const char *known[COMMANDS + 1] = {NULL};
     for (int i = 0; i < COMMANDS; i++)
         known[i] = commands[i]->name;
-    const char *nearest = mp_nearest_word(name, known);
+    const struct mp_meant meant = mp_meant(name, known);
     if (is_suite(name))
         fprintf(stderr,
                 "moeperf: unknown command \"%.500s\"; to run the suite of that name: moeperf run "
                 "%.500s\n",
                 name, name);
-    else if (nearest)
-        fprintf(stderr, "moeperf: unknown command \"%.80s\"; did you mean \"%s\"?\n", name,
-                nearest);
+    else if (*meant.text)
+        fprintf(stderr, "moeperf: unknown command \"%.80s\"%s\n", name, meant.text);
     else if (strchr(name, '/') || !access(name, F_OK))
         fprintf(stderr,
                 "moeperf: unknown command \"%.500s\"; a file goes behind a command, as in moeperf "

@@ -193,10 +193,10 @@ static int keep_job(const struct session *session, int job, const struct mp_laun
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
-        return mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+        return mp_no_memory(error);
     int code = mp_predict_job_write(&session->suite->job[job], stream, error);
     if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+        code = mp_no_memory(error);
     const struct mp_ended_job ended = {.suite = session->suite,
                                        .index = job,
                                        .suite_run = session->suite_run,
@@ -474,9 +474,8 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                           .cell = mp_workers_memory(all),
                           .item = mp_workers_memory(items),
                           .failure = mp_workers_memory(failures)};
-    int code = cells.order && cells.cell && cells.item && cells.failure
-                   ? MP_OK
-                   : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
+    int code =
+        cells.order && cells.cell && cells.item && cells.failure ? MP_OK : mp_no_memory(error);
     if (!code)
         code = mp_known_bounds_create(&cells.bounds, error);
     session.bounds = cells.bounds;
@@ -515,7 +514,7 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
         return cli_exchanges(argc, argv, error);
     struct settings *settings = calloc(1, sizeof *settings);
     if (!settings)
-        return mp_fail(error, MP_ENOMEM, "no memory for the options");
+        return mp_no_memory(error);
     int code = parse(&flags, argc, argv, error);
     for (int i = 0; i < flags.vary.count && !code; i++)
         code = cli_axes_add(&axes, flags.vary.word[i], error);

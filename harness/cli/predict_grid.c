@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/cli/predict_standing.h"
+#include "reference/base/arena.h"
 #include "results/report/grid.h"
 #include "results/report/groups.h"
 #include "results/report/table.h"
@@ -20,6 +21,7 @@ struct grids {
     char key[2][CLI_AXIS_TEXT];
     char row[MP_GRID_ROWS][CLI_AXIS_TEXT], column[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     char (*name)[CLI_AXIS_TEXT]; /* of each system as every table has it; owned */
+    struct mp_arena arena;       /* of the tables */
 };
 
 const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
@@ -154,15 +156,15 @@ static int make_grids(struct grids *grids, struct mp_error *error) {
     const struct cli_points *points = grids->predictions->points;
     int last = grids->axes->axis[grids->axes->count - 1].count, code = MP_OK;
     grids->by_system = grids->axes->count == 1;
-    grids->system = calloc((size_t)points->count, sizeof *grids->system);
+    MP_TAKE(&grids->arena, grids->system, points->count);
     grids->systems = grids->system ? list_systems(points, grids->system) : 0;
     grids->count = grids->by_system ? grids->systems > 0 : grids->systems;
-    grids->grid = calloc((size_t)grids->count + 1, sizeof *grids->grid);
-    grids->name = calloc((size_t)grids->systems + 1, sizeof *grids->name);
+    MP_TAKE(&grids->arena, grids->grid, (size_t)grids->count + 1);
+    MP_TAKE(&grids->arena, grids->name, (size_t)grids->systems + 1);
     int columns = grids->by_system ? grids->systems : last;
     int rows = grids->by_system ? last : cli_axes_points(grids->axes) / last;
-    if (!grids->system || !grids->grid || !grids->name)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    if (grids->arena.lacking)
+        code = mp_arena_check(&grids->arena, error);
     else if (columns > MP_GRID_COLUMNS)
         code = mp_fail(error, MP_EINVAL, "--vary: room for at most %d systems beside ep, not %d",
                        MP_GRID_COLUMNS, columns);
@@ -292,8 +294,7 @@ static int write_html(const struct grids *grids, const struct table *standing, c
                                   .about = about,
                                   .table = standing,
                                   .table_caption = STANDING_NOTE};
-    int code = failed ? mp_fail(error, MP_ENOMEM, "no memory for the page")
-                      : mp_grid_html(&page, path, error);
+    int code = failed ? mp_no_memory(error) : mp_grid_html(&page, path, error);
     free(about);
     return code;
 }
@@ -319,7 +320,7 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
     if (!grids || !standing) {
         free(grids);
         free(standing);
-        return mp_fail(error, MP_ENOMEM, "no memory for the tables");
+        return mp_no_memory(error);
     }
     grids->predictions = predictions;
     grids->axes = predictions->points->axes;
@@ -336,9 +337,7 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
     }
     table_free(&table);
     free(standing);
-    free(grids->system);
-    free(grids->grid);
-    free(grids->name);
+    mp_arena_release(&grids->arena);
     free(grids);
     return code;
 }

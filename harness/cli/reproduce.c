@@ -94,7 +94,7 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
 /* ---- the paper's file ---- */
 
 static int find_file(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    const char *known[32] = {NULL}, *nearest;
+    const char *known[32] = {NULL};
     size_t length = strlen(name);
     if (length > 5 && !strcmp(name + length - 5, ".yaml")) {
         snprintf(path, MP_PATH_SIZE, "%s", name);
@@ -103,10 +103,9 @@ static int find_file(const char *name, char path[MP_PATH_SIZE], struct mp_error 
     if (!mp_paper_find(name)) {
         for (int i = 0; mp_papers[i].name && i < 31; i++)
             known[i] = mp_papers[i].name;
-        nearest = mp_nearest_word(name, known);
-        return mp_fail(error, MP_ENOTFOUND, "unknown paper \"%.80s\"%s%s%s", name,
-                       nearest ? "; did you mean \"" : "; moeperf reproduce --help names them",
-                       nearest ? nearest : "", nearest ? "\"?" : "");
+        const struct mp_meant meant = mp_meant(name, known);
+        return mp_fail(error, MP_ENOTFOUND, "unknown paper \"%.80s\"%s", name,
+                       *meant.text ? meant.text : "; moeperf reproduce --help names them");
     }
     char folder[MP_PATH_SIZE];
     int code = mp_path_suites(folder, error);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/characters.h"
 #include "results/compare/gate.h"
 #include "results/compare/statistics.h"
 
@@ -11,9 +12,8 @@ enum { PAIRS_MOST = 1000 };
 static const double usual_slice = 0.15, shortest_slice = 0.02, longest_slice = 3600; /* s */
 
 int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error) {
-    char *end;
-    long pairs = strtol(text, &end, 10);
-    if (end == text || *end || pairs < 1 || pairs > PAIRS_MOST)
+    int64_t pairs;
+    if (!mp_whole_number(text, 1, PAIRS_MOST, &pairs))
         return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
                        PAIRS_MOST);
     suite->repeat = (int)pairs;

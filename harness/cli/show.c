@@ -330,14 +330,11 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         for (char **file = names[kind]; file && *file && count < KNOWN_LIMIT; file++)
             known[count++] = *file;
     known[count] = NULL;
-    const char *nearest = mp_nearest_word(name, known);
-    if (nearest)
-        return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
-                       name, nearest);
-    return mp_fail(error, MP_ENOTFOUND,
-                   "nothing is called \"%.80s\"; moeperf list systems, gates, exchanges, "
-                   "workloads, generators, suites, clusters and rules name what there is",
-                   name);
+    const struct mp_meant meant = mp_meant(name, known);
+    return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"%s", name,
+                   *meant.text ? meant.text
+                               : "; moeperf list systems, gates, exchanges, workloads, generators, "
+                                 "suites, clusters and rules name what there is");
 }
 
 static bool is_ready_made(char *names[], const char *name) {

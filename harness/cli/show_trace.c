@@ -103,10 +103,6 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
 
 /* ---- the page ---- */
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the page");
-}
-
 /* Of the k-th iteration of the trace; bins are as even as they can be. */
 static int bin_of(const struct shown *shown, int64_t k) {
     int64_t bins = shown->all.iterations < ITERATION_BINS ? shown->all.iterations : ITERATION_BINS;
@@ -250,11 +246,11 @@ static int write_experts(struct page *page, const struct shown *shown, struct mp
         calloc((size_t)loads.layers * ITERATION_BINS * (size_t)loads.rows, sizeof *loads.routes);
     loads.expert = calloc((size_t)experts, sizeof *loads.expert);
     json_t *choices = json_array();
-    int code =
-        loads.routes && loads.expert && choices ? gather(shown, &loads, error) : no_memory(error);
+    int code = loads.routes && loads.expert && choices ? gather(shown, &loads, error)
+                                                       : mp_no_memory(error);
     for (int i = 0; i < loads.layers && !code; i++)
         if (json_array_append_new(choices, pack_experts(shown, &loads, i, error)))
-            code = no_memory(error);
+            code = mp_no_memory(error);
     free(loads.routes);
     free(loads.expert);
     if (code) {
@@ -274,11 +270,11 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     size_t size;
     FILE *memory = open_memstream(&words, &size);
     if (!memory)
-        return no_memory(error);
+        return mp_no_memory(error);
     cli_print_trace(memory, shown->info, &shown->all);
     if (fclose(memory)) {
         free(words);
-        return no_memory(error);
+        return mp_no_memory(error);
     }
     page_print(page->out, "<header>\n<h1>%s</h1>\n", shown->path);
     page_lines(page->out, words);

@@ -49,8 +49,8 @@ int cli_system_words_check(const struct cli_system_words *words, struct mp_error
     const struct mp_system *system = words->system;
     char owner[64];
     void *options = calloc(1, system->options_size + 1);
-    int code = options ? mp_options_set_defaults(system->options, options, error)
-                       : mp_fail(error, MP_ENOMEM, "no memory for a system's options");
+    int code =
+        options ? mp_options_set_defaults(system->options, options, error) : mp_no_memory(error);
     snprintf(owner, sizeof owner, "system %.50s", system->name);
     for (int i = 0; i < words->options && !code; i++)
         code = mp_options_set(system->options, options, owner, words->option[i][0],

@@ -1,11 +1,10 @@
 #include "harness/cli/trace_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/characters.h"
 
 static void print_row(FILE *out, const char *name, const char *text) {
     if (!*text)
@@ -100,10 +99,7 @@ int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_
 
 int cli_whole(const char *flag, const char *text, int64_t least, int64_t most, int64_t *value,
               struct mp_error *error) {
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    if (end != text && !*end && !errno && *value >= least && *value <= most)
+    if (mp_whole_number(text, least, most, value))
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "%s %.100s: should be a whole number from %" PRId64 " to %" PRId64, flag, text,

@@ -168,12 +168,10 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
     }
     change.balance = !strcmp(what, "imbalance");
     change.ideal = !strcmp(what, "stragglers");
-    if (!change.balance && !change.ideal) {
-        const char *nearest = mp_nearest_word(what, known);
-        return mp_fail(
-            error, MP_EINVAL, "--without %.80s: should be imbalance, slowest or stragglers%s%s%s",
-            what, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
-    }
+    if (!change.balance && !change.ideal)
+        return mp_fail(error, MP_EINVAL,
+                       "--without %.80s: should be imbalance, slowest or stragglers%s", what,
+                       mp_meant(what, known).text);
     struct what_if_row *row = add_row(answer, mp_what_if_median(answer->what_if, &change));
     snprintf(row->name, NAME_SIZE, "without %s", what);
     return MP_OK;

@@ -35,10 +35,9 @@ static int check_keys(const struct mp_cluster *cluster, const struct mp_yaml *va
             at++;
         if (at < count)
             continue;
-        const char *nearest = mp_nearest_word(value->key[i], known);
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: unknown key \"%.80s\"%s%s%s", cluster->file,
-                       value->key_line[i], name, value->key[i], nearest ? "; did you mean \"" : "",
-                       nearest ? nearest : "", nearest ? "\"?" : "");
+        return mp_fail(error, MP_EINVAL, "%s:%d: %s: unknown key \"%.80s\"%s", cluster->file,
+                       value->key_line[i], name, value->key[i],
+                       mp_meant(value->key[i], known).text);
     }
     return MP_OK;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 const int mp_decide_lags[MP_DECIDE_LAGS] = {1, 2, 5, 10, 20, 50, 100, 200};
 
 const char *mp_decide_reason_name(enum mp_decide_reason reason) {
@@ -153,23 +155,23 @@ static int look_at_all(const struct mp_place_loads *loads, const struct mp_place
                        struct mp_decision *decision, struct mp_error *error) {
     const size_t experts = (size_t)loads->experts, ranks = (size_t)loads->ranks;
     struct look look = {.loads = loads, .map = map, .decision = decision};
-    bool *working = calloc(ranks, sizeof *working);
-    look.slots = calloc(experts, sizeof *look.slots);
-    look.load = calloc(ranks, sizeof *look.load);
-    look.expert = calloc(experts, sizeof *look.expert);
-    look.rank = calloc(ranks, sizeof *look.rank);
-    look.ever = calloc(ranks, sizeof *look.ever);
-    const bool ready = working && look.slots && look.load && look.expert && look.rank && look.ever;
-    for (int layer = 0; layer < loads->layers && ready; layer++)
+    struct mp_arena arena = {0};
+    bool *working;
+    MP_TAKE(&arena, working, ranks);
+    MP_TAKE(&arena, look.slots, experts);
+    MP_TAKE(&arena, look.load, ranks);
+    MP_TAKE(&arena, look.expert, experts);
+    MP_TAKE(&arena, look.rank, ranks);
+    MP_TAKE(&arena, look.ever, ranks);
+    int code = mp_arena_check(&arena, error);
+    for (int layer = 0; layer < loads->layers && !code; layer++)
         look_at_layer(&look, layer, working);
-    for (size_t r = 0; r < ranks && ready; r++)
+    for (size_t r = 0; r < ranks && !code; r++)
         decision->idle += !look.ever[r];
     decision->expert_balance = look.experts_sum / (double)look.blocks;
     decision->rank_balance = look.ranks_sum / (double)look.blocks;
-    void *memory[] = {working, look.slots, look.load, look.expert, look.rank, look.ever};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
-    return ready ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for looking at loads");
+    mp_arena_release(&arena);
+    return code;
 }
 
 /* ---- what a placement is worth later ---- */

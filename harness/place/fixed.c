@@ -11,20 +11,11 @@ struct fixed {
     int active;
 };
 
-static void fixed_destroy(void *opaque) {
-    struct fixed *self = opaque;
-    if (!self)
-        return;
-    mp_layouts_destroy(&self->layouts[0]);
-    mp_layouts_destroy(&self->layouts[1]);
-    free(self);
-}
-
-static int fill(const struct mp_place_map *map, struct mp_layouts *layouts,
+static int fill(struct fixed *self, const struct mp_place_map *map, struct mp_layouts *layouts,
                 struct mp_error *error) {
     const size_t slots = (size_t)map->ranks * (size_t)map->per_rank;
-    int code =
-        mp_layouts_create(map->layers, map->ranks, map->experts, map->per_rank, 0, layouts, error);
+    int code = mp_layouts_create(mp_system_arena(self), map->layers, map->ranks, map->experts,
+                                 map->per_rank, 0, layouts, error);
     for (int layer = 0; layer < map->layers && !code; layer++) {
         memcpy(layouts->slots[layer].expert, mp_place_slots(map, layer), slots * sizeof(int32_t));
         mp_slots_index(&layouts->slots[layer], 0);
@@ -32,22 +23,14 @@ static int fill(const struct mp_place_map *map, struct mp_layouts *layouts,
     return code;
 }
 
-static int fixed_create(const struct mp_setting *setting, const void *options, void **created,
+static int fixed_create(void *opaque, const struct mp_setting *setting, const void *options,
                         struct mp_error *error) {
     (void)setting;
-    struct fixed *self = calloc(1, sizeof *self);
-    *created = NULL;
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for a placement");
+    struct fixed *self = opaque;
     self->options = *(const struct place_fixed_options *)options;
-    int code = fill(self->options.map, &self->layouts[0], error);
-    if (!code && self->options.next)
-        code = fill(self->options.next, &self->layouts[1], error);
-    if (code)
-        fixed_destroy(self);
-    else
-        *created = self;
-    return code;
+    int code = fill(self, self->options.map, &self->layouts[0], error);
+    return code || !self->options.next ? code
+                                       : fill(self, self->options.next, &self->layouts[1], error);
 }
 
 static void fixed_initial_owners(const void *opaque, int32_t owner[]) {
@@ -103,8 +86,8 @@ const struct mp_system place_fixed = {
     .models = "A placement as an engine reads it from a file.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
+    .size = sizeof(struct fixed),
     .create = fixed_create,
-    .destroy = fixed_destroy,
     .initial_owners = fixed_initial_owners,
     .initial_holders = fixed_initial_holders,
     .optimizer = fixed_optimizer,

@@ -95,7 +95,7 @@ static int take_slots(const struct mp_saved_layouts *saved, const struct mp_plan
     *map = (struct mp_place_map){setting->layers, saved->ranks, setting->experts, saved->per_rank,
                                  malloc(slots * sizeof(int32_t))};
     bool same = has && map->expert;
-    int code = same ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a placement");
+    int code = same ? MP_OK : mp_no_memory(error);
     if (same)
         memcpy(map->expert, saved->expert, slots * sizeof(int32_t));
     for (int layer = 0; layer < setting->layers && same; layer++)
@@ -116,14 +116,14 @@ static int read_slots(const void *state, size_t size, const struct mp_planner *p
     struct mp_layouts any;
     struct mp_error none = {0};
     char magic[8] = "";
-    int code = mp_layouts_create(setting->layers, ranks, setting->experts, 1, 0, &any, error);
-    if (code)
-        return code;
+    struct mp_arena memory = {0};
+    int code =
+        mp_layouts_create(&memory, setting->layers, ranks, setting->experts, 1, 0, &any, error);
     memcpy(magic, state, size < sizeof magic ? size : sizeof magic);
-    if (!mp_layouts_read(&any, "a system", magic, state, size, &saved, &none) &&
+    if (!code && !mp_layouts_read(&any, "a system", magic, state, size, &saved, &none) &&
         saved.ranks == ranks)
         code = take_slots(&saved, planner, map, error);
-    mp_layouts_destroy(&any);
+    mp_arena_release(&memory);
     return code;
 }
 
@@ -133,7 +133,7 @@ static int find_map(const struct mp_planner *planner, const int64_t weight[],
     const struct mp_system *system = planner->system;
     const size_t size = system->save ? system->save(planner->self, NULL, 0) : 0;
     void *state = size ? malloc(size) : NULL;
-    int code = size && !state ? mp_fail(error, MP_ENOMEM, "no memory for a placement") : MP_OK;
+    int code = size && !state ? mp_no_memory(error) : MP_OK;
     *map = (struct mp_place_map){0};
     if (state) {
         system->save(planner->self, state, size);
@@ -203,7 +203,7 @@ static int count_moves(struct mp_placed *placed, struct mp_error *error) {
     placed->move_bytes = placed->moved * placed->expert_bytes;
     free(has);
     free(received);
-    return ready ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory to count moves");
+    return ready ? MP_OK : mp_no_memory(error);
 }
 
 /* Routes of the history, [layers][experts]. */
@@ -234,7 +234,7 @@ int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *clu
         return code;
     int64_t *weight = sum_history(loads, history);
     code = weight ? plan_history(job, loads, history, watch, weight, &planner, placed, error)
-                  : mp_fail(error, MP_ENOMEM, "no memory for loads");
+                  : mp_no_memory(error);
     if (!code)
         code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, &placed->before,
                                        error);

@@ -42,6 +42,7 @@ struct mp_predicted_layer {
 };
 
 struct mp_predictor {
+    struct mp_arena memory; /* of all tables that stay as large as they are */
     struct mp_job job;
     struct mp_predict_options options;
     struct mp_planner planner;
@@ -130,7 +131,6 @@ int mp_predictor_limit_gate(struct mp_predictor *predictor, int layer, struct mp
 /* ---- transitions.c ---- */
 /* Does nothing where the system doesn't look at transitions.  MP_ELIMIT, MP_ENOMEM. */
 int mp_predictor_create_transitions(struct mp_predictor *predictor, struct mp_error *error);
-void mp_predictor_destroy_transitions(struct mp_predictor *predictor);
 /* What the system learns from: the iteration's loads, with transitions where it looks at them,
  * which all ranks have summed by then. */
 const struct mp_load *mp_predictor_tell_transitions(struct mp_predictor *predictor);

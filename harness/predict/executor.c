@@ -11,11 +11,10 @@
 
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks, layers = (size_t)predictor->layers;
-    predictor->dense_number = calloc(layers + 1, sizeof *predictor->dense_number);
-    predictor->bytes = calloc(2 * ranks, sizeof *predictor->bytes);
-    if (!predictor->dense_number || !predictor->bytes)
-        return mp_fail(error, MP_ENOMEM, "no memory for the exchanges of %d ranks",
-                       predictor->ranks);
+    MP_TAKE(&predictor->memory, predictor->dense_number, layers + 1);
+    MP_TAKE(&predictor->memory, predictor->bytes, 2 * ranks);
+    if (predictor->memory.lacking)
+        return mp_arena_check(&predictor->memory, error);
     predictor->seconds = predictor->bytes + ranks;
     return mp_schedule_create(&mp_predictor_executor, predictor, predictor->layers,
                               predictor->ranks, &predictor->schedule, error);
@@ -25,8 +24,6 @@ void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
     mp_steps_destroy(&predictor->steps);
     mp_steps_memory_destroy(&predictor->steps_memory);
     mp_schedule_destroy(&predictor->schedule);
-    free(predictor->dense_number);
-    free(predictor->bytes);
     free(predictor->arrived);
 }
 

@@ -111,7 +111,7 @@ int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded 
     struct mp_fitted *fitted = *made = calloc(1, sizeof *fitted);
     int near = recorded->ranks_per_node, ranks = recorded->ranks;
     if (!fitted)
-        return mp_fail(error, MP_ENOMEM, "no memory for what a run took");
+        return mp_no_memory(error);
     *fitted = (struct mp_fitted){.setting = setting,
                                  .iterations = recorded->iterations,
                                  .layers = setting->layers,
@@ -124,12 +124,12 @@ int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded 
                                  .sums = 1,
                                  .update = 1};
     size_t cells = cells_of(fitted), width = (size_t)ranks, layers = (size_t)fitted->layers + 1;
-    fitted->own =
-        calloc((size_t)fitted->iterations * layers * MP_PHASES * 2 * width, sizeof *fitted->own);
-    fitted->none = calloc(width, sizeof *fitted->none);
-    fitted->speed = calloc(2 * width, sizeof *fitted->speed);
-    fitted->cell = calloc(cells, sizeof *fitted->cell);
-    if (!fitted->own || !fitted->none || !fitted->speed || !fitted->cell) {
+    MP_TAKE(&fitted->memory, fitted->own,
+            (size_t)fitted->iterations * layers * MP_PHASES * 2 * width);
+    MP_TAKE(&fitted->memory, fitted->none, width);
+    MP_TAKE(&fitted->memory, fitted->speed, 2 * width);
+    MP_TAKE(&fitted->memory, fitted->cell, cells);
+    if (fitted->memory.lacking) {
         mp_fitted_destroy(fitted);
         *made = NULL;
         return mp_fail(error, MP_ENOMEM, "no memory for what %zu layers of ranks took", cells);
@@ -141,10 +141,7 @@ int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded 
 void mp_fitted_destroy(struct mp_fitted *fitted) {
     if (!fitted)
         return;
-    free(fitted->own);
-    free(fitted->none);
-    free(fitted->speed);
-    free(fitted->cell);
+    mp_arena_release(&fitted->memory);
     free(fitted);
 }
 

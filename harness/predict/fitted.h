@@ -24,6 +24,7 @@
 
 #include "harness/cluster/cluster.h"
 #include "harness/predict/what_if.h"
+#include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
 /* f: seconds per row, per row more as far as 16, 64, 256 and 1024 of them, and of having some. */
@@ -59,6 +60,7 @@ struct mp_fitted {
     double *own, *none;          /* [iterations][1 + layers][phases][2][ranks] s; [ranks] zeros */
     struct mp_fitted_cell *cell; /* [iterations][layers][ranks] what is fitted to */
     int probe;                   /* at hand; -1: none */
+    struct mp_arena memory;      /* of the tables */
 };
 
 /* Reads what the run took; nothing takes time yet but 1 s per byte that is updated.

@@ -93,12 +93,10 @@ static int find_cluster(const char *name, const char *folder, char path[PATH_SIZ
             known[count] = strrchr(found.gl_pathv[count], '/') + 1;
             *strrchr(known[count], '.') = '\0';
         }
-    const char *nearest = mp_nearest_word(name, (const char *const *)known);
     int code = mp_fail(error, MP_ENOTFOUND,
-                       "no ready-made cluster is called \"%.200s\"%s%s%s (moeperf list clusters "
+                       "no ready-made cluster is called \"%.200s\"%s (moeperf list clusters "
                        "names them; a file's name ends in .yaml)",
-                       name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+                       name, mp_meant(name, (const char *const *)known).text);
     globfree(&found);
     return code;
 }

@@ -78,9 +78,8 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
     struct mp_trace_info info = {.shape = wanted->shape,
                                  .source = strdup(mp_job_workload(job, workload, sizeof workload)),
                                  .notes = strdup("replayed as the trainer would")};
-    int code = replay && info.source && info.notes
-                   ? fill_replay(job, wanted, replay, error)
-                   : mp_fail(error, MP_ENOMEM, "no memory for the job's loads");
+    int code = replay && info.source && info.notes ? fill_replay(job, wanted, replay, error)
+                                                   : mp_no_memory(error);
     if (code) {
         mp_trace_info_destroy(&info);
         if (replay)

@@ -67,11 +67,7 @@ static void find_levels(struct mp_network *network) {
 static void destroy_memory(struct mp_port_memory *memory) {
     if (!memory)
         return;
-    free(memory->rows);
-    free(memory->present);
-    free(memory->count);
-    free(memory->sent);
-    free(memory->to);
+    mp_arena_release(&memory->tables);
     free(memory);
 }
 
@@ -85,12 +81,12 @@ static bool create_memory(struct mp_network *network) {
         memory->row_floats += strips * MP_TILE;
         memory->present_words += strips / MP_PRESENT_BITS + 1;
     }
-    memory->rows = calloc(memory->row_floats + 1, sizeof *memory->rows);
-    memory->present = calloc(memory->present_words + 1, sizeof *memory->present);
-    memory->count = calloc((size_t)network->ranks + 1, sizeof *memory->count);
-    memory->sent = calloc((size_t)network->ranks, sizeof *memory->sent);
-    memory->to = calloc((size_t)network->ranks, sizeof *memory->to);
-    return memory->rows && memory->present && memory->count && memory->sent && memory->to;
+    MP_TAKE(&memory->tables, memory->rows, memory->row_floats + 1);
+    MP_TAKE(&memory->tables, memory->present, memory->present_words + 1);
+    MP_TAKE(&memory->tables, memory->count, (size_t)network->ranks + 1);
+    MP_TAKE(&memory->tables, memory->sent, network->ranks);
+    MP_TAKE(&memory->tables, memory->to, network->ranks);
+    return !memory->tables.lacking;
 }
 
 int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,

@@ -10,6 +10,7 @@
 #include "harness/predict/engine.h"
 #include "harness/predict/job.h"
 #include "harness/workload/run_trace.h"
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 
 struct mp_other_system {
@@ -25,6 +26,7 @@ struct mp_other_system {
     double *seconds;           /* [iterations] */
     double measured, replayed; /* medians, s: of the run; of its own system as it is carried out */
     double bound;              /* mean, s, as the model says it; NAN: not worked out */
+    struct mp_arena arena;     /* of the tables */
 };
 
 /* ---- the run ---- */
@@ -294,11 +296,10 @@ static double median_of(const struct mp_other_system *other) {
 static int allocate(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_recorded *run = other->run;
     int count = other->setting.layers * other->job.options.micro_batches, code = MP_OK;
-    other->load = calloc((size_t)count, sizeof *other->load);
-    other->seconds = calloc((size_t)run->iterations, sizeof *other->seconds);
-    if (!other->load || !other->seconds)
-        return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
-                       (long long)run->run_id);
+    MP_TAKE(&other->arena, other->load, count);
+    MP_TAKE(&other->arena, other->seconds, run->iterations);
+    if (other->arena.lacking)
+        return mp_arena_check(&other->arena, error);
     for (int i = 0; i < count && !code; i++)
         code = mp_load_create(run->ranks, other->job.file.job.experts, &other->load[i], error);
     return code;
@@ -394,8 +395,7 @@ void mp_other_system_destroy(struct mp_other_system *other) {
         mp_load_destroy(&other->load[i]);
     mp_predict_job_destroy(&other->job);
     mp_fitted_destroy(other->fitted);
-    free(other->load);
-    free(other->seconds);
+    mp_arena_release(&other->arena);
     free(other);
 }
 

@@ -8,10 +8,10 @@
 
 int mp_predictor_create_copies(struct mp_predictor *predictor, struct mp_error *error) {
     int loads = predictor->layers * predictor->options.micro_batches, code = MP_OK;
-    predictor->inside = calloc((size_t)predictor->experts, sizeof *predictor->inside);
-    predictor->limited = calloc((size_t)loads, sizeof *predictor->limited);
-    if (!predictor->inside || !predictor->limited)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d layers", loads);
+    MP_TAKE(&predictor->memory, predictor->inside, predictor->experts);
+    MP_TAKE(&predictor->memory, predictor->limited, loads);
+    if (predictor->memory.lacking)
+        return mp_arena_check(&predictor->memory, error);
     for (int i = 0; i < loads && !code; i++)
         code = mp_load_create(predictor->ranks, predictor->experts, &predictor->limited[i], error);
     return code;
@@ -21,8 +21,6 @@ void mp_predictor_destroy_copies(struct mp_predictor *predictor) {
     int loads = predictor->layers * predictor->options.micro_batches;
     for (int i = 0; predictor->limited && i < loads; i++)
         mp_load_destroy(&predictor->limited[i]);
-    free(predictor->limited);
-    free(predictor->inside);
 }
 
 const struct mp_load *mp_predictor_copy_loads(struct mp_predictor *predictor,

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "harness/predict/network.h"
+#include "reference/base/arena.h"
 
 enum { MP_LANES = 4, MP_TILE = MP_LANES * MP_LANES, MP_PRESENT_BITS = 64 };
 
@@ -53,10 +54,11 @@ struct mp_port_memory {
     uint64_t *present; /* [levels][stride / MP_LANES / MP_PRESENT_BITS + 1] which tiles have bytes;
                           likewise */
     size_t row_floats, present_words;
-    size_t *count;  /* [ranks + 1] */
-    uint32_t *sent; /* [ranks] rows of a sender, by destination; zero between senders */
-    int32_t *to;    /* [ranks] who gets some */
-    bool failed;    /* there was no memory for some traffic */
+    size_t *count;          /* [ranks + 1] */
+    uint32_t *sent;         /* [ranks] rows of a sender, by destination; zero between senders */
+    int32_t *to;            /* [ranks] who gets some */
+    bool failed;            /* there was no memory for some traffic */
+    struct mp_arena tables; /* of all these */
 };
 
 struct mp_network {

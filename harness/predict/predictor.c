@@ -14,55 +14,46 @@ enum {
 
 /* ---- creation ---- */
 
-static void *table(size_t count, size_t size, bool *failed) {
-    void *memory = calloc(count ? count : 1, size);
-    if (!memory)
-        *failed = true;
-    return memory;
-}
-
 static int create_tables(struct mp_predictor *predictor, struct mp_error *error) {
-    bool failed = false, drops = predictor->planner.law.drops_routes && predictor->sink.load;
+    struct mp_arena *memory = &predictor->memory;
+    bool drops = predictor->planner.law.drops_routes && predictor->sink.load;
     size_t ranks = (size_t)predictor->ranks, experts = (size_t)predictor->experts;
     size_t layers = (size_t)predictor->layers, words = (ranks + 63) / 64;
-    predictor->zero = table(ranks, sizeof(double), &failed);
-    predictor->tokens = table(ranks, sizeof *predictor->tokens, &failed);
-    predictor->routes = table(ranks, sizeof *predictor->routes, &failed);
+    MP_TAKE(memory, predictor->zero, ranks);
+    MP_TAKE(memory, predictor->tokens, ranks);
+    MP_TAKE(memory, predictor->routes, ranks);
     if (drops)
-        predictor->dropped = table(layers * ranks * experts, sizeof(uint32_t), &failed);
-    predictor->wanted = table(experts * words, sizeof *predictor->wanted, &failed);
-    predictor->listed = table(experts, sizeof *predictor->listed, &failed);
-    predictor->touched = table(experts, sizeof *predictor->touched, &failed);
-    predictor->receiver = table(ranks, sizeof *predictor->receiver, &failed);
-    predictor->hop = table(ranks, sizeof *predictor->hop, &failed);
-    predictor->late = table(experts * words, sizeof *predictor->late, &failed);
-    predictor->holds = table(ranks, sizeof(double), &failed);
-    predictor->expert_seconds = table(ranks, sizeof(double), &failed);
-    predictor->kept = table(ranks, sizeof(double), &failed);
-    predictor->kept_of_layer = table(layers * ranks, sizeof(double), &failed);
-    predictor->optimizer_seconds = table(ranks, sizeof(double), &failed);
-    predictor->most = table(ranks, sizeof *predictor->most, &failed);
-    predictor->most_total = table(ranks, sizeof(double), &failed);
-    predictor->layer_moe = table(layers, sizeof(double), &failed);
-    predictor->layer = table(layers, sizeof *predictor->layer, &failed);
+        MP_TAKE(memory, predictor->dropped, layers * ranks * experts);
+    MP_TAKE(memory, predictor->wanted, experts * words);
+    MP_TAKE(memory, predictor->listed, experts);
+    MP_TAKE(memory, predictor->touched, experts);
+    MP_TAKE(memory, predictor->receiver, ranks);
+    MP_TAKE(memory, predictor->hop, ranks);
+    MP_TAKE(memory, predictor->late, experts * words);
+    MP_TAKE(memory, predictor->holds, ranks);
+    MP_TAKE(memory, predictor->expert_seconds, ranks);
+    MP_TAKE(memory, predictor->kept, ranks);
+    MP_TAKE(memory, predictor->kept_of_layer, layers * ranks);
+    MP_TAKE(memory, predictor->optimizer_seconds, ranks);
+    MP_TAKE(memory, predictor->most, ranks);
+    MP_TAKE(memory, predictor->most_total, ranks);
+    MP_TAKE(memory, predictor->layer_moe, layers);
+    MP_TAKE(memory, predictor->layer, layers);
     if (predictor->options.micro_batches > 1)
-        predictor->sum = table(layers, sizeof *predictor->sum, &failed);
-    if (failed)
-        return mp_fail(error, MP_ENOMEM, "no memory for a prediction of %d ranks and %d layers",
-                       predictor->ranks, predictor->layers);
-    for (size_t r = 0; r < ranks; r++)
+        MP_TAKE(memory, predictor->sum, layers);
+    for (size_t r = 0; !memory->lacking && r < ranks; r++)
         predictor->tokens[r] = mp_costs_tokens(predictor->costs);
-    return MP_OK;
+    return mp_arena_check(memory, error);
 }
 
 static int create_layer(struct mp_predictor *predictor, struct mp_predicted_layer *layer,
                         struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks;
-    bool spans = predictor->sink.span, failed = false;
-    layer->sent = table(5 * ranks, sizeof *layer->sent, &failed);
-    layer->rows = table(2 * ranks, sizeof *layer->rows, &failed);
-    if (failed)
-        return mp_fail(error, MP_ENOMEM, "no memory for layers of %d ranks", predictor->ranks);
+    bool spans = predictor->sink.span;
+    MP_TAKE(&predictor->memory, layer->sent, 5 * ranks);
+    MP_TAKE(&predictor->memory, layer->rows, 2 * ranks);
+    if (predictor->memory.lacking)
+        return mp_arena_check(&predictor->memory, error);
     layer->received = layer->sent + ranks;
     layer->permute = layer->received + ranks;
     layer->copies = layer->permute + ranks;
@@ -141,10 +132,8 @@ static int create_distinct(struct mp_predictor *predictor, struct mp_error *erro
         (size_t)(mp_levels_most_groups(predictor->ranks) * predictor->planner.plan->degree);
     if (!mp_exchange_of(predictor->planner.plan->exchange)->deduplicates)
         return MP_OK;
-    predictor->distinct = calloc(ranks * most, sizeof *predictor->distinct);
-    if (!predictor->distinct)
-        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", predictor->ranks);
-    return mp_distinct_model_create(predictor->ranks, predictor->experts,
+    MP_TAKE(&predictor->memory, predictor->distinct, ranks * most);
+    return mp_distinct_model_create(&predictor->memory, predictor->ranks, predictor->experts,
                                     mp_costs_top_k(predictor->costs), &predictor->distinct_model,
                                     error);
 }
@@ -224,7 +213,7 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     const struct mp_job *job = &config->job->job;
     struct mp_predictor *predictor = calloc(1, sizeof *predictor);
     if (!predictor)
-        return mp_fail(error, MP_ENOMEM, "no memory for a predictor");
+        return mp_no_memory(error);
     predictor->job = *job;
     predictor->options = *config->options;
     if (config->sink)
@@ -245,8 +234,6 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
 static void destroy_layer(struct mp_predictor *predictor, int number) {
     struct mp_predicted_layer *layer = &predictor->layer[number];
     mp_steps_destroy(&layer->kept);
-    free(layer->sent);
-    free(layer->rows);
     mp_carriage_destroy(&layer->prefetch);
     for (int i = 0; i < MP_GRADIENT_STAGES; i++)
         mp_carriage_destroy(&layer->gradient[i]);
@@ -264,23 +251,12 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->late_fetch);
     mp_carriage_destroy(&predictor->ahead);
     mp_predictor_destroy_copies(predictor);
-    mp_predictor_destroy_transitions(predictor);
-    mp_distinct_model_destroy(&predictor->distinct_model);
-    free(predictor->distinct);
     mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
     mp_planner_destroy(&predictor->planner);
     mp_network_destroy(predictor->network);
     mp_costs_destroy(predictor->own_costs);
-    void *memory[] = {predictor->zero,    predictor->tokens,        predictor->routes,
-                      predictor->dropped, predictor->wanted,        predictor->listed,
-                      predictor->touched, predictor->receiver,      predictor->hop,
-                      predictor->late,    predictor->holds,         predictor->expert_seconds,
-                      predictor->kept,    predictor->kept_of_layer, predictor->optimizer_seconds,
-                      predictor->most,    predictor->most_total,    predictor->layer,
-                      predictor->sum,     predictor->layer_moe};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
+    mp_arena_release(&predictor->memory);
     free(predictor);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
 
 /* Who asks what. */
 struct reader {
@@ -122,18 +123,12 @@ static int read_iterations(struct reader *reader, struct mp_error *error) {
                        "ORDER BY iteration",
                        0, &row, error);
     while (!code && (code = step(reader, row, error)) == 1) {
-        size_t count = (size_t)run->iterations + 1;
-        int64_t *number = realloc(run->number, count * sizeof *number);
-        run->number = number ? number : run->number;
-        double *seconds = realloc(run->seconds, count * sizeof *seconds);
-        run->seconds = seconds ? seconds : run->seconds;
-        if (!number || !seconds) {
+        if (!MP_ROOM(run->number, run->iterations) || !MP_ROOM(run->seconds, run->iterations)) {
             code = fail_memory(reader, error);
             break;
         }
-        number[count - 1] = sqlite3_column_int64(row, 0);
-        seconds[count - 1] = 1e-3 * sqlite3_column_double(row, 1);
-        run->iterations++;
+        run->number[run->iterations] = sqlite3_column_int64(row, 0);
+        run->seconds[run->iterations++] = 1e-3 * sqlite3_column_double(row, 1);
         code = MP_OK;
     }
     sqlite3_finalize(row);
@@ -179,15 +174,7 @@ static int read_bounds(struct reader *reader, int rank, struct mp_error *error) 
 }
 
 static struct mp_recorded_span *add_span(struct mp_recorded *run) {
-    if (run->spans == run->capacity) {
-        size_t capacity = run->capacity ? 2 * run->capacity : 4096;
-        struct mp_recorded_span *grown = realloc(run->span, capacity * sizeof *grown);
-        if (!grown)
-            return NULL;
-        run->span = grown;
-        run->capacity = capacity;
-    }
-    return &run->span[run->spans++];
+    return MP_ROOM(run->span, run->spans) ? &run->span[run->spans++] : NULL;
 }
 
 static int direction_of(const char *name) {

@@ -23,7 +23,7 @@ struct mp_recorded {
     double *seconds;               /* [iterations] v_iteration.ms */
     struct mp_recorded_rank *rank; /* [iterations][ranks] */
     struct mp_recorded_span *span;
-    size_t spans, capacity;
+    size_t spans;
 };
 
 /* Reads the steady iterations of a run; `database` is named in messages.  run_id 0: the only run of

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/trainer/numbers.h"
 #include "reference/trainer/version.h"
 
@@ -30,6 +31,7 @@ struct mp_predict_recording {
     bool has_dropped;
     struct mp_plan_facts *facts; /* [layers] */
     bool *has_facts;             /* [layers] */
+    struct mp_arena arena;       /* of the tables */
 };
 
 static void take_span(void *context, int rank, enum mp_predict_stream stream,
@@ -94,10 +96,10 @@ static int record_job(const struct mp_predict_job *job, struct mp_record_thread 
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
-        return mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+        return mp_no_memory(error);
     int code = mp_predict_job_write(job, stream, error);
     if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+        code = mp_no_memory(error);
     if (!code)
         mp_record_text(thread, "job", text);
     free(text);
@@ -172,12 +174,7 @@ static int open_rank(const char *folder, const struct mp_cluster *cluster, int r
 }
 
 static void destroy(struct mp_predict_recording *recording) {
-    free(recording->rank);
-    free(recording->routes);
-    free(recording->dropped);
-    free(recording->has_load);
-    free(recording->facts);
-    free(recording->has_facts);
+    mp_arena_release(&recording->arena);
     free(recording);
 }
 
@@ -190,14 +187,13 @@ static struct mp_predict_recording *allocate(int ranks, const struct mp_job *job
     made->ranks = ranks;
     made->layers = job->layers;
     made->experts = job->experts;
-    made->rank = calloc((size_t)ranks, sizeof *made->rank);
-    made->routes = calloc(counts, sizeof *made->routes);
-    made->dropped = calloc(counts, sizeof *made->dropped);
-    made->has_load = calloc(places, sizeof *made->has_load);
-    made->facts = calloc(layers, sizeof *made->facts);
-    made->has_facts = calloc(layers, sizeof *made->has_facts);
-    if (made->rank && made->routes && made->dropped && made->has_load && made->facts &&
-        made->has_facts)
+    MP_TAKE(&made->arena, made->rank, ranks);
+    MP_TAKE(&made->arena, made->routes, counts);
+    MP_TAKE(&made->arena, made->dropped, counts);
+    MP_TAKE(&made->arena, made->has_load, places);
+    MP_TAKE(&made->arena, made->facts, layers);
+    MP_TAKE(&made->arena, made->has_facts, layers);
+    if (!made->arena.lacking)
         return made;
     destroy(made);
     return NULL;

@@ -4,6 +4,7 @@
 
 #include "harness/predict/bound.h"
 #include "harness/predict/loads.h"
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "reference/plan/routes.h"
 
@@ -108,19 +109,13 @@ static int read_iteration(struct reader *reader, int64_t *number, bool *end,
 
 struct times {
     double *seconds; /* owned */
-    int64_t count, capacity;
+    int64_t count;
 };
 
 static int add_time(struct times *times, double seconds, struct mp_error *error) {
-    if (times->count == times->capacity) {
-        int64_t capacity = times->capacity ? 2 * times->capacity : 128;
-        double *grown = realloc(times->seconds, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "no memory for the times of %lld iterations",
-                           (long long)capacity);
-        times->seconds = grown;
-        times->capacity = capacity;
-    }
+    if (!MP_ROOM(times->seconds, times->count))
+        return mp_fail(error, MP_ENOMEM, "no memory for the times of more than %lld iterations",
+                       (long long)times->count);
     times->seconds[times->count++] = seconds;
     return MP_OK;
 }

@@ -19,23 +19,14 @@ int mp_predictor_create_transitions(struct mp_predictor *predictor, struct mp_er
         return mp_fail(error, MP_ELIMIT,
                        "%zu transitions between %d experts of %d layers; at most %d are summed",
                        between * cells, predictor->experts, predictor->layers, INT_MAX);
-    predictor->told = calloc((size_t)predictor->layers, sizeof *predictor->told);
-    predictor->transitions = calloc(between * cells + 1, sizeof *predictor->transitions);
-    predictor->totals = calloc(2 * (size_t)predictor->experts, sizeof *predictor->totals);
-    if (!predictor->told || !predictor->transitions || !predictor->totals)
-        return mp_fail(error, MP_ENOMEM, "no memory for transitions between %d layers",
-                       predictor->layers);
+    MP_TAKE(&predictor->memory, predictor->told, predictor->layers);
+    MP_TAKE(&predictor->memory, predictor->transitions, between * cells + 1);
+    MP_TAKE(&predictor->memory, predictor->totals, 2 * predictor->experts);
     /* As the trainer sums them: a double each. */
     if (between > 0)
         predictor->transitions_seconds =
             mp_network_all_reduce(predictor->network, (double)(between * cells) * sizeof(double));
-    return MP_OK;
-}
-
-void mp_predictor_destroy_transitions(struct mp_predictor *predictor) {
-    free(predictor->told); /* what its loads point to is others' */
-    free(predictor->transitions);
-    free(predictor->totals);
+    return mp_arena_check(&predictor->memory, error);
 }
 
 const struct mp_load *mp_predictor_tell_transitions(struct mp_predictor *predictor) {

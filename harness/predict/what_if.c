@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "profiler/straggler/graph.h"
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 
 struct mp_what_if {
@@ -13,6 +14,7 @@ struct mp_what_if {
     double *work;                 /* [ranks] */
     double *seconds;              /* [iterations] */
     int layers;
+    struct mp_arena arena; /* of the tables */
 };
 
 /* ---- life ---- */
@@ -21,12 +23,11 @@ static int create(struct mp_what_if *what_if, struct mp_error *error) {
     const struct mp_recorded *run = what_if->recorded;
     const struct mp_recorded_times times = {run->ranks, run->iterations, run->rank, run->span,
                                             run->spans};
-    what_if->now = calloc(run->spans + 1, sizeof *what_if->now);
-    what_if->work = calloc((size_t)run->ranks, sizeof *what_if->work);
-    what_if->seconds = calloc((size_t)run->iterations, sizeof *what_if->seconds);
-    if (!what_if->now || !what_if->work || !what_if->seconds)
-        return mp_fail(error, MP_ENOMEM, "no memory to replay %zu spans of run %lld", run->spans,
-                       (long long)run->run_id);
+    MP_TAKE(&what_if->arena, what_if->now, run->spans + 1);
+    MP_TAKE(&what_if->arena, what_if->work, run->ranks);
+    MP_TAKE(&what_if->arena, what_if->seconds, run->iterations);
+    if (what_if->arena.lacking)
+        return mp_arena_check(&what_if->arena, error);
     for (size_t s = 0; s < run->spans; s++)
         if (run->span[s].phase == MP_PHASE_EXPERT && run->span[s].layer >= what_if->layers)
             what_if->layers = run->span[s].layer + 1;
@@ -38,7 +39,7 @@ int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **ma
     struct mp_what_if *what_if = calloc(1, sizeof *what_if);
     *made = NULL;
     if (!what_if)
-        return mp_fail(error, MP_ENOMEM, "no memory to replay a run");
+        return mp_no_memory(error);
     what_if->recorded = recorded;
     int code = create(what_if, error);
     if (code)
@@ -52,9 +53,7 @@ void mp_what_if_destroy(struct mp_what_if *what_if) {
     if (!what_if)
         return;
     mp_graph_destroy(what_if->graph);
-    free(what_if->now);
-    free(what_if->work);
-    free(what_if->seconds);
+    mp_arena_release(&what_if->arena);
     free(what_if);
 }
 

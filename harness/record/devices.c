@@ -9,6 +9,7 @@
 
 #include "harness/suite/paths.h"
 #include "profiler/record/spool.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 static const struct {
@@ -45,10 +46,7 @@ static int add_file(struct files *files, const char *folder, const char *name,
     char path[MP_PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-    char **grown = realloc(files->path, ((size_t)files->count + 1) * sizeof *grown);
-    if (grown)
-        files->path = grown;
-    char *copy = grown ? strdup(path) : NULL;
+    char *copy = MP_ROOM(files->path, files->count) ? strdup(path) : NULL;
     if (!copy)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for a spool", folder);
     files->path[files->count++] = copy;

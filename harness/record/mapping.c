@@ -7,6 +7,8 @@
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/spool_writer.h"
+#include "reference/base/arena.h"
+#include "reference/base/median.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -51,10 +53,10 @@ struct mp_mapping {
     uint32_t names;
     struct name nameless; /* of ranges without a name */
     struct match *match;  /* by start; of equal ones the longer first */
-    size_t matches, capacity;
+    size_t matches;
     int end;         /* the first of the rules that end iterations for which there is a range */
     int64_t *end_ns; /* of that one's ranges */
-    size_t ends, ends_capacity;
+    size_t ends;
 };
 
 static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
@@ -167,28 +169,14 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     if (end != mapping->end)
         mapping->ends = 0;
     mapping->end = end;
-    if (mapping->ends == mapping->ends_capacity) {
-        size_t capacity = mapping->ends_capacity ? 2 * mapping->ends_capacity : 256;
-        int64_t *grown = realloc(mapping->end_ns, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(mapping, error);
-        mapping->end_ns = grown;
-        mapping->ends_capacity = capacity;
-    }
+    if (!MP_ROOM(mapping->end_ns, mapping->ends))
+        return no_memory(mapping, error);
     mapping->end_ns[mapping->ends++] = end_ns;
     return MP_OK;
 }
 
 static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    if (mapping->matches < mapping->capacity)
-        return MP_OK;
-    size_t capacity = mapping->capacity ? 2 * mapping->capacity : 4096;
-    struct match *grown = realloc(mapping->match, capacity * sizeof *grown);
-    if (!grown)
-        return no_memory(mapping, error);
-    mapping->match = grown;
-    mapping->capacity = capacity;
-    return MP_OK;
+    return MP_ROOM(mapping->match, mapping->matches) ? MP_OK : no_memory(mapping, error);
 }
 
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
@@ -281,11 +269,6 @@ static int compare_matches(const void *left, const void *right) {
     return (a->level > b->level) - (a->level < b->level);
 }
 
-static int compare_times(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 bool mp_mapping_of_model(int phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
@@ -296,7 +279,7 @@ bool mp_mapping_of_model(int phase) {
  * no rule matches keeps them all. */
 static void join_ends(struct mp_mapping *mapping) {
     size_t kept = 0, next = 0, models = 0;
-    qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
+    mp_sort_integers(mapping->end_ns, (int64_t)mapping->ends);
     for (size_t i = 0; i < mapping->matches; i++)
         models += mp_mapping_of_model(mapping->match[i].phase);
     if (models == 0)

@@ -9,6 +9,7 @@
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 enum {
@@ -89,7 +90,7 @@ static const char *const field_names[MP_NAME_FIELDS][6] = {
 
 int mp_names_create(struct mp_names **names, struct mp_error *error) {
     *names = calloc(1, sizeof **names);
-    return *names ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for names");
+    return *names ? MP_OK : mp_no_memory(error);
 }
 
 void mp_names_destroy(struct mp_names *names) {
@@ -117,10 +118,6 @@ const struct mp_name_use *mp_names_uses(const struct mp_names *names, int *count
 
 int64_t mp_names_left_out(const struct mp_names *names) {
     return names->left_out;
-}
-
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the names of a recording");
 }
 
 /* ---- a name's template ---- */
@@ -237,7 +234,7 @@ static int reserve_uses(struct mp_names *names, struct mp_error *error) {
         names->use = grown;
     int *slot = grown ? malloc((size_t)capacity * 4 * sizeof *slot) : NULL;
     if (!slot)
-        return no_memory(error);
+        return mp_no_memory(error);
     free(names->slot);
     names->slot = slot;
     names->slots = 4 * capacity;
@@ -260,7 +257,7 @@ static int add_use(struct mp_names *names, const char *template, const char *sam
                         .before.use = NO_USE,
                         .after.use = NO_USE};
     names->uses++;
-    return use->template && use->sample && use->domain ? MP_OK : no_memory(error);
+    return use->template && use->sample && use->domain ? MP_OK : mp_no_memory(error);
 }
 
 /* Which use a name of the spool is. */
@@ -316,7 +313,7 @@ struct reading {
     uint32_t ids;
     struct mp_schemas *schemas;
     struct process *process;
-    size_t ordered_limit, capacity;
+    size_t ordered_limit;
     int64_t first_ns, last_ns;
 };
 
@@ -329,14 +326,14 @@ static int keep_name(struct reading *reading, const struct mp_spool_record *reco
         uint32_t ids = id < IDS_LIMIT / 2 - 512 ? 2 * (id + 512) : IDS_LIMIT;
         struct known *grown = realloc(reading->known, ids * sizeof *grown);
         if (!grown)
-            return no_memory(error);
+            return mp_no_memory(error);
         memset(grown + reading->ids, 0, (ids - reading->ids) * sizeof *grown);
         reading->known = grown;
         reading->ids = ids;
     }
     free(reading->known[id].text);
     reading->known[id] = (struct known){.text = strdup(record->as.name.text)};
-    return reading->known[id].text ? MP_OK : no_memory(error);
+    return reading->known[id].text ? MP_OK : mp_no_memory(error);
 }
 
 static int keep_order(struct reading *reading, const struct mp_range *range, int use,
@@ -344,14 +341,8 @@ static int keep_order(struct reading *reading, const struct mp_range *range, int
     struct process *process = reading->process;
     if (process->count == reading->ordered_limit || range->end_ns < range->start_ns)
         return MP_OK;
-    if (process->count == reading->capacity) {
-        size_t capacity = reading->capacity ? 2 * reading->capacity : 1024;
-        struct ordered *grown = realloc(process->range, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(error);
-        process->range = grown;
-        reading->capacity = capacity;
-    }
+    if (!MP_ROOM(process->range, process->count))
+        return mp_no_memory(error);
     process->range[process->count++] = (struct ordered){.start_ns = range->start_ns,
                                                         .end_ns = range->end_ns,
                                                         .thread = range->thread,
@@ -559,7 +550,7 @@ static bool find_meetings(const struct slice own[], int processes) {
 static int measure(struct mp_names *names, struct mp_error *error) {
     struct slice *own = calloc((size_t)names->processes + 1, sizeof *own);
     if (!own)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < names->uses; i++) {
         struct mp_name_use *use = &names->use[i].is;
         for (int p = 0; p < names->processes; p++)
@@ -603,7 +594,7 @@ static int make_pattern(struct use *use, struct mp_error *error) {
     size_t filled = 0;
     int which = 0;
     if (!pattern)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (const char *at = use->template; *at; at++) {
         if (*at != '*' || which >= use->indices) {
             pattern[filled++] = *at;
@@ -632,7 +623,7 @@ static int make_list(struct mp_names *names, struct mp_error *error) {
     int code = MP_OK;
     names->list = calloc((size_t)names->uses + 1, sizeof *names->list);
     if (!names->list)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < names->uses && !code; i++) {
         struct use *use = &names->use[i];
         code = make_pattern(use, error);
@@ -649,7 +640,7 @@ int mp_names_read(struct mp_names *names, const char *const paths[], int count,
     int code = MP_OK;
     names->process = calloc((size_t)count + 1, sizeof *names->process);
     if (!names->process)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count && !code; i++)
         code = read_process(names, paths[i], (size_t)(ORDERED_LIMIT / count), error);
     if (!code)

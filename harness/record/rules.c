@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/yaml.h"
 #include "reference/plan/option.h"
 
@@ -102,6 +103,7 @@ int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const
 
 struct reading {
     const char *path;
+    struct mp_arena *arena; /* of the rules */
     struct mp_error *error;
 };
 
@@ -117,7 +119,7 @@ static int scalar(const struct reading *reading, const char *key, const struct m
 }
 
 static int copy_text(const struct reading *reading, const char *text, char **copy) {
-    *copy = strdup(text);
+    *copy = mp_arena_text(reading->arena, text);
     return *copy ? MP_OK : no_memory(reading);
 }
 
@@ -140,15 +142,12 @@ static int read_phase(const struct reading *reading, const struct mp_yaml *value
         return MP_OK;
     for (int known = 0; known < MP_PHASES; known++)
         names[known] = mp_phase_name((enum mp_phase)known);
-    const char *nearest = mp_nearest_word(value->text, names);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s%s%s",
-                   reading->path, value->line, value->text, nearest ? "; did you mean \"" : "",
-                   nearest ? nearest : "", nearest ? "\"?" : "");
+    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s",
+                   reading->path, value->line, value->text, mp_meant(value->text, names).text);
 }
 
 static int read_value(const struct reading *reading, const char *key, const struct mp_yaml *value,
                       bool may_count, struct mp_rule_value *to) {
-    char *end;
     int code = scalar(reading, key, value);
     if (code)
         return code;
@@ -161,10 +160,8 @@ static int read_value(const struct reading *reading, const char *key, const stru
         to->source = MP_RULE_COUNT;
         return MP_OK;
     }
-    errno = 0;
     to->source = MP_RULE_CONSTANT;
-    to->constant = strtoll(text, &end, 10);
-    if (end != text && !*end && !errno && to->constant >= 0)
+    if (mp_whole_number(text, 0, INT64_MAX, &to->constant))
         return MP_OK;
     return mp_fail(reading->error, MP_EFORMAT,
                    "%s:%d: %s: \"%.60s\" should be a whole number, payload.FIELD, payload%s",
@@ -241,22 +238,9 @@ static int read_key(const struct reading *reading, const char *key, int line,
         return read_waits(reading, value, &rule->waits);
     if (!is_end && !strcmp(key, "stream"))
         return read_stream(reading, value, &rule->in_flight);
-    const char *nearest = is_end ? NULL : mp_nearest_word(key, known);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: \"%.60s\" is not a key of %s%s%s%s",
+    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: \"%.60s\" is not a key of %s%s",
                    reading->path, line, key, is_end ? "iteration-ends" : "a rule",
-                   nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "");
-}
-
-static void free_rule(struct mp_rule *rule) {
-    free(rule->name);
-    free(rule->domain);
-    free(rule->layer.field);
-    free(rule->iteration.field);
-    free(rule->direction.field);
-    free(rule->tokens.field);
-    free(rule->bytes.field);
-    free(rule->waits.field);
+                   is_end ? "" : mp_meant(key, known).text);
 }
 
 static bool says_phase(const char *pattern) {
@@ -303,10 +287,8 @@ static int read_list(const struct reading *reading, const struct mp_yaml *list, 
     *rules = grown;
     for (int i = 0; i < list->count; i++) {
         int code = read_rule(reading, list->item[i], is_end, &grown[*count]);
-        if (code) {
-            free_rule(&grown[*count]);
+        if (code)
             return code;
-        }
         ++*count;
     }
     return MP_OK;
@@ -343,7 +325,7 @@ static int read_document(const struct reading *reading, const struct mp_yaml *do
 
 int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {path, error};
+    const struct reading reading = {path, &rules->arena, error};
     int code = mp_yaml_load(path, &document, error);
     if (!code)
         code = read_document(&reading, document, rules);
@@ -354,7 +336,7 @@ int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *err
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
                    struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {name, error};
+    const struct reading reading = {name, &rules->arena, error};
     int code = mp_yaml_parse(name, text, size, &document, error);
     if (!code)
         code = read_document(&reading, document, rules);
@@ -363,10 +345,7 @@ int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_ru
 }
 
 void mp_rules_destroy(struct mp_rules *rules) {
-    for (int i = 0; i < rules->count; i++)
-        free_rule(&rules->rule[i]);
-    for (int i = 0; i < rules->ends; i++)
-        free_rule(&rules->end[i]);
+    mp_arena_release(&rules->arena);
     free(rules->rule);
     free(rules->end);
     *rules = (struct mp_rules){0};

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "profiler/record/record.h"
-#include "reference/base/error.h"
+#include "reference/base/arena.h"
 
 extern const char mp_rules_grammar[]; /* grammar.txt */
 
@@ -39,6 +39,7 @@ struct mp_rules {
     int count;
     struct mp_rule *end; /* of iterations: name and domain only; the first that occurs counts */
     int ends;
+    struct mp_arena arena; /* of their texts */
 };
 
 /* Adds the rules of a file behind those that are there.  `rules` starts as zeros.  Errors: those of

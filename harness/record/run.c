@@ -12,6 +12,7 @@
 #include "harness/record/mapping.h"
 #include "harness/record/suggest.h"
 #include "harness/suite/processes.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/shell.h"
 
@@ -48,12 +49,9 @@ static int compare_processes(const void *left, const void *right) {
 
 static int add_process(const struct mp_record_run *run, const char *name,
                        struct processes *processes, struct mp_error *error) {
-    struct process *grown =
-        realloc(processes->item, ((size_t)processes->count + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(processes->item, processes->count))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
-    processes->item = grown;
-    struct process *process = &grown[processes->count];
+    struct process *process = &processes->item[processes->count];
     *process = (struct process){.rank = -1};
     if (snprintf(process->path, PATH_SIZE, "%s/%s", run->spools, name) >= PATH_SIZE - 8)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", run->spools);
@@ -419,7 +417,7 @@ static int suggest(const struct mp_record_run *run, const struct processes *proc
         spans += processes->item[i].totals->spans;
         of_model += processes->item[i].totals->of_model;
     }
-    int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the names of spools");
+    int code = paths ? MP_OK : mp_no_memory(error);
     if (!code && run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
         code = mp_suggestion_create(paths, processes->count, run->rules, suggestion, error);
     free(paths);

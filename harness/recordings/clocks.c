@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/median.h"
+
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
     QUARTER = 4,
@@ -51,14 +53,9 @@ static int compare_at(const void *left, const void *right) {
     return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 /* Sorts them. */
 static int64_t median(int64_t value[], size_t count) {
-    qsort(value, count, sizeof *value, compare_numbers);
+    mp_sort_integers(value, (int64_t)count);
     return value[(count - 1) / 2];
 }
 

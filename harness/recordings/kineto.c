@@ -6,6 +6,7 @@
 
 #include "harness/recordings/kineto_model.h"
 #include "harness/recordings/recordings.h"
+#include "reference/base/arena.h"
 
 #define GLOO "gloo:"
 #define NCCL "nccl:"
@@ -47,16 +48,6 @@ int kineto_no_memory(const struct kineto_model *model, struct mp_error *error) {
                    model->hosts + model->devices);
 }
 
-void *kineto_grow(void *array, size_t count, size_t *capacity, size_t size) {
-    if (count < *capacity)
-        return array;
-    const size_t larger = *capacity ? *capacity + *capacity / 2 : 1024;
-    void *grown = realloc(array, larger * size);
-    if (grown)
-        *capacity = larger;
-    return grown;
-}
-
 static bool is_product(const char *name) {
     static const char *const known[] = {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
                                         "aten::_grouped_mm"};
@@ -87,11 +78,7 @@ static uint32_t name_number(struct kineto_model *model, const char *text) {
     const uint32_t number = name_table_number(&model->names, text, &is_new);
     if (!number || !is_new)
         return number;
-    struct kineto_name *grown =
-        kineto_grow(model->name, model->name_count, &model->name_capacity, sizeof *grown);
-    char *copy = grown ? strdup(text) : NULL;
-    if (grown)
-        model->name = grown;
+    char *copy = MP_ROOM(model->name, model->name_count) ? strdup(text) : NULL;
     if (!copy)
         return 0;
     model->name[model->name_count] = (struct kineto_name){.text = copy};
@@ -110,22 +97,16 @@ static uint32_t thread_index(struct kineto_model *model, uint32_t process, uint3
     for (size_t i = 0; model->thread && i < model->threads; i++)
         if (model->thread[i].process == process && model->thread[i].thread == thread)
             return model->latest_thread = (uint32_t)i;
-    struct kineto_thread *grown =
-        kineto_grow(model->thread, model->threads, &model->thread_capacity, sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(model->thread, model->threads))
         return UINT32_MAX;
-    model->thread = grown;
     model->thread[model->threads] = (struct kineto_thread){process, thread};
     return model->latest_thread = (uint32_t)model->threads++;
 }
 
 int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
                      struct mp_error *error) {
-    struct kineto_extra *grown =
-        kineto_grow(model->extra, model->extras, &model->extra_capacity, sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(model->extra, model->extras))
         return kineto_no_memory(model, error);
-    model->extra = grown;
     *index = (int32_t)model->extras;
     model->extra[model->extras++] = *extra;
     return MP_OK;
@@ -159,11 +140,7 @@ static int take_host(struct kineto_model *model, const struct kineto_event *even
                                .sequence = event->sequence,
                                .extra = KINETO_NONE,
                                .category = (uint8_t)event->category};
-    struct kineto_host *grown =
-        kineto_grow(model->host, model->hosts, &model->host_capacity, sizeof *grown);
-    if (grown)
-        model->host = grown;
-    if (!grown || made.thread == UINT32_MAX)
+    if (!MP_ROOM(model->host, model->hosts) || made.thread == UINT32_MAX)
         return kineto_no_memory(model, error);
     if ((known->is_gloo || known->is_product) && event->first_size >= 0) {
         struct kineto_extra extra = {.count = event->first_size, .width = event->first_width};
@@ -224,11 +201,8 @@ static int take_device(struct kineto_model *model, const struct kineto_event *ev
                                  .category = (uint8_t)event->category};
     memcpy(made.grid, event->grid, sizeof made.grid);
     memcpy(made.block, event->block, sizeof made.block);
-    struct kineto_device *grown =
-        kineto_grow(model->device, model->devices, &model->device_capacity, sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(model->device, model->devices))
         return kineto_no_memory(model, error);
-    model->device = grown;
     int code = event->category == KINETO_KERNEL
                    ? take_collective(model, event, &made.collective, error)
                    : MP_OK;

@@ -99,20 +99,20 @@ struct kineto_model {
     struct kineto_header header;
     struct name_table names;
     struct kineto_name *name; /* by number - 1 */
-    size_t name_count, name_capacity;
+    size_t name_count;
     struct kineto_host *host;
-    size_t hosts, host_capacity;
+    size_t hosts;
     struct kineto_device *device;
-    size_t devices, device_capacity;
+    size_t devices;
     struct kineto_extra *extra;
-    size_t extras, extra_capacity;
+    size_t extras;
     struct kineto_thread *thread;
-    size_t threads, thread_capacity;
+    size_t threads;
     uint32_t latest_thread;
     int32_t *forward; /* [forwards] operators with a sequence number, by it and then by start */
     size_t forwards;
     struct kineto_wait *wait; /* by issue */
-    size_t waits, wait_capacity;
+    size_t waits;
 };
 
 static inline const struct kineto_name *kineto_name_of(const struct kineto_model *model,
@@ -130,9 +130,6 @@ static inline bool kineto_is_range(const struct kineto_model *model,
 
 /* MP_ENOMEM, with the file's name. */
 int kineto_no_memory(const struct kineto_model *model, struct mp_error *error);
-
-/* Makes room for one more in an array; NULL: no memory. */
-void *kineto_grow(void *array, size_t count, size_t *capacity, size_t size);
 
 /* MP_ENOMEM. */
 int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,

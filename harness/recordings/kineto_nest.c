@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "harness/recordings/kineto_model.h"
+#include "reference/base/arena.h"
 
 /* ---- order ---- */
 
@@ -29,7 +30,7 @@ static int compare_devices(const void *left, const void *right) {
 
 struct stack {
     int32_t *event;
-    size_t depth, capacity;
+    size_t depth;
 };
 
 /* Places an event that begins now: what has ended is taken off. */
@@ -89,12 +90,10 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
             free(stack.event);
             return MP_ENOMEM;
         }
-        int32_t *grown = kineto_grow(stack.event, stack.depth, &stack.capacity, sizeof *grown);
-        if (!grown) {
+        if (!MP_ROOM(stack.event, stack.depth)) {
             free(stack.event);
             return kineto_no_memory(model, error);
         }
-        stack.event = grown;
         stack.event[stack.depth++] = (int32_t)i;
     }
     free(stack.event);
@@ -262,11 +261,8 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
     const int64_t until_ns = model->host[operation].end_ns;
     if (next_start(model, issue) < until_ns)
         return MP_OK; /* the thread went on meanwhile */
-    struct kineto_wait *grown =
-        kineto_grow(model->wait, model->waits, &model->wait_capacity, sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(model->wait, model->waits))
         return kineto_no_memory(model, error);
-    model->wait = grown;
     const int64_t own_ns = model->host[issue].end_ns;
     model->wait[model->waits++] = (struct kineto_wait){issue, until_ns > own_ns ? until_ns : own_ns,
                                                        model->host[operation].name};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/recordings/nsys_file.h"
+#include "reference/base/arena.h"
 
 enum {
     EVENT_CATEGORY = 33, /* ENUM_NSYS_EVENT_TYPE */
@@ -47,12 +48,10 @@ static int no_memory(const struct reading *reading) {
 static int add_domain(struct reading *reading, int64_t key, int64_t id, const char *name) {
     if (reading->domains == NAMES_LIMIT || !name)
         return MP_OK;
-    struct domain *grown = realloc(reading->domain, ((size_t)reading->domains + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(reading->domain, reading->domains))
         return no_memory(reading);
-    reading->domain = grown;
-    grown[reading->domains] = (struct domain){key, id, strdup(name)};
-    return grown[reading->domains++].name ? MP_OK : no_memory(reading);
+    reading->domain[reading->domains] = (struct domain){key, id, strdup(name)};
+    return reading->domain[reading->domains++].name ? MP_OK : no_memory(reading);
 }
 
 static const char *domain_of(const struct reading *reading, int64_t key, int64_t id) {
@@ -159,15 +158,14 @@ static int find_shape(struct reading *reading, struct mp_recording_process *proc
             *schema = reading->shape[i].schema;
             return MP_OK;
         }
-    struct shape *grown = realloc(reading->shape, ((size_t)reading->shapes + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(reading->shape, reading->shapes))
         return no_memory(reading);
-    reading->shape = grown;
-    grown[reading->shapes] = (struct shape){process, strdup(signature), 0};
-    if (!grown[reading->shapes++].signature)
+    struct shape *made = &reading->shape[reading->shapes++];
+    *made = (struct shape){process, strdup(signature), 0};
+    if (!made->signature)
         return no_memory(reading);
     int code = mp_recording_fields(process, domain, fields->name, fields->count, schema, &full);
-    grown[reading->shapes - 1].schema = *schema;
+    made->schema = *schema;
     return code == MP_OK || code == MP_ELIMIT ? MP_OK
                                               : mp_fail(reading->error, code, "%s", full.text);
 }

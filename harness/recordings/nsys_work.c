@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness/recordings/nsys_file.h"
+#include "reference/base/arena.h"
 
 /* A kernel of NCCL, and the call that launched it. */
 struct collective {
@@ -28,9 +29,9 @@ struct operation {
 struct reading {
     struct nsys_file *file;
     struct collective *collective;
-    size_t collectives, capacity;
+    size_t collectives;
     struct operation *operation;
-    size_t operations, operation_capacity;
+    size_t operations;
     struct mp_error *error;
 };
 
@@ -85,14 +86,8 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
 }
 
 static int add_collective(struct reading *reading, const struct collective *collective) {
-    if (reading->collectives == reading->capacity) {
-        size_t capacity = reading->capacity ? 2 * reading->capacity : 1024;
-        struct collective *grown = realloc(reading->collective, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(reading);
-        reading->collective = grown;
-        reading->capacity = capacity;
-    }
+    if (!MP_ROOM(reading->collective, reading->collectives))
+        return no_memory(reading);
     reading->collective[reading->collectives++] = *collective;
     return MP_OK;
 }
@@ -275,14 +270,8 @@ static bool number_of(const char *text, const char *key, uint64_t *value) {
 }
 
 static int add_operation(struct reading *reading, const struct operation *operation) {
-    if (reading->operations == reading->operation_capacity) {
-        size_t capacity = reading->operation_capacity ? 2 * reading->operation_capacity : 1024;
-        struct operation *grown = realloc(reading->operation, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(reading);
-        reading->operation = grown;
-        reading->operation_capacity = capacity;
-    }
+    if (!MP_ROOM(reading->operation, reading->operations))
+        return no_memory(reading);
     reading->operation[reading->operations++] = *operation;
     return MP_OK;
 }

@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "harness/recordings/recordings.h"
+#include "reference/base/arena.h"
 
 enum { LINE_BYTES = 1 << 16, COLUMNS_LIMIT = 64, RANKS_LIMIT = 65536 };
 
@@ -49,7 +50,7 @@ struct rank {
     struct mp_recording_process *process; /* NULL: not seen */
     uint64_t schema, phases_schema;
     struct extent *extent; /* [extents] in the order in which they began to be seen */
-    size_t extents, capacity;
+    size_t extents;
     bool has_iterations; /* spans of that phase */
 };
 
@@ -218,14 +219,8 @@ static int extend(const struct table *table, struct rank *rank, int64_t iteratio
         extent->end_ns = end_ns > extent->end_ns ? end_ns : extent->end_ns;
         return MP_OK;
     }
-    if (rank->extents == rank->capacity) {
-        const size_t larger = rank->capacity ? 2 * rank->capacity : 64;
-        struct extent *grown = realloc(rank->extent, larger * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "%s: no memory for iterations", table->path);
-        rank->extent = grown;
-        rank->capacity = larger;
-    }
+    if (!MP_ROOM(rank->extent, rank->extents))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for iterations", table->path);
     rank->extent[rank->extents++] = (struct extent){iteration, start_ns, end_ns};
     return MP_OK;
 }

@@ -12,6 +12,7 @@
 #include "harness/recordings/clocks.h"
 #include "profiler/record/name_table.h"
 #include "profiler/record/spool_writer.h"
+#include "reference/base/arena.h"
 
 enum {
     RANKS_LIMIT = 65536,
@@ -40,7 +41,7 @@ struct mp_recording_process {
     uint8_t fields[SCHEMAS_LIMIT]; /* by schema - 1 */
     int schemas;
     struct kept *collective; /* [collectives], written when all are known */
-    size_t collectives, capacity;
+    size_t collectives;
     int64_t first_ns; /* INT64_MAX: nothing yet */
     int64_t ranges, activities;
     char cut[512], note[1024];
@@ -231,11 +232,8 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
     int code = check_rank(recording, about, error);
     if (code)
         return code;
-    struct mp_recording_process **grown = realloc(
-        recording->process, ((size_t)recording->processes + 1) * sizeof *recording->process);
-    if (!grown)
+    if (!MP_ROOM(recording->process, recording->processes))
         return no_memory(recording, error);
-    recording->process = grown;
     struct mp_recording_process *made = calloc(1, sizeof *made);
     if (!made)
         return no_memory(recording, error);
@@ -374,14 +372,8 @@ int mp_recording_collective(struct mp_recording_process *process,
                             struct mp_error *error) {
     struct mp_recording *recording = process->recording;
     bool is_new;
-    if (process->collectives == process->capacity) {
-        size_t capacity = process->capacity ? 2 * process->capacity : 1024;
-        struct kept *grown = realloc(process->collective, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(recording, error);
-        process->collective = grown;
-        process->capacity = capacity;
-    }
+    if (!MP_ROOM(process->collective, process->collectives))
+        return no_memory(recording, error);
     struct kept *kept = &process->collective[process->collectives];
     *kept = (struct kept){.is = collective->is};
     kept->function = name_table_number(&recording->functions, collective->function, &is_new);

@@ -57,10 +57,8 @@ static int word_index(const char *const words[], const char *word) {
 /* "path:line: doing: "word" is unknown; did you mean ...?" */
 static int fail_unknown(const struct mp_reproduction *all, int line, const char *what,
                         const char *word, const char *const known[], struct mp_error *error) {
-    const char *nearest = mp_nearest_word(word, known);
-    return mp_fail(error, MP_EINVAL, "%s:%d: unknown %s \"%.80s\"%s%s%s", all->path, line, what,
-                   word, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "");
+    return mp_fail(error, MP_EINVAL, "%s:%d: unknown %s \"%.80s\"%s", all->path, line, what, word,
+                   mp_meant(word, known).text);
 }
 
 static int check_keys(const struct mp_reproduction *all, const struct mp_yaml *mapping,
@@ -478,10 +476,9 @@ int mp_reproduction_load(const char *path, const struct mp_systems *systems,
         code = read_all(all, systems, error);
     if (!code) {
         size_t pairs = (size_t)all->machines.count * (size_t)all->models.count;
-        all->cell = calloc(pairs * (size_t)all->jobs.count, sizeof *all->cell);
-        all->batch = calloc(pairs, sizeof *all->batch);
-        if (!all->cell || !all->batch)
-            code = mp_fail(error, MP_ENOMEM, "%s: no memory for its results", path);
+        MP_TAKE(&all->arena, all->cell, pairs * (size_t)all->jobs.count);
+        MP_TAKE(&all->arena, all->batch, pairs);
+        code = mp_arena_check(&all->arena, error);
     }
     if (code) {
         mp_reproduction_destroy(all);
@@ -496,8 +493,7 @@ void mp_reproduction_destroy(struct mp_reproduction *all) {
         return;
     if (all->cell && all->batch)
         mp_reproduction_forget(all);
-    free(all->cell);
-    free(all->batch);
+    mp_arena_release(&all->arena);
     json_decref(all->published);
     mp_yaml_destroy(all->document);
     free((char *)all->path);

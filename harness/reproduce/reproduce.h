@@ -46,6 +46,7 @@
 #define MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
 
 #include "harness/predict/job.h"
+#include "reference/base/arena.h"
 #include "results/paper/paper.h"
 
 enum {
@@ -169,6 +170,7 @@ struct mp_reproduction {
     int rows;
     struct mp_reproduce_cell *cell; /* [machines][models][jobs] */
     int *batch;                     /* [machines][models] sequences per rank; 0: not known yet */
+    struct mp_arena arena;          /* of the tables */
 };
 
 /* Reads a paper's file and checks it against the published rows.  Errors: those of mp_yaml_load;

@@ -13,6 +13,7 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
@@ -115,10 +116,7 @@ static void jobs_destroy(struct jobs *jobs) {
 }
 
 static int add_job(struct jobs *jobs, const char *folder, struct mp_error *error) {
-    char **grown = realloc(jobs->folder, ((size_t)jobs->count + 1) * sizeof *grown);
-    if (grown)
-        jobs->folder = grown;
-    char *copy = grown ? strdup(folder) : NULL;
+    char *copy = MP_ROOM(jobs->folder, jobs->count) ? strdup(folder) : NULL;
     if (!copy)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its jobs", folder);
     jobs->folder[jobs->count++] = copy;

@@ -136,19 +136,18 @@ static int find_names(const struct ready_made *kind, char ***names, struct mp_er
     return MP_OK;
 }
 
-/* `nearest`: among the ready-made ones, or NULL. */
-static int fail_unknown(const struct ready_made *kind, const char *name, const char *nearest,
+static int fail_unknown(const struct ready_made *kind, const char *name, char *names[],
                         struct mp_error *error) {
-    if (!nearest && !access(name, F_OK))
+    const struct mp_meant meant = mp_meant(name, (const char *const *)names);
+    if (!*meant.text && !access(name, F_OK))
         return mp_fail(error, MP_ENOTFOUND,
                        "%.200s: this file's name does not end in %s as a %s's does, and no "
                        "ready-made one is called so (moeperf %s names them)",
                        name, kind->ending, kind->noun, kind->listed_by);
     return mp_fail(error, MP_ENOTFOUND,
-                   "no ready-made %s is called \"%.200s\"%s%s%s (moeperf %s names "
-                   "them; a file's name ends in %s)",
-                   kind->noun, name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "", kind->listed_by, kind->ending);
+                   "no ready-made %s is called \"%.200s\"%s (moeperf %s names them; a file's name "
+                   "ends in %s)",
+                   kind->noun, name, meant.text, kind->listed_by, kind->ending);
 }
 
 static int find_file(const struct ready_made *kind, const char *name, char path[MP_PATH_SIZE],
@@ -173,7 +172,7 @@ static int find_file(const struct ready_made *kind, const char *name, char path[
         snprintf(path, MP_PATH_SIZE, "%s/%s%s", folder, name, kind->ending) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
     if (!code && access(path, F_OK))
-        code = fail_unknown(kind, name, mp_nearest_word(name, (const char *const *)names), error);
+        code = fail_unknown(kind, name, names, error);
     mp_path_names_destroy(names);
     return code;
 }

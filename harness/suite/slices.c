@@ -11,10 +11,11 @@
 #include "harness/suite/child.h"
 #include "harness/suite/processes.h"
 #include "harness/suite/seconds.h"
+#include "reference/base/arena.h"
 
 int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
                    struct mp_error *error) {
-    int code = MP_OK, capacity = 0;
+    int code = MP_OK;
     char line[64];
     FILE *file = fopen(path, "re");
     *slice = NULL;
@@ -26,14 +27,8 @@ int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
         char end;
         if (!strchr(line, '\n'))
             break; /* cut off */
-        if (*count == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            struct mp_store_slice *grown = realloc(*slice, (size_t)capacity * sizeof *grown);
-            if (!grown)
-                code = mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
-            else
-                *slice = grown;
-        }
+        if (!MP_ROOM(*slice, *count))
+            code = mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
         if (!code &&
             (sscanf(line, "%" SCNd64 " %" SCNd64 "%c", &next.start_ns, &next.end_ns, &end) != 3 ||
              end != '\n' || next.end_ns < next.start_ns))

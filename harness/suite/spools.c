@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "reference/base/arena.h"
+
 void mp_spools_destroy(struct mp_spools *spools) {
     for (int i = 0; i < spools->count; i++)
         free(spools->path[i]);
@@ -21,10 +23,8 @@ int mp_spools_list(const char *folder, struct mp_spools *spools, struct mp_error
     for (struct dirent *entry; stream && !code && (entry = readdir(stream));) {
         if (entry->d_name[0] == '.')
             continue;
-        char **grown = realloc(spools->path, ((size_t)spools->count + 1) * sizeof *grown);
-        if (grown)
-            spools->path = grown;
-        if (!grown || asprintf(&grown[spools->count], "%s/%s", folder, entry->d_name) < 0)
+        if (!MP_ROOM(spools->path, spools->count) ||
+            asprintf(&spools->path[spools->count], "%s/%s", folder, entry->d_name) < 0)
             code = mp_fail(error, MP_ENOMEM, "no memory for the names of %s", folder);
         else
             spools->count++;

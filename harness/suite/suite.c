@@ -36,10 +36,7 @@ void mp_suite_destroy(struct mp_suite *suite) {
         mp_cluster_destroy(suite->cluster[i]);
     for (int i = 0; suite->refusal && i < suite->count; i++)
         free(suite->refusal[i]);
-    free(suite->job);
-    free(suite->cluster);
-    free(suite->line);
-    free(suite->refusal);
+    mp_arena_release(&suite->arena);
     free(suite->path);
     free(suite->text);
     memset(suite, 0, sizeof *suite);
@@ -55,12 +52,9 @@ static int apply_suite_keys(struct mp_suite *suite, const struct mp_yaml *docume
         snprintf(where, sizeof where, "%s:%d", suite->path, document->key_line[i]);
         if (!strcmp(key, "common") || !strcmp(key, "jobs"))
             continue;
-        if (!mp_options_find(mp_suite_options, key)) {
-            const char *nearest = mp_nearest_word(key, suite_keys);
-            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s%s%s", where,
-                           key, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                           nearest ? "\"?" : "");
-        }
+        if (!mp_options_find(mp_suite_options, key))
+            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s", where, key,
+                           mp_meant(key, suite_keys).text);
         if (value->kind != MP_YAML_SCALAR)
             return mp_fail(error, MP_EINVAL, "%s: %s: should be one value", where, key);
         int code =
@@ -118,12 +112,12 @@ static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
                        suite->path, jobs->line, jobs->count, JOB_LIMIT);
     if (common && common->kind == MP_YAML_SCALAR && !*common->text)
         common = NULL; /* "common:" with nothing under it */
-    suite->job = calloc((size_t)jobs->count, sizeof *suite->job);
-    suite->cluster = calloc((size_t)jobs->count, sizeof *suite->cluster);
-    suite->line = calloc((size_t)jobs->count, sizeof *suite->line);
-    suite->refusal = calloc((size_t)jobs->count, sizeof *suite->refusal);
-    if (!suite->job || !suite->cluster || !suite->line || !suite->refusal)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for %d jobs", suite->path, jobs->count);
+    MP_TAKE(&suite->arena, suite->job, jobs->count);
+    MP_TAKE(&suite->arena, suite->cluster, jobs->count);
+    MP_TAKE(&suite->arena, suite->line, jobs->count);
+    MP_TAKE(&suite->arena, suite->refusal, jobs->count);
+    if (suite->arena.lacking)
+        return mp_arena_check(&suite->arena, error);
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
         suite->line[i] = jobs->item[i]->line;

@@ -21,6 +21,7 @@
 #define MOEPERF_HARNESS_SUITE_SUITE_H
 
 #include "harness/predict/job.h"
+#include "reference/base/arena.h"
 
 struct mp_suite {
     char name[MP_TEXT_SIZE], description[MP_TEXT_SIZE];
@@ -32,6 +33,7 @@ struct mp_suite {
     struct mp_cluster **cluster; /* [count], owned; of predicted jobs, NULL of measured ones */
     int *line;                   /* [count], where each job begins, owned */
     char **refusal;              /* [count], why its system can't do the job, owned; NULL: it can */
+    struct mp_arena arena;       /* of these */
 };
 
 /* The keys of a suite that hold one value each; `repeat` and `timeout` can be set like a job's. */

@@ -6,6 +6,7 @@
 
 #include "harness/workload/format_readers.h"
 #include "harness/workload/input.h"
+#include "reference/base/arena.h"
 
 enum { KEYS = 4, EXPERT_LIMIT = 65536, FILES_LIMIT = 1024 };
 /* What a column holds: one of the keys, the iteration, a count, or (from FIRST_EXPERT on) the count
@@ -363,11 +364,9 @@ static int csv_next(void *self, struct mp_trace_block *block, bool *end, struct 
 
 static int add_file(struct csv *csv, const char *path, enum mp_csv_layout layout,
                     struct mp_error *error) {
-    struct source *more = realloc(csv->source, ((size_t)csv->sources + 1) * sizeof *more);
-    if (!more)
+    if (!MP_ROOM(csv->source, csv->sources))
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
-    csv->source = more;
-    csv->now = &more[csv->sources];
+    csv->now = &csv->source[csv->sources];
     *csv->now = (struct source){0};
     int code = mp_input_open(path, &csv->now->input, error);
     if (code)

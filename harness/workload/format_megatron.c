@@ -10,6 +10,7 @@
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"
 #include "harness/workload/input.h"
+#include "reference/base/arena.h"
 
 enum {
     LINE_LIMIT = 4 << 20, /* bytes; JSON as a tree needs some fifty times its text */
@@ -378,12 +379,10 @@ static int survey_line(struct megatron *megatron, const struct source *source,
     megatron->blocks++; /* lines, for now */
     if (find_layer(megatron, source->place) >= 0)
         return MP_OK;
-    struct place *more =
-        realloc(megatron->place, ((size_t)shape->layers + 1) * sizeof *megatron->place);
-    if (!more)
+    if (!MP_ROOM(megatron->place, shape->layers))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its layers",
                        mp_input_path(source->input));
-    megatron->place = more;
+    struct place *more = megatron->place;
     int at = shape->layers++;
     for (; at > 0 && compare_places(&more[at - 1], &source->place) > 0; at--)
         more[at] = more[at - 1];
@@ -441,12 +440,11 @@ static int survey(struct megatron *megatron, struct mp_error *error) {
 }
 
 static int add_source(struct megatron *megatron, const char *path, struct mp_error *error) {
-    struct source *more = realloc(megatron->source, ((size_t)megatron->sources + 1) * sizeof *more);
-    if (!more)
+    if (!MP_ROOM(megatron->source, megatron->sources))
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
-    megatron->source = more;
-    more[megatron->sources] = (struct source){0};
-    int code = mp_input_open(path, &more[megatron->sources].input, error);
+    struct source *source = &megatron->source[megatron->sources];
+    *source = (struct source){0};
+    int code = mp_input_open(path, &source->input, error);
     if (!code)
         megatron->sources++;
     return code;

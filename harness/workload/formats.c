@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "harness/workload/format_readers.h"
+#include "reference/plan/option.h"
 
-enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28, NAME_LIMIT = 32 };
+enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28 };
 
 const struct mp_format mp_formats[] = {
     {"csv", "CSV, long or wide, as the header tells; a file or the folder of all ranks'"},
@@ -22,29 +23,10 @@ const struct mp_format mp_formats[] = {
     {"megatron-tokens", "the same, and the experts of every token are kept"},
     {NULL, NULL}};
 
-/* Edits (insert, remove, replace a letter) that make `from` into `to`. */
-static int distance(const char *from, const char *to) {
-    int length = (int)strlen(to);
-    int row[NAME_LIMIT + 1];
-    for (int j = 0; j <= length; j++)
-        row[j] = j;
-    for (int i = 0; from[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < length; j++) {
-            int replaced = diagonal + (from[i] != to[j]);
-            int other = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
-            diagonal = row[j + 1];
-            row[j + 1] = replaced < other ? replaced : other;
-        }
-    }
-    return row[length];
-}
-
 static int refuse(const char *kind, struct mp_error *error) {
     const struct mp_format *nearest = mp_formats;
     for (const struct mp_format *format = mp_formats; format->name; format++)
-        if (distance(kind, format->name) < distance(kind, nearest->name))
+        if (mp_word_distance(kind, format->name) < mp_word_distance(kind, nearest->name))
             nearest = format;
     return mp_fail(error, MP_EINVAL, "unknown trace format '%.64s'; the nearest known is '%s'",
                    kind, nearest->name);

@@ -170,10 +170,9 @@ const struct mp_generator *mp_generator_find(const char *name, struct mp_error *
         known[count++] = kind->name;
     }
     known[count] = NULL;
-    const char *nearest = mp_nearest_word(name, known);
     mp_fail(error, MP_ENOTFOUND,
-            "there is no generator \"%.80s\"%s%s%s; moeperf generate --help names them", name,
-            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+            "there is no generator \"%.80s\"%s; moeperf generate --help names them", name,
+            mp_meant(name, known).text);
     return NULL;
 }
 
@@ -273,7 +272,7 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
         free(own);
         mp_trace_info_destroy(&info);
         mp_generation_destroy(generation);
-        return mp_fail(error, MP_ENOMEM, "no memory for a generator");
+        return mp_no_memory(error);
     }
     *own = (struct generated){.generation = generation,
                               .shape = info.shape,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "harness/workload/shares.h"
+#include "reference/base/arena.h"
 #include "reference/base/random.h"
 
 /* The line on which experts lie end to end is top_k units long, each of 2^32 steps. */
@@ -13,12 +14,13 @@ static const int64_t most_tokens = INT64_C(1) << 28;
 struct mp_generation {
     const struct mp_generator *kind;
     struct mp_generate_options options;
-    double *share;  /* [experts], of the layer at hand */
-    int64_t *end;   /* [layers][experts], where each expert's part of the line ends */
-    int64_t *epoch; /* [layers], of which `end` is; -1: none yet */
-    int *tokens;    /* [ranks] */
-    int64_t topics; /* of a rank and micro-batch; 0: tokens are independent */
-    int longest;    /* of tokens */
+    double *share;         /* [experts], of the layer at hand */
+    int64_t *end;          /* [layers][experts], where each expert's part of the line ends */
+    int64_t *epoch;        /* [layers], of which `end` is; -1: none yet */
+    int *tokens;           /* [ranks] */
+    int64_t topics;        /* of a rank and micro-batch; 0: tokens are independent */
+    int longest;           /* of tokens */
+    struct mp_arena arena; /* of the tables */
 };
 
 /* Rounds the ends of experts to steps, so that none is longer than a unit and the last expert with
@@ -243,18 +245,18 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
     const size_t experts = (size_t)options->experts, layers = (size_t)options->layers;
     struct mp_generation *own = calloc(1, sizeof *own);
     if (!own)
-        return mp_fail(error, MP_ENOMEM, "no memory for a generator");
+        return mp_no_memory(error);
     own->kind = kind;
     own->options = *options;
-    own->share = malloc(experts * sizeof *own->share);
-    own->end = malloc(layers * experts * sizeof *own->end);
-    own->epoch = malloc(layers * sizeof *own->epoch);
-    own->tokens = malloc((size_t)options->ranks * sizeof *own->tokens);
+    MP_TAKE(&own->arena, own->share, experts);
+    MP_TAKE(&own->arena, own->end, layers * experts);
+    MP_TAKE(&own->arena, own->epoch, layers);
+    MP_TAKE(&own->arena, own->tokens, options->ranks);
     own->topics = topics_of(options);
-    if (!own->share || !own->end || !own->epoch || !own->tokens) {
+    if (own->arena.lacking) {
+        code = mp_arena_check(&own->arena, error);
         mp_generation_destroy(own);
-        return mp_fail(error, MP_ENOMEM, "no memory for a generator of %d layers and %d experts",
-                       options->layers, options->experts);
+        return code;
     }
     for (int layer = 0; layer < options->layers; layer++)
         own->epoch[layer] = -1;
@@ -272,9 +274,6 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
 void mp_generation_destroy(struct mp_generation *generation) {
     if (!generation)
         return;
-    free(generation->share);
-    free(generation->end);
-    free(generation->epoch);
-    free(generation->tokens);
+    mp_arena_release(&generation->arena);
     free(generation);
 }

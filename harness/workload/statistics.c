@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/imbalance.h"
 #include "reference/base/median.h"
 
@@ -30,11 +31,12 @@ struct correlation {
 struct mp_trace_statistics {
     struct mp_trace_shape shape;
     struct measured *block; /* in the trace's order */
-    int64_t blocks, room;
+    int64_t blocks;
     int64_t *expert, *rank; /* [experts], [ranks] of a block */
     struct kept kept[KEPT]; /* as a ring */
     int64_t iterations;
     struct correlation *correlation; /* [layers][MP_TRACE_LAGS] */
+    struct mp_arena arena;           /* of the tables */
 };
 
 int mp_trace_statistics_create(const struct mp_trace_shape *shape,
@@ -45,10 +47,10 @@ int mp_trace_statistics_create(const struct mp_trace_shape *shape,
     bool failed = !statistics;
     if (statistics) {
         statistics->shape = *shape;
-        statistics->expert = calloc(experts, sizeof *statistics->expert);
-        statistics->rank = calloc((size_t)shape->ranks, sizeof *statistics->rank);
-        statistics->correlation = calloc(layers * MP_TRACE_LAGS, sizeof *statistics->correlation);
-        failed = !statistics->expert || !statistics->rank || !statistics->correlation;
+        MP_TAKE(&statistics->arena, statistics->expert, experts);
+        MP_TAKE(&statistics->arena, statistics->rank, shape->ranks);
+        MP_TAKE(&statistics->arena, statistics->correlation, layers * MP_TRACE_LAGS);
+        failed = statistics->arena.lacking;
     }
     if (!failed)
         return MP_OK;
@@ -63,9 +65,7 @@ void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics) {
         return;
     for (int k = 0; k < KEPT; k++)
         free(statistics->kept[k].routes);
-    free(statistics->correlation);
-    free(statistics->rank);
-    free(statistics->expert);
+    mp_arena_release(&statistics->arena);
     free(statistics->block);
     free(statistics);
 }
@@ -73,16 +73,10 @@ void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics) {
 /* ---- a block ---- */
 
 static int reserve(struct mp_trace_statistics *statistics, struct mp_error *error) {
-    if (statistics->blocks < statistics->room)
+    if (MP_ROOM(statistics->block, statistics->blocks))
         return MP_OK;
-    int64_t room = statistics->room ? 2 * statistics->room : 1024;
-    struct measured *block = realloc(statistics->block, (size_t)room * sizeof *block);
-    if (!block)
-        return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %lld blocks",
-                       (long long)room);
-    statistics->block = block;
-    statistics->room = room;
-    return MP_OK;
+    return mp_fail(error, MP_ENOMEM, "no memory for the statistics of more than %lld blocks",
+                   (long long)statistics->blocks);
 }
 
 static void measure(struct mp_trace_statistics *statistics, struct measured *block) {

@@ -14,6 +14,7 @@ struct layer {
 };
 
 struct mp_token_statistics {
+    struct mp_arena memory;
     struct mp_trace_shape shape;
     struct layer *layer;    /* [layers] */
     struct mp_load before;  /* the layer before's, with routes */
@@ -27,38 +28,30 @@ static size_t cells_of(const struct mp_trace_shape *shape) {
     return (size_t)shape->experts * (size_t)shape->experts;
 }
 
-static bool allocate(struct mp_token_statistics *made) {
+static int allocate(struct mp_token_statistics *made, struct mp_error *error) {
     const struct mp_trace_shape *shape = &made->shape;
-    bool failed = false;
-    made->layer = calloc((size_t)shape->layers, sizeof *made->layer);
-    made->next = calloc(cells_of(shape), sizeof *made->next);
-    made->column = calloc((size_t)shape->experts, sizeof *made->column);
-    made->order = calloc((size_t)shape->experts, sizeof *made->order);
-    made->taken = calloc((size_t)shape->ranks, sizeof *made->taken);
-    for (int l = 1; made->layer && l < shape->layers; l++) {
-        made->layer[l].next = calloc(cells_of(shape), sizeof *made->layer[l].next);
-        failed |= !made->layer[l].next;
-    }
+    MP_TAKE(&made->memory, made->layer, shape->layers);
+    MP_TAKE(&made->memory, made->next, cells_of(shape));
+    MP_TAKE(&made->memory, made->column, shape->experts);
+    MP_TAKE(&made->memory, made->order, shape->experts);
+    MP_TAKE(&made->memory, made->taken, shape->ranks);
+    for (int l = 1; made->layer && l < shape->layers; l++)
+        MP_TAKE(&made->memory, made->layer[l].next, cells_of(shape));
     for (int e = 0; made->order && e < shape->experts; e++)
         made->order[e] = e;
-    return made->layer && made->next && made->column && made->order && made->taken && !failed;
+    return mp_distinct_model_create(&made->memory, shape->ranks, shape->experts, shape->top_k,
+                                    &made->model, error);
 }
 
 int mp_token_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_token_statistics **statistics, struct mp_error *error) {
     struct mp_token_statistics *made = *statistics = calloc(1, sizeof *made);
     if (!made)
-        return mp_fail(error, MP_ENOMEM, "no memory for the statistics of tokens");
+        return mp_no_memory(error);
     made->shape = *shape;
-    int code = allocate(made) ? MP_OK
-                              : mp_fail(error, MP_ENOMEM,
-                                        "no memory for the transitions of %d layers of %d experts",
-                                        shape->layers, shape->experts);
+    int code = allocate(made, error);
     if (!code)
         code = mp_load_create(shape->ranks, shape->experts, &made->before, error);
-    if (!code)
-        code = mp_distinct_model_create(shape->ranks, shape->experts, shape->top_k, &made->model,
-                                        error);
     if (code) {
         mp_token_statistics_destroy(made);
         *statistics = NULL;
@@ -69,15 +62,8 @@ int mp_token_statistics_create(const struct mp_trace_shape *shape,
 void mp_token_statistics_destroy(struct mp_token_statistics *statistics) {
     if (!statistics)
         return;
-    for (int l = 0; statistics->layer && l < statistics->shape.layers; l++)
-        free(statistics->layer[l].next);
-    free(statistics->layer);
-    free(statistics->next);
-    free(statistics->column);
-    free(statistics->order);
-    free(statistics->taken);
     mp_load_destroy(&statistics->before);
-    mp_distinct_model_destroy(&statistics->model);
+    mp_arena_release(&statistics->memory);
     free(statistics);
 }
 

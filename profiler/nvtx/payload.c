@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 enum {
@@ -84,7 +85,7 @@ struct schema {
 
 struct mp_schemas {
     struct schema *schema;
-    int count, capacity;
+    int count;
     uint64_t age; /* how often one was added */
 };
 
@@ -164,15 +165,9 @@ int mp_schemas_add(struct mp_schemas *schemas, const struct mp_spool_record *rec
         *place = made;
         return MP_OK;
     }
-    if (schemas->count == schemas->capacity) {
-        int capacity = schemas->capacity ? 2 * schemas->capacity : 16;
-        struct schema *grown = realloc(schemas->schema, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            schema_free(&made);
-            return mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
-        }
-        schemas->schema = grown;
-        schemas->capacity = capacity;
+    if (!MP_ROOM(schemas->schema, schemas->count)) {
+        schema_free(&made);
+        return mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
     }
     schemas->schema[schemas->count++] = made;
     return MP_OK;

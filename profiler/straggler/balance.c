@@ -5,11 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int compare_counts(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t sorted[]) {
     double total = 0, squares = 0, simpson = 0, over = 0, ranked = 0;
     for (int e = 0; e < experts; e++) {
@@ -17,7 +12,7 @@ struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t so
         total += routes[e];
     }
     const struct mp_imbalance imbalance = mp_imbalance_of(sorted, experts); /* in their order */
-    qsort(sorted, (size_t)experts, sizeof *sorted, compare_counts);
+    mp_sort_integers(sorted, experts);
     if (!(total > 0))
         return (struct mp_balance){imbalance, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     double mean = total / experts;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
 
 /* ---- groups ---- */
 
@@ -99,9 +100,9 @@ static struct mp_graph_kind kind_of(const struct mp_graph *graph,
 
 static int make_kinds(struct mp_graph *graph, struct mp_error *error) {
     size_t groups = (size_t)graph->groups;
-    graph->kind = calloc(groups + 1, sizeof *graph->kind);
-    if (!graph->kind)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d operations of a run", graph->groups);
+    MP_TAKE(&graph->arena, graph->kind, groups + 1);
+    if (graph->arena.lacking)
+        return mp_arena_check(&graph->arena, error);
     for (size_t g = 0; g < groups; g++)
         graph->kind[g] = kind_of(graph, &graph->group[g]);
     qsort(graph->kind, groups, sizeof *graph->kind, compare_kinds);
@@ -203,26 +204,24 @@ static void find_transfers(struct mp_graph *graph, const struct mp_graph_stage *
 
 /* ---- life ---- */
 
-static int allocate(struct mp_graph *graph, struct key **key, struct moment **moment,
-                    struct mp_error *error) {
+static int allocate(struct mp_graph *graph, struct mp_arena *working, struct key **key,
+                    struct moment **moment, struct mp_error *error) {
     const struct mp_recorded_times *times = &graph->times;
     size_t spans = times->spans ? times->spans : 1;
     size_t done = spans > (size_t)times->ranks ? spans : (size_t)times->ranks;
-    graph->node = calloc(spans, sizeof *graph->node);
-    graph->group = calloc(spans, sizeof *graph->group);
-    graph->member = calloc(spans, sizeof *graph->member);
-    graph->event = calloc(2 * spans, sizeof *graph->event);
-    graph->order = calloc(spans, sizeof *graph->order);
-    graph->stage = calloc((size_t)times->iterations + 1, sizeof *graph->stage);
-    graph->ended = calloc(spans, sizeof *graph->ended);
-    graph->latest = calloc(spans, sizeof *graph->latest);
-    graph->done = calloc(done, sizeof *graph->done);
-    *key = calloc(spans, sizeof **key);
-    *moment = calloc(2 * spans, sizeof **moment);
-    if (graph->node && graph->group && graph->member && graph->event && graph->order &&
-        graph->stage && graph->ended && graph->latest && graph->done && *key && *moment)
-        return MP_OK;
-    return mp_fail(error, MP_ENOMEM, "no memory for a graph of %zu spans", times->spans);
+    MP_TAKE(&graph->arena, graph->node, spans);
+    MP_TAKE(&graph->arena, graph->group, spans);
+    MP_TAKE(&graph->arena, graph->member, spans);
+    MP_TAKE(&graph->arena, graph->event, 2 * spans);
+    MP_TAKE(&graph->arena, graph->order, spans);
+    MP_TAKE(&graph->arena, graph->stage, times->iterations + 1);
+    MP_TAKE(&graph->arena, graph->ended, spans);
+    MP_TAKE(&graph->arena, graph->latest, spans);
+    MP_TAKE(&graph->arena, graph->done, done);
+    MP_TAKE(working, *key, spans);
+    MP_TAKE(working, *moment, 2 * spans);
+    int code = mp_arena_check(working, error);
+    return code ? code : mp_arena_check(&graph->arena, error);
 }
 
 static void build(struct mp_graph *graph, double tolerance, struct key key[],
@@ -250,17 +249,17 @@ int mp_graph_create(const struct mp_recorded_times *times, double tolerance, str
     struct mp_graph *graph = calloc(1, sizeof *graph);
     struct key *key = NULL;
     struct moment *moment = NULL;
+    struct mp_arena working = {0};
     *made = NULL;
     if (!graph)
         return mp_fail(error, MP_ENOMEM, "no memory for a graph");
     graph->times = *times;
-    int code = allocate(graph, &key, &moment, error);
+    int code = allocate(graph, &working, &key, &moment, error);
     if (!code) {
         build(graph, tolerance, key, moment);
         code = make_kinds(graph, error);
     }
-    free(key);
-    free(moment);
+    mp_arena_release(&working);
     if (code)
         mp_graph_destroy(graph);
     else
@@ -271,10 +270,7 @@ int mp_graph_create(const struct mp_recorded_times *times, double tolerance, str
 void mp_graph_destroy(struct mp_graph *graph) {
     if (!graph)
         return;
-    void *const memory[] = {graph->node,  graph->group, graph->member, graph->event, graph->order,
-                            graph->stage, graph->ended, graph->latest, graph->done,  graph->kind};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
+    mp_arena_release(&graph->arena);
     free(graph);
 }
 

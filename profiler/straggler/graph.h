@@ -12,6 +12,7 @@
 #define MOEPERF_PROFILER_STRAGGLER_GRAPH_H
 
 #include "profiler/straggler/times.h"
+#include "reference/base/arena.h"
 #include "reference/base/error.h"
 
 /* A span in the graph; its number is that of its span. */
@@ -47,6 +48,7 @@ struct mp_graph_stage {
 };
 
 struct mp_graph {
+    struct mp_arena arena;
     struct mp_recorded_times times; /* what it points to is borrowed */
     struct mp_graph_node *node;     /* [spans] */
     struct mp_graph_group *group;   /* [groups] */

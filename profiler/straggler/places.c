@@ -5,6 +5,7 @@
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
+#include "reference/base/arena.h"
 
 /* ---- places ---- */
 
@@ -153,25 +154,21 @@ static void find_places(struct places *places) {
 int analysis_find_places(struct analysis *analysis, struct mp_error *error) {
     const struct mp_graph *graph = analysis->graph;
     size_t kinds = (size_t)graph->kinds, ranks = (size_t)graph->times.ranks;
-    struct places places = {
-        .analysis = analysis,
-        .of_kind = calloc(kinds + 1, sizeof *places.of_kind),
-        .own = calloc(ranks, sizeof *places.own),
-        .slowest = calloc(kinds * ranks + 1, sizeof *places.slowest),
-        .group = calloc(kinds + 2, sizeof *places.group),
-    };
+    struct places places = {.analysis = analysis};
+    struct mp_arena arena = {0};
+    MP_TAKE(&arena, places.of_kind, kinds + 1);
+    MP_TAKE(&arena, places.own, ranks);
+    MP_TAKE(&arena, places.slowest, kinds * ranks + 1);
+    MP_TAKE(&arena, places.group, kinds + 2);
     analysis->out->place = calloc(kinds + 1, sizeof *analysis->out->place);
-    int code = MP_OK;
-    if (!places.of_kind || !places.own || !places.slowest || !places.group || !analysis->out->place)
+    int code = mp_arena_check(&arena, error);
+    if (!code && !analysis->out->place)
         code = mp_fail(error, MP_ENOMEM, "no memory for %d phases of layers", graph->kinds);
     if (!code) {
         list_places(&places);
         find_places(&places);
     }
-    free(places.of_kind);
-    free(places.own);
-    free(places.slowest);
-    free(places.group);
+    mp_arena_release(&arena);
     return code;
 }
 
@@ -268,20 +265,15 @@ static void find_times(const struct analysis *analysis, int layer,
     balance->token_imbalance = counted ? tokens / counted : NAN;
 }
 
-static int allocate_tally(const struct mp_straggler_input *input, struct tally *tally,
-                          struct mp_error *error) {
+static int allocate_tally(const struct mp_straggler_input *input, struct mp_arena *arena,
+                          struct tally *tally, struct mp_error *error) {
     size_t rows = (size_t)input->times.iterations * (size_t)input->layers + 1;
-    bool failed = false;
-    for (int m = 0; m < MEASURES; m++) {
-        tally->value[m] = calloc(rows, sizeof *tally->value[m]);
-        failed |= !tally->value[m];
-    }
-    tally->chance = calloc(rows, sizeof *tally->chance);
-    tally->sorted = calloc((size_t)input->experts + 1, sizeof *tally->sorted);
-    tally->share = calloc((size_t)input->experts + 1, sizeof *tally->share);
-    return failed || !tally->chance || !tally->sorted || !tally->share
-               ? mp_fail(error, MP_ENOMEM, "no memory for the balance of %zu loads", rows)
-               : MP_OK;
+    for (int m = 0; m < MEASURES; m++)
+        MP_TAKE(arena, tally->value[m], rows);
+    MP_TAKE(arena, tally->chance, rows);
+    MP_TAKE(arena, tally->sorted, input->experts + 1);
+    MP_TAKE(arena, tally->share, input->experts + 1);
+    return mp_arena_check(arena, error);
 }
 
 static void find_balance(struct analysis *analysis, struct tally *tally) {
@@ -307,6 +299,7 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     const struct mp_straggler_input *input = analysis->input;
     struct mp_straggler *out = analysis->out;
     struct tally tally = {0};
+    struct mp_arena arena = {0};
     int code = MP_OK;
     forget_balance(&out->balance);
     find_times(analysis, -1, &out->balance);
@@ -316,13 +309,9 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     if (!out->layer)
         return mp_fail(error, MP_ENOMEM, "no memory for the balance of %d layers", input->layers);
     out->layers = input->layers;
-    code = allocate_tally(input, &tally, error);
+    code = allocate_tally(input, &arena, &tally, error);
     if (!code)
         find_balance(analysis, &tally);
-    for (int m = 0; m < MEASURES; m++)
-        free(tally.value[m]);
-    free(tally.chance);
-    free(tally.sorted);
-    free(tally.share);
+    mp_arena_release(&arena);
     return code;
 }

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
+
 /* Most charges that a propagated wait passes on: its largest. */
 enum { PASSED_ON = 8 };
 
@@ -95,14 +97,9 @@ static int first_node(const struct mp_graph *graph, int node) {
 
 static int add_charge(struct mp_waits *waits, const struct mp_charge *charge,
                       struct mp_error *error) {
-    if (waits->charges == waits->capacity) {
-        size_t capacity = waits->capacity ? 2 * waits->capacity : 1024;
-        struct mp_charge *grown = realloc(waits->charge, capacity * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "no memory for %zu charges of waits", capacity);
-        waits->charge = grown;
-        waits->capacity = capacity;
-    }
+    if (!MP_ROOM(waits->charge, waits->charges))
+        return mp_fail(error, MP_ENOMEM, "no memory for more than %zu charges of waits",
+                       waits->charges);
     waits->charge[waits->charges++] = *charge;
     return MP_OK;
 }

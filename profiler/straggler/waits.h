@@ -32,7 +32,7 @@ struct mp_waits {
     size_t *first;            /* [spans] in charge */
     int *count;               /* [spans] */
     struct mp_charge *charge; /* [charges] */
-    size_t charges, capacity;
+    size_t charges;
 };
 
 /* Errors: MP_ENOMEM. */

@@ -1,6 +1,8 @@
 /* Characters: see characters.h. */
 #include "reference/base/characters.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 int mp_character_decode(const char *text, uint32_t *character) {
@@ -50,4 +52,13 @@ char *mp_clean_text(char *to, size_t size, const char *text) {
     }
     to[used] = '\0';
     return to;
+}
+
+bool mp_whole_number(const char *text, int64_t least, int64_t most, int64_t *value) {
+    char *end;
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    const bool is_one = end != text && !*end && !errno && number >= least && number <= most;
+    *value = is_one ? number : *value;
+    return is_one;
 }

@@ -22,4 +22,7 @@ bool mp_character_is_shown(uint32_t character);
  * shown and of bytes that are no UTF-8.  `to` may be `text`.  Returns `to`. */
 char *mp_clean_text(char *to, size_t size, const char *text);
 
+/* Whether all of the text is one whole number from `least` to `most`; only then *value is set. */
+bool mp_whole_number(const char *text, int64_t least, int64_t most, int64_t *value);
+
 #endif

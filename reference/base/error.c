@@ -25,6 +25,10 @@ static void append(char *text, size_t size, const char *more) {
     text[length + added] = '\0';
 }
 
+int mp_no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory");
+}
+
 int mp_error_prefix(struct mp_error *error, const char *format, ...) {
     char sentence[sizeof error->text];
     va_list arguments;

@@ -34,6 +34,9 @@ struct mp_error {
 int mp_fail(struct mp_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* MP_ENOMEM, "no memory": where there is nothing to say of what it was for. */
+int mp_no_memory(struct mp_error *error);
+
 /* Puts "`prefix`: " in front of the recorded sentence (for instance the rank or the file) and
  * returns the recorded code.  Does nothing when nothing has failed. */
 int mp_error_prefix(struct mp_error *error, const char *format, ...)

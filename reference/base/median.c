@@ -12,6 +12,15 @@ void mp_sort_numbers(double value[], int64_t count) {
     qsort(value, (size_t)count, sizeof *value, compare);
 }
 
+static int compare_integers(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+void mp_sort_integers(int64_t value[], int64_t count) {
+    qsort(value, (size_t)count, sizeof *value, compare_integers);
+}
+
 double mp_median_of(double value[], int64_t count) {
     int64_t half = count / 2;
     if (count == 0)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 /* What is used of Cbc_C_Interface.h, as it has been since CBC 2.9.  Starts of columns are int in
  * Debian's and Ubuntu's builds, as in CBC's own. */
 struct solver {
@@ -101,7 +103,7 @@ struct mp_program {
     struct column *column; /* owned as all lists */
     struct row *row;
     struct term *term; /* row by row */
-    int columns, rows, terms, column_room, row_room, term_room;
+    int columns, rows, terms;
     bool lacks_memory, lacks_column; /* to be told when it is solved */
 };
 
@@ -128,41 +130,26 @@ void mp_program_destroy(struct mp_program *program) {
 }
 
 /* Room for one more item of a list; false: there is no memory, or the program has failed before. */
-static bool make_room(struct mp_program *program, void *list, size_t item, int count, int *room) {
-    void *larger = NULL;
-    if (program->lacks_memory || count < *room)
-        return !program->lacks_memory;
-    int wanted = *room > 0 ? 2 * *room : 256;
-    if (*room < 1 << 29) {
-        void *old;
-        memcpy(&old, list, sizeof old);
-        larger = realloc(old, (size_t)wanted * item);
-    }
-    program->lacks_memory = !larger;
-    if (!larger)
-        return false;
-    memcpy(list, &larger, sizeof larger);
-    *room = wanted;
-    return true;
+static bool make_room(struct mp_program *program, void *list, size_t item, int count) {
+    program->lacks_memory |= count >= 1 << 29 || !mp_list_room(list, (size_t)count, item);
+    return !program->lacks_memory;
 }
 
 int mp_program_column(struct mp_program *program, double low, double high, double cost,
                       bool whole) {
-    if (make_room(program, &program->column, sizeof *program->column, program->columns,
-                  &program->column_room))
+    if (make_room(program, &program->column, sizeof *program->column, program->columns))
         program->column[program->columns++] = (struct column){low, high, cost, whole};
     return program->columns - 1;
 }
 
 void mp_program_row(struct mp_program *program, double low, double high) {
-    if (make_room(program, &program->row, sizeof *program->row, program->rows, &program->row_room))
+    if (make_room(program, &program->row, sizeof *program->row, program->rows))
         program->row[program->rows++] = (struct row){low, high};
 }
 
 void mp_program_term(struct mp_program *program, int column, double factor) {
     program->lacks_column |= column < 0 || column >= program->columns || program->rows == 0;
-    if (make_room(program, &program->term, sizeof *program->term, program->terms,
-                  &program->term_room))
+    if (make_room(program, &program->term, sizeof *program->term, program->terms))
         program->term[program->terms++] = (struct term){program->rows - 1, column, factor};
 }
 

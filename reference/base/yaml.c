@@ -20,6 +20,7 @@ struct conversion {
     const char *name; /* of the file, for messages */
     yaml_document_t *document;
     bool *open; /* [nodes] being converted now: meeting one again is a cycle */
+    struct mp_arena *arena;
     int values; /* nodes made so far */
     struct mp_error *error;
 };
@@ -41,7 +42,7 @@ static int copy_text(const struct conversion *conversion, const yaml_node_t *nod
     const char *value = (const char *)node->data.scalar.value;
     if (strlen(value) != node->data.scalar.length)
         return fail_at(conversion, node, "a zero byte in a value");
-    *text = strdup(value);
+    *text = mp_arena_text(conversion->arena, value);
     return *text ? MP_OK : no_memory(conversion);
 }
 
@@ -78,17 +79,23 @@ static int check_duplicates(const struct conversion *conversion, const struct mp
     return code;
 }
 
-static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml **value);
+static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml *made);
+
+static int convert_item(struct conversion *conversion, int number, int depth,
+                        struct mp_yaml **item) {
+    MP_TAKE(conversion->arena, *item, 1);
+    return *item ? convert(conversion, number, depth, *item) : no_memory(conversion);
+}
 
 static int convert_sequence(struct conversion *conversion, const yaml_node_t *node, int depth,
                             struct mp_yaml *sequence) {
     const yaml_node_item_t *start = node->data.sequence.items.start;
     size_t count = (size_t)(node->data.sequence.items.top - start);
-    sequence->item = calloc(count + 1, sizeof *sequence->item);
+    MP_TAKE(conversion->arena, sequence->item, count + 1);
     if (!sequence->item)
         return no_memory(conversion);
     for (size_t i = 0; i < count; i++) {
-        int code = convert(conversion, start[i], depth + 1, &sequence->item[i]);
+        int code = convert_item(conversion, start[i], depth + 1, &sequence->item[i]);
         if (code)
             return code;
         sequence->count++;
@@ -101,30 +108,20 @@ static int convert_entry(struct conversion *conversion, const yaml_node_pair_t *
     const yaml_node_t *key = yaml_document_get_node(conversion->document, pair->key);
     if (key->type != YAML_SCALAR_NODE)
         return fail_at(conversion, key, "a key must be one word");
-    char *text;
-    int code = copy_text(conversion, key, &text);
-    if (code)
-        return code;
-    int i = mapping->count;
-    code = convert(conversion, pair->value, depth + 1, &mapping->item[i]);
-    if (code) {
-        free(text);
-        return code;
-    }
-    mapping->key[i] = text;
+    int i = mapping->count++;
+    int code = copy_text(conversion, key, &mapping->key[i]);
     mapping->key_line[i] = (int)key->start_mark.line + 1;
-    mapping->count++;
-    return MP_OK;
+    return code ? code : convert_item(conversion, pair->value, depth + 1, &mapping->item[i]);
 }
 
 static int convert_mapping(struct conversion *conversion, const yaml_node_t *node, int depth,
                            struct mp_yaml *mapping) {
     const yaml_node_pair_t *start = node->data.mapping.pairs.start;
     size_t count = (size_t)(node->data.mapping.pairs.top - start);
-    mapping->item = calloc(count + 1, sizeof *mapping->item);
-    mapping->key = calloc(count + 1, sizeof *mapping->key);
-    mapping->key_line = calloc(count + 1, sizeof *mapping->key_line);
-    if (!mapping->item || !mapping->key || !mapping->key_line)
+    MP_TAKE(conversion->arena, mapping->item, count + 1);
+    MP_TAKE(conversion->arena, mapping->key, count + 1);
+    MP_TAKE(conversion->arena, mapping->key_line, count + 1);
+    if (conversion->arena->lacking)
         return no_memory(conversion);
     for (size_t i = 0; i < count; i++) {
         int code = convert_entry(conversion, &start[i], depth, mapping);
@@ -134,8 +131,8 @@ static int convert_mapping(struct conversion *conversion, const yaml_node_t *nod
     return check_duplicates(conversion, mapping);
 }
 
-/* Converts node `number`; *value is set on success only. */
-static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml **value) {
+/* Converts node `number`. */
+static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml *made) {
     static const enum mp_yaml_kind kinds[] = {[YAML_SCALAR_NODE] = MP_YAML_SCALAR,
                                               [YAML_SEQUENCE_NODE] = MP_YAML_SEQUENCE,
                                               [YAML_MAPPING_NODE] = MP_YAML_MAPPING};
@@ -147,9 +144,6 @@ static int convert(struct conversion *conversion, int number, int depth, struct 
     if (++conversion->values > VALUE_LIMIT)
         return fail_at(conversion, node, "more than 1048576 values, aliases expanded");
 
-    struct mp_yaml *made = calloc(1, sizeof *made);
-    if (!made)
-        return no_memory(conversion);
     made->kind = kinds[node->type];
     made->line = (int)node->start_mark.line + 1;
     made->column = (int)node->start_mark.column + 1;
@@ -158,12 +152,7 @@ static int convert(struct conversion *conversion, int number, int depth, struct 
                : made->kind == MP_YAML_SEQUENCE ? convert_sequence(conversion, node, depth, made)
                                                 : convert_mapping(conversion, node, depth, made);
     conversion->open[number] = false;
-    if (code) {
-        mp_yaml_destroy(made);
-        return code;
-    }
-    *value = made;
-    return MP_OK;
+    return code;
 }
 
 /* Reports what libyaml found.  Its reader errors (bytes that are not UTF-8) come with an offset
@@ -193,11 +182,16 @@ static int convert_document(const char *name, yaml_document_t *composed, struct 
         return mp_fail(error, MP_EFORMAT, "%s:1:1: the file is empty", name);
     size_t nodes = (size_t)(composed->nodes.top - composed->nodes.start);
     struct conversion conversion = {.name = name, .document = composed, .error = error};
-    conversion.open = calloc(nodes + 1, sizeof *conversion.open); /* numbers count from 1 */
-    if (!conversion.open)
+    struct mp_yaml *first = calloc(1, sizeof *first);
+    if (!first)
         return no_memory(&conversion);
-    int code = convert(&conversion, 1, 1, document);
-    free(conversion.open);
+    conversion.arena = &first->arena;
+    MP_TAKE(&first->arena, conversion.open, nodes + 1); /* numbers count from 1 */
+    int code = conversion.open ? convert(&conversion, 1, 1, first) : no_memory(&conversion);
+    if (code)
+        mp_yaml_destroy(first);
+    else
+        *document = first;
     return code;
 }
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/error.h"
 
 enum { MP_YAML_SIZE_LIMIT = 16 << 20 }; /* bytes of a file */
@@ -22,6 +23,7 @@ struct mp_yaml {
     char **key;            /* [count], mapping only */
     int *key_line;         /* [count], mapping only */
     struct mp_yaml **item; /* [count], sequence or mapping values */
+    struct mp_arena arena; /* of a document: all that is in it */
 };
 
 /* Reads the first document of a file.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT with

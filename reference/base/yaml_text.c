@@ -11,15 +11,7 @@
 void mp_yaml_destroy(struct mp_yaml *document) {
     if (!document)
         return;
-    for (int i = 0; i < document->count; i++) {
-        if (document->key)
-            free(document->key[i]);
-        mp_yaml_destroy(document->item[i]);
-    }
-    free(document->text);
-    free(document->key);
-    free(document->key_line);
-    free(document->item);
+    mp_arena_release(&document->arena);
     free(document);
 }
 

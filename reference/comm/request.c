@@ -62,11 +62,11 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
         return MP_OK;
     flow->buffer_bytes =
         chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
-    flow->key = calloc((size_t)transfers, sizeof *flow->key);
-    flow->node = calloc((size_t)transfers, sizeof *flow->node);
-    flow->receiver = calloc((size_t)comm->ranks, sizeof *flow->receiver);
-    flow->hop = calloc((size_t)comm->ranks, sizeof *flow->hop);
-    if (!flow->key || !flow->node || !flow->receiver || !flow->hop)
+    MP_TAKE(&flow->arena, flow->key, transfers);
+    MP_TAKE(&flow->arena, flow->node, transfers);
+    MP_TAKE(&flow->arena, flow->receiver, comm->ranks);
+    MP_TAKE(&flow->arena, flow->hop, comm->ranks);
+    if (flow->arena.lacking)
         return MP_ENOMEM;
     if (mp_transport_queued(comm))
         return MP_OK;
@@ -77,10 +77,7 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
 }
 
 static void destroy_flow(struct mp_comm *comm, struct mp_flow *flow) {
-    free(flow->key);
-    free(flow->node);
-    free(flow->receiver);
-    free(flow->hop);
+    mp_arena_release(&flow->arena);
     if (flow->buffer && comm->operations->ring_release)
         comm->operations->ring_release(comm, flow->buffer);
     else
@@ -95,10 +92,10 @@ static int create_slots(struct mp_request *request, struct mp_error *error) {
         return MP_OK;
     if (comm->operations->queued)
         return comm->operations->queued->request_create(request, error);
-    request->finished = calloc(capacity, sizeof *request->finished);
-    request->note = calloc(capacity, sizeof *request->note);
-    request->done = calloc(capacity, sizeof *request->done);
-    if (!request->finished || !request->note || !request->done)
+    MP_TAKE(&request->arena, request->finished, capacity);
+    MP_TAKE(&request->arena, request->note, capacity);
+    MP_TAKE(&request->arena, request->done, capacity);
+    if (request->arena.lacking)
         return MP_ENOMEM;
     return comm->operations->messages_create(comm, request->capacity, &request->messages, error);
 }
@@ -151,9 +148,7 @@ void mp_request_destroy(struct mp_request *request) {
     if (request->queued)
         comm->operations->queued->request_destroy(request);
     destroy_flow(comm, &request->flow);
-    free(request->finished);
-    free(request->note);
-    free(request->done);
+    mp_arena_release(&request->arena);
     free(request);
 }
 

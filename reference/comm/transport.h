@@ -11,6 +11,7 @@
 #ifndef MOEPERF_REFERENCE_COMM_TRANSPORT_H
 #define MOEPERF_REFERENCE_COMM_TRANSPORT_H
 
+#include "reference/base/arena.h"
 #include "reference/comm/comm.h"
 #include "reference/schedule/hops.h"
 
@@ -213,6 +214,7 @@ struct mp_flow {
     struct mp_arrival arrival[MP_RING];
     int64_t head, tail;                          /* arrivals head .. tail - 1 are started */
     int steps, next_step, next_node, next_child; /* what is received next */
+    struct mp_arena arena;                       /* of the tables */
 };
 
 /* Rows on their way. */
@@ -258,6 +260,7 @@ struct mp_request {
     /* Called on the exchange lane when all messages have ended, or for an operation that is queued
      * before the lane's next one; NULL: that is all. */
     int (*go_on)(struct mp_request *request, struct mp_error *error);
+    struct mp_arena arena; /* of the tables */
 };
 
 /* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */

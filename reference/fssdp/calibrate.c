@@ -10,8 +10,8 @@
 #include "reference/fssdp/fssdp.h"
 #include "reference/plan/split.h"
 
-int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator *state,
-                         struct mp_error *error) {
+int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
+                         struct mp_calibrator *state, struct mp_error *error) {
     size_t ranks = (size_t)setting->topology.ranks;
 
     *state = (struct mp_calibrator){.topology = setting->topology,
@@ -20,34 +20,19 @@ int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator 
         state->seconds_per_border = (double)setting->route_bytes / setting->bandwidth;
         state->seconds_per_copy = (double)setting->expert_bytes / setting->bandwidth;
     }
-    state->total = malloc((size_t)setting->experts * sizeof *state->total);
-    state->row_total = malloc(ranks * sizeof *state->row_total);
-    state->computed = malloc(ranks * sizeof *state->computed);
-    state->local = malloc(ranks * sizeof *state->local);
-    state->share_node = calloc(ranks + 1, sizeof *state->share_node);
-    state->share_all = calloc(ranks + 1, sizeof *state->share_all);
-    state->holder = malloc(ranks * sizeof *state->holder);
-    state->arrivals = malloc(ranks * sizeof *state->arrivals);
-    int code = MP_OK;
-    if (!state->total || !state->row_total || !state->computed || !state->local ||
-        !state->share_node || !state->share_all || !state->holder || !state->arrivals)
-        code = mp_fail(error, MP_ENOMEM, "no memory to calibrate plans of %zu ranks", ranks);
-    if (!code)
-        code = mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
-    if (code)
-        mp_calibrator_destroy(state);
-    return code;
+    MP_TAKE(memory, state->total, setting->experts);
+    MP_TAKE(memory, state->row_total, ranks);
+    MP_TAKE(memory, state->computed, ranks);
+    MP_TAKE(memory, state->local, ranks);
+    MP_TAKE(memory, state->share_node, ranks + 1);
+    MP_TAKE(memory, state->share_all, ranks + 1);
+    MP_TAKE(memory, state->holder, ranks);
+    MP_TAKE(memory, state->arrivals, ranks);
+    int code = mp_arena_check(memory, error);
+    return code ? code : mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
 }
 
 void mp_calibrator_destroy(struct mp_calibrator *state) {
-    free(state->total);
-    free(state->row_total);
-    free(state->computed);
-    free(state->local);
-    free(state->share_node);
-    free(state->share_all);
-    free(state->holder);
-    free(state->arrivals);
     mp_placement_destroy(&state->proposal);
     *state = (struct mp_calibrator){0};
 }

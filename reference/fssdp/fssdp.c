@@ -60,13 +60,11 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
     const struct mp_topology *topology = &setting->topology;
     const char *name = frugal ? "frugal" : "fssdp";
 
-    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
-        topology->ranks_per_node < 1 || setting->expert_bytes < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "%s needs layers, experts, ranks, ranks per node and bytes per expert of at "
-                       "least 1, not %d, %d, %d, %d and %lld",
-                       name, setting->layers, setting->experts, topology->ranks,
-                       topology->ranks_per_node, (long long)setting->expert_bytes);
+    if (topology->ranks_per_node < 1 || setting->expert_bytes < 1)
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s needs ranks per node and bytes per expert of at least 1, not %d and %lld", name,
+            topology->ranks_per_node, (long long)setting->expert_bytes);
     bool measured = frugal || options->overlap == MP_AUTO || options->calibrate;
     if (topology->ranks > 1 && measured && !(setting->bandwidth > 0))
         return mp_fail(error, MP_EINVAL, "%s needs a bandwidth above 0, not %g B/s",
@@ -81,54 +79,40 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
 
 static void fssdp_destroy(void *opaque) {
     struct fssdp *self = opaque;
-    if (!self)
-        return;
-    mp_recent_destroy(&self->window);
-    mp_materializer_destroy(&self->materializer);
     mp_calibrator_destroy(&self->calibrator);
-    mp_sharder_destroy(&self->sharder);
     mp_load_destroy(&self->predicted);
-    free(self->owner);
-    free(self->next_owner);
-    free(self);
 }
 
 static int create_parts(struct fssdp *self, struct mp_error *error) {
+    struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
-    self->owner = malloc((size_t)layers * (size_t)experts * sizeof *self->owner);
-    self->next_owner = malloc((size_t)layers * (size_t)experts * sizeof *self->next_owner);
-    if (!self->owner || !self->next_owner)
-        return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %d experts",
-                       layers, experts);
-    int code = mp_recent_create((size_t)layers * (size_t)experts, self->options.window,
+    MP_TAKE(memory, self->owner, (size_t)layers * (size_t)experts);
+    MP_TAKE(memory, self->next_owner, (size_t)layers * (size_t)experts);
+    int code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
                                 &self->window, error);
     if (!code)
-        code = mp_materializer_create(&setting->topology, experts, self->options.overlap,
+        code = mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
                                       &self->materializer, error);
     if (!code)
         code = mp_load_create(setting->topology.ranks, experts, &self->predicted, error);
     if (!code)
-        code = mp_calibrator_create(setting, &self->calibrator, error);
+        code = mp_calibrator_create(memory, setting, &self->calibrator, error);
     if (self->frugal) /* parameters there, gradient back; read and written by three GEMMs */
         self->calibrator.seconds_per_copy =
             2 * self->calibrator.seconds_per_copy + 3 * setting->seconds_per_expert;
     if (!code)
-        code = mp_sharder_create(&setting->topology, layers, experts, self->options.overlap,
+        code = mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
                                  &self->sharder, error);
     return code;
 }
 
-static int create(const struct mp_setting *setting, const void *options, bool frugal,
-                  void **created, struct mp_error *error) {
-    *created = NULL;
+static int create(struct fssdp *self, const struct mp_setting *setting, const void *options,
+                  bool frugal, struct mp_error *error) {
     int code = check_setting(setting, options, frugal, error);
     if (code)
         return code;
-    struct fssdp *self = calloc(1, sizeof *self);
-    if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system fssdp");
     self->setting = *setting;
     self->frugal = frugal;
     self->options = *(const struct mp_fssdp_options *)options;
@@ -138,22 +122,17 @@ static int create(const struct mp_setting *setting, const void *options, bool fr
         self->options.overlap = setting->experts;
     if (self->options.memory == MP_AUTO)
         self->options.memory = mp_fssdp_memory(setting, self->options.rematerialise);
-    code = create_parts(self, error);
-    if (code)
-        fssdp_destroy(self);
-    else
-        *created = self;
-    return code;
+    return create_parts(self, error);
 }
 
-static int fssdp_create(const struct mp_setting *setting, const void *options, void **created,
+static int fssdp_create(void *self, const struct mp_setting *setting, const void *options,
                         struct mp_error *error) {
-    return create(setting, options, false, created, error);
+    return create(self, setting, options, false, error);
 }
 
-static int frugal_create(const struct mp_setting *setting, const void *options, void **created,
+static int frugal_create(void *self, const struct mp_setting *setting, const void *options,
                          struct mp_error *error) {
-    return create(setting, options, true, created, error);
+    return create(self, setting, options, true, error);
 }
 
 static void fssdp_initial_owners(const void *opaque, int32_t owner[]) {
@@ -329,6 +308,7 @@ const struct mp_system mp_system_fssdp = {
         "predicted device has left with an even share of experts and routes, or what the job says "
         "(copies-memory). Not modelled: profiling of memory while ranks train.",
     SHARED,
+    .size = sizeof(struct fssdp),
     .create = fssdp_create,
 };
 
@@ -343,5 +323,6 @@ const struct mp_system mp_system_frugal = {
         "hides under attention, and copying all t makes every rank slower. Not modelled: the same "
         "as of fssdp.",
     SHARED,
+    .size = sizeof(struct fssdp),
     .create = frugal_create,
 };

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_fssdp;
@@ -62,9 +63,8 @@ struct mp_materializer {
     int32_t *winner;          /* [2 * nodes], a tournament of the nodes */
     int64_t *wanted;          /* [overlap], n_e */
 };
-int mp_materializer_create(const struct mp_topology *topology, int experts, int overlap,
-                           struct mp_materializer *state, struct mp_error *error);
-void mp_materializer_destroy(struct mp_materializer *state);
+int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                           int overlap, struct mp_materializer *state, struct mp_error *error);
 /* Adds copies of the `overlap` hottest experts to `placement`, as far as each rank's extra copies,
  * those it has already included, stay within `memory`, and lists them in `copy`.  Starting from
  * owners only this is Algorithm 1, starting from its result the proposal of calibration. */
@@ -88,8 +88,8 @@ struct mp_calibrator {
     int32_t *arrivals;         /* [ranks] */
     struct mp_placement proposal;
 };
-int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator *state,
-                         struct mp_error *error);
+int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
+                         struct mp_calibrator *state, struct mp_error *error);
 void mp_calibrator_destroy(struct mp_calibrator *state);
 /* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9.
  */
@@ -131,9 +131,8 @@ struct mp_sharder {
     int64_t *rank_load;   /* [ranks], of the layer being sharded */
     int64_t *node_load;   /* [nodes] */
 };
-int mp_sharder_create(const struct mp_topology *topology, int layers, int experts, int overlap,
-                      struct mp_sharder *state, struct mp_error *error);
-void mp_sharder_destroy(struct mp_sharder *state);
+int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
+                      int experts, int overlap, struct mp_sharder *state, struct mp_error *error);
 /* Algorithm 2.  load, present and owner are [layers][experts]; owner must not be present. */
 void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t present[],
               int32_t owner[]);

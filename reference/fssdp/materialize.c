@@ -7,42 +7,24 @@
 
 #include "reference/fssdp/fssdp.h"
 
-int mp_materializer_create(const struct mp_topology *topology, int experts, int overlap,
-                           struct mp_materializer *state, struct mp_error *error) {
+int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                           int overlap, struct mp_materializer *state, struct mp_error *error) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
 
     *state = (struct mp_materializer){.topology = *topology, .experts = experts};
     state->overlap = overlap < experts ? overlap : experts;
     size_t hot = (size_t)state->overlap;
     /* One more than needed everywhere, so that an overlap of 0 needs no case of its own. */
-    state->copy = malloc((hot * ranks + 1) * sizeof *state->copy);
-    state->hot = malloc((hot + 1) * sizeof *state->hot);
-    state->wanted = malloc((hot + 1) * sizeof *state->wanted);
-    state->free_slots = malloc(ranks * sizeof *state->free_slots);
-    state->node_free = malloc(nodes * sizeof *state->node_free);
-    state->node_copies = malloc(nodes * sizeof *state->node_copies);
-    state->node_candidates = malloc(nodes * sizeof *state->node_candidates);
-    state->node_open = malloc(nodes * sizeof *state->node_open);
-    state->winner = malloc(2 * nodes * sizeof *state->winner);
-    if (state->copy && state->hot && state->wanted && state->free_slots && state->node_free &&
-        state->node_copies && state->node_candidates && state->node_open && state->winner)
-        return MP_OK;
-    mp_materializer_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory to materialise %d experts on %d ranks", overlap,
-                   topology->ranks);
-}
-
-void mp_materializer_destroy(struct mp_materializer *state) {
-    free(state->copy);
-    free(state->hot);
-    free(state->wanted);
-    free(state->free_slots);
-    free(state->node_free);
-    free(state->node_copies);
-    free(state->node_candidates);
-    free(state->node_open);
-    free(state->winner);
-    *state = (struct mp_materializer){0};
+    MP_TAKE(memory, state->copy, hot * ranks + 1);
+    MP_TAKE(memory, state->hot, hot + 1);
+    MP_TAKE(memory, state->wanted, hot + 1);
+    MP_TAKE(memory, state->free_slots, ranks);
+    MP_TAKE(memory, state->node_free, nodes);
+    MP_TAKE(memory, state->node_copies, nodes);
+    MP_TAKE(memory, state->node_candidates, nodes);
+    MP_TAKE(memory, state->node_open, nodes);
+    MP_TAKE(memory, state->winner, 2 * nodes);
+    return mp_arena_check(memory, error);
 }
 
 /* free_slots[r] = memory minus the extra copies on r; returns the smallest and the sum. */

@@ -27,40 +27,23 @@ void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]) {
     }
 }
 
-int mp_sharder_create(const struct mp_topology *topology, int layers, int experts, int overlap,
-                      struct mp_sharder *state, struct mp_error *error) {
+int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
+                      int experts, int overlap, struct mp_sharder *state, struct mp_error *error) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
     size_t rows = (size_t)layers;
 
     *state = (struct mp_sharder){.topology = *topology, .layers = layers, .experts = experts};
-    state->hot = malloc(rows * sizeof *state->hot);
-    state->order = malloc(rows * (size_t)experts * sizeof *state->order);
-    state->layer_order = malloc(rows * sizeof *state->layer_order);
-    state->layer_peak = malloc(rows * sizeof *state->layer_peak);
-    state->slots = malloc(ranks * sizeof *state->slots);
-    state->node_slots = malloc(nodes * sizeof *state->node_slots);
-    state->rank_load = malloc(ranks * sizeof *state->rank_load);
-    state->node_load = malloc(nodes * sizeof *state->node_load);
-    if (state->hot && state->order && state->layer_order && state->layer_peak && state->slots &&
-        state->node_slots && state->rank_load && state->node_load) {
-        for (int layer = 0; layer < layers; layer++)
-            state->hot[layer] = overlap < experts ? overlap : experts;
-        return MP_OK;
-    }
-    mp_sharder_destroy(state);
-    return mp_fail(error, MP_ENOMEM, "no memory to shard %d layers of %d experts", layers, experts);
-}
-
-void mp_sharder_destroy(struct mp_sharder *state) {
-    free(state->hot);
-    free(state->order);
-    free(state->layer_order);
-    free(state->layer_peak);
-    free(state->slots);
-    free(state->node_slots);
-    free(state->rank_load);
-    free(state->node_load);
-    *state = (struct mp_sharder){0};
+    MP_TAKE(memory, state->hot, rows);
+    MP_TAKE(memory, state->order, rows * (size_t)experts);
+    MP_TAKE(memory, state->layer_order, rows);
+    MP_TAKE(memory, state->layer_peak, rows);
+    MP_TAKE(memory, state->slots, ranks);
+    MP_TAKE(memory, state->node_slots, nodes);
+    MP_TAKE(memory, state->rank_load, ranks);
+    MP_TAKE(memory, state->node_load, nodes);
+    for (int layer = 0; !memory->lacking && layer < layers; layer++)
+        state->hot[layer] = overlap < experts ? overlap : experts;
+    return mp_arena_check(memory, error);
 }
 
 static void open_slots(struct mp_sharder *state) {

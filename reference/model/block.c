@@ -294,17 +294,15 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
     model->attention = (struct mp_attention_shape){sequences, shape->sequence, shape->heads,
                                                    shape->width / shape->heads};
     size_t layers = (size_t)shape->layers;
-    model->state = calloc(layers + 1, sizeof *model->state);
-    model->memory =
-        calloc((layers + 1) * (STATE_BUFFERS + 1) + WORKSPACE_BUFFERS, sizeof *model->memory);
-    model->parameter = calloc(experts, sizeof *model->parameter);
-    model->gradient = calloc(experts, sizeof *model->gradient);
-    model->group_weight = calloc(experts * MP_ROUTING_SHARES, sizeof *model->group_weight);
+    MP_TAKE(&model->arena, model->state, layers + 1);
+    MP_TAKE(&model->arena, model->memory, (layers + 1) * (STATE_BUFFERS + 1) + WORKSPACE_BUFFERS);
+    MP_TAKE(&model->arena, model->parameter, experts);
+    MP_TAKE(&model->arena, model->gradient, experts);
+    MP_TAKE(&model->arena, model->group_weight, experts * MP_ROUTING_SHARES);
     struct allocation allocation = {model, false};
     int code = MP_OK;
-    if (!model->state || !model->memory || !model->parameter || !model->gradient ||
-        !model->group_weight) {
-        code = mp_fail(error, MP_ENOMEM, "no memory for the model's tables");
+    if (model->arena.lacking) {
+        code = mp_arena_check(&model->arena, error);
     } else {
         for (int l = 0; l <= shape->layers; l++)
             allocate_state(&allocation, l);
@@ -351,11 +349,7 @@ void mp_model_destroy(struct mp_model *model) {
     }
     mp_dense_destroy(&model->dense);
     mp_experts_destroy(&model->experts);
-    free(model->state);
-    free(model->memory);
-    free(model->parameter);
-    free(model->gradient);
-    free(model->group_weight);
+    mp_arena_release(&model->arena);
     *model = (struct mp_model){0};
 }
 

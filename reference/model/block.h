@@ -12,6 +12,7 @@
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
 
+#include "reference/base/arena.h"
 #include "reference/model/distinct.h"
 #include "reference/model/experts.h"
 #include "reference/model/model.h"
@@ -106,6 +107,7 @@ struct mp_model {
     void *expert_rows;      /* [worked] [D] expert order */
     void *activated;        /* [worked] [F / C] gelu(hidden) */
     void *hidden_gradient;  /* [worked] [F / C] */
+    struct mp_arena arena;  /* of the tables */
 };
 
 /* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the

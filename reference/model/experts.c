@@ -87,13 +87,12 @@ static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, 
 
 static bool allocate_tables(struct mp_experts *experts) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    experts->slot = calloc(all, sizeof *experts->slot);
-    experts->moments = calloc(all, sizeof *experts->moments);
-    experts->piece = calloc(all, sizeof *experts->piece);
-    experts->used = calloc((size_t)experts->slots + 1, sizeof *experts->used);
-    experts->used_moments = calloc((size_t)experts->slots + 1, sizeof *experts->used_moments);
-    if (!experts->slot || !experts->moments || !experts->piece || !experts->used ||
-        !experts->used_moments)
+    MP_TAKE(&experts->memory, experts->slot, all);
+    MP_TAKE(&experts->memory, experts->moments, all);
+    MP_TAKE(&experts->memory, experts->piece, all);
+    MP_TAKE(&experts->memory, experts->used, (size_t)experts->slots + 1);
+    MP_TAKE(&experts->memory, experts->used_moments, (size_t)experts->slots + 1);
+    if (experts->memory.lacking)
         return false;
     for (size_t i = 0; i < all; i++)
         experts->slot[i] = experts->moments[i] = -1;
@@ -189,11 +188,7 @@ void mp_experts_destroy(struct mp_experts *experts) {
     for (size_t i = 0; i < sizeof state / sizeof *state; i++)
         (experts->layout.host ? operations->host_release : operations->release)(experts->device,
                                                                                 state[i]);
-    free(experts->slot);
-    free(experts->moments);
-    free(experts->piece);
-    free(experts->used);
-    free(experts->used_moments);
+    mp_arena_release(&experts->memory);
     *experts = (struct mp_experts){0};
 }
 

@@ -6,65 +6,31 @@
 
 #include "reference/base/elementary.h"
 
-/* Reserves `count` doubles or integers; first without memory, to learn how many there are. */
-static double *take_doubles(struct mp_distinct_model *model, size_t *used, size_t count) {
-    double *taken = model->memory ? model->memory + *used : NULL;
-    *used += count;
-    return taken;
-}
-static int32_t *take_numbers(struct mp_distinct_model *model, size_t *used, size_t count) {
-    int32_t *taken = model->numbers ? model->numbers + *used : NULL;
-    *used += count;
-    return taken;
-}
-
-static void place(struct mp_distinct_model *model, int ranks, size_t *doubles, size_t *numbers) {
-    size_t experts = (size_t)model->experts, top_k = (size_t)model->top_k;
-    size_t sums = (experts + 1) * (top_k + 1);
-    *doubles = *numbers = 0;
-    model->weight = take_doubles(model, doubles, experts);
-    model->wanted = take_doubles(model, doubles, experts);
-    model->step = take_doubles(model, doubles, experts);
-    model->lack = take_doubles(model, doubles, experts);
-    model->sum = take_doubles(model, doubles, top_k + 1);
-    model->prefix = take_doubles(model, doubles, sums);
-    model->before = take_doubles(model, doubles, sums);
-    model->behind = take_doubles(model, doubles, sums);
-    model->share = take_doubles(model, doubles, (size_t)mp_levels_most_groups(ranks) * experts);
-    model->always = take_numbers(model, numbers, top_k);
-    model->order = take_numbers(model, numbers, experts);
-    model->sure = take_numbers(model, numbers, experts + 1);
-    model->rank = take_numbers(model, numbers, experts);
-    model->begin = take_numbers(model, numbers, (size_t)ranks + 1);
-    model->part = take_numbers(model, numbers, experts);
-    model->held = take_numbers(model, numbers, experts);
-    model->taken = take_numbers(model, numbers, experts);
-    model->met = take_numbers(model, numbers, experts);
-}
-
-int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
-                             struct mp_error *error) {
-    size_t doubles, numbers;
+int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
+                             struct mp_distinct_model *model, struct mp_error *error) {
+    size_t e = (size_t)experts, k = (size_t)top_k, sums = (e + 1) * (k + 1);
     *model = (struct mp_distinct_model){.experts = experts, .top_k = top_k};
-    place(model, ranks, &doubles, &numbers);
-    model->memory = calloc(doubles, sizeof *model->memory);
-    model->numbers = calloc(numbers, sizeof *model->numbers);
-    model->certain = calloc((size_t)experts, sizeof *model->certain);
-    model->count = calloc((size_t)experts, sizeof *model->count);
-    if (!model->memory || !model->numbers || !model->certain || !model->count) {
-        mp_distinct_model_destroy(model);
-        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d experts", experts);
-    }
-    place(model, ranks, &doubles, &numbers);
-    return MP_OK;
-}
-
-void mp_distinct_model_destroy(struct mp_distinct_model *model) {
-    free(model->memory);
-    free(model->numbers);
-    free(model->certain);
-    free(model->count);
-    *model = (struct mp_distinct_model){0};
+    MP_TAKE(memory, model->certain, e);
+    MP_TAKE(memory, model->count, e);
+    MP_TAKE(memory, model->weight, e);
+    MP_TAKE(memory, model->wanted, e);
+    MP_TAKE(memory, model->step, e);
+    MP_TAKE(memory, model->lack, e);
+    MP_TAKE(memory, model->sum, k + 1);
+    MP_TAKE(memory, model->prefix, sums);
+    MP_TAKE(memory, model->before, sums);
+    MP_TAKE(memory, model->behind, sums);
+    MP_TAKE(memory, model->share, (size_t)mp_levels_most_groups(ranks) * e);
+    MP_TAKE(memory, model->always, k);
+    MP_TAKE(memory, model->order, e);
+    MP_TAKE(memory, model->sure, e + 1);
+    MP_TAKE(memory, model->rank, e);
+    MP_TAKE(memory, model->begin, (size_t)ranks + 1);
+    MP_TAKE(memory, model->part, e);
+    MP_TAKE(memory, model->held, e);
+    MP_TAKE(memory, model->taken, e);
+    MP_TAKE(memory, model->met, e);
+    return mp_arena_check(memory, error);
 }
 
 /* ---- weights ---- */

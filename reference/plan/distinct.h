@@ -16,13 +16,12 @@
 #ifndef MOEPERF_REFERENCE_PLAN_DISTINCT_H
 #define MOEPERF_REFERENCE_PLAN_DISTINCT_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/plan.h"
 
 /* Zeroed before first use. */
 struct mp_distinct_model {
     int experts, top_k; /* that there is room for */
-    double *memory;     /* of all doubles */
-    int32_t *numbers;   /* of all integers */
 
     /* Of the counts that it was fitted to last. */
     bool fitted;
@@ -53,9 +52,8 @@ struct mp_distinct_model {
     double *step, *lack, *sum; /* working memory: [experts] twice, [top_k + 1] */
 };
 /* MP_ENOMEM. */
-int mp_distinct_model_create(int ranks, int experts, int top_k, struct mp_distinct_model *model,
-                             struct mp_error *error);
-void mp_distinct_model_destroy(struct mp_distinct_model *model); /* accepts a zeroed one */
+int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
+                             struct mp_distinct_model *model, struct mp_error *error);
 
 /* For one rank's counts [experts], which are top_k times its tokens; false: they are those that it
  * was fitted to last.  An expert that would be taken by more than all tokens is taken by all, and

@@ -1,13 +1,7 @@
 #include "reference/plan/groups.h"
 
-#include <stdlib.h>
-
 static int check_sizes(const struct mp_expert_groups *groups, struct mp_error *error) {
     int ranks = groups->ranks, experts = groups->experts, group = groups->group;
-    if (groups->layers < 1 || experts < 1 || ranks < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "%s needs layers, experts and ranks of at least 1, not %d, %d and %d",
-                       groups->system, groups->layers, experts, ranks);
     if (group < 1)
         return mp_fail(error, MP_EINVAL, "%s needs expert-parallel of at least 1, not %d",
                        groups->system, group);
@@ -46,10 +40,6 @@ int mp_expert_groups_create(const char *system, const struct mp_setting *setting
 
 static int holder_of(const struct mp_expert_groups *groups, int group, int expert) {
     return group * groups->group + expert / groups->each;
-}
-
-void mp_expert_groups_destroy(void *self) {
-    free(self);
 }
 
 void mp_expert_groups_owners(const void *self, int32_t owner[]) {

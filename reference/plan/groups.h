@@ -26,7 +26,7 @@ struct mp_expert_groups {
             "replicas"                                                                             \
     }
 
-/* `expert_parallel`: P, MP_AUTO for min(R, E), MP_ALL for R.  MP_EINVAL: sizes below 1, groups that
+/* `expert_parallel`: P, MP_AUTO for min(R, E), MP_ALL for R.  MP_EINVAL: P below 1, groups that
  * don't divide the ranks, or ranks of a group that don't divide the experts. */
 int mp_expert_groups_create(const char *system, const struct mp_setting *setting,
                             int expert_parallel, struct mp_expert_groups *groups,
@@ -35,16 +35,14 @@ int mp_expert_groups_create(const char *system, const struct mp_setting *setting
 /* Hooks of systems whose structs begin with a struct mp_expert_groups and lie in one piece of
  * memory.  Owners are where sums of gradients are made: groups take turns, so that no rank sums
  * more than others do where it can be helped.  Replicas persist: no plan adds any. */
-void mp_expert_groups_destroy(void *self);
 void mp_expert_groups_owners(const void *self, int32_t owner[]);
 void mp_expert_groups_holders(const void *self, struct mp_placement home[]);
 enum mp_optimizer_split mp_expert_groups_optimizer(const void *self);
 int mp_expert_groups_copies_limit(const void *self);
 /* These hooks in a system's descriptor. */
 #define MP_EXPERT_GROUPS_HOOKS                                                                     \
-    .destroy = mp_expert_groups_destroy, .initial_owners = mp_expert_groups_owners,                \
-    .initial_holders = mp_expert_groups_holders, .optimizer = mp_expert_groups_optimizer,          \
-    .copies_limit = mp_expert_groups_copies_limit
+    .initial_owners = mp_expert_groups_owners, .initial_holders = mp_expert_groups_holders,        \
+    .optimizer = mp_expert_groups_optimizer, .copies_limit = mp_expert_groups_copies_limit
 
 /* The rank of a group that keeps an expert under these homes. */
 static inline int mp_expert_groups_holder(const struct mp_expert_groups *groups,

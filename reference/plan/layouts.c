@@ -4,41 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mp_layouts_create(int layers, int ranks, int experts, int per_rank, int ranks_per_node,
-                      struct mp_layouts *layouts, struct mp_error *error) {
-    *layouts = (struct mp_layouts){.layers = layers,
+int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
+                      int ranks_per_node, struct mp_layouts *layouts, struct mp_error *error) {
+    *layouts = (struct mp_layouts){.memory = memory,
+                                   .layers = layers,
                                    .ranks = ranks,
                                    .experts = experts,
                                    .per_rank = per_rank,
                                    .ranks_per_node = ranks_per_node};
     if (layers < 1)
         return mp_fail(error, MP_EINVAL, "layouts of %d layers", layers);
-    int code = mp_slots_create(ranks, experts, experts, &layouts->derived, error);
+    int code = mp_slots_create(memory, ranks, experts, experts, &layouts->derived, error);
     if (code)
         return code;
-    layouts->slots = calloc((size_t)layers, sizeof *layouts->slots);
-    layouts->seen = malloc((size_t)experts * sizeof *layouts->seen);
-    if (!layouts->slots || !layouts->seen)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the slots of %d layers", layers);
+    MP_TAKE(memory, layouts->slots, layers);
+    MP_TAKE(memory, layouts->seen, experts);
+    code = mp_arena_check(memory, error);
     for (int layer = 0; layer < layers && !code; layer++)
-        code = mp_slots_create(ranks, experts, per_rank, &layouts->slots[layer], error);
-    if (code)
-        mp_layouts_destroy(layouts);
+        code = mp_slots_create(memory, ranks, experts, per_rank, &layouts->slots[layer], error);
     return code;
-}
-
-void mp_layouts_destroy(struct mp_layouts *layouts) {
-    if (!layouts)
-        return;
-    for (int layer = 0; layouts->slots && layer < layouts->layers; layer++)
-        mp_slots_destroy(&layouts->slots[layer]);
-    for (int layer = 0; layouts->earlier && layer < layouts->layers; layer++)
-        mp_slots_destroy(&layouts->earlier[layer]);
-    free(layouts->slots);
-    free(layouts->earlier);
-    mp_slots_destroy(&layouts->derived);
-    free(layouts->seen);
-    *layouts = (struct mp_layouts){0};
 }
 
 static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_node) {
@@ -48,13 +32,10 @@ static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_no
 }
 
 int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error) {
-    int code = MP_OK;
-    layouts->earlier = calloc((size_t)layouts->layers, sizeof *layouts->earlier);
-    if (!layouts->earlier)
-        code =
-            mp_fail(error, MP_ENOMEM, "no memory for earlier slots of %d layers", layouts->layers);
+    MP_TAKE(layouts->memory, layouts->earlier, layouts->layers);
+    int code = mp_arena_check(layouts->memory, error);
     for (int layer = 0; layer < layouts->layers && !code; layer++) {
-        code = mp_slots_create(layouts->ranks, layouts->experts, layouts->per_rank,
+        code = mp_slots_create(layouts->memory, layouts->ranks, layouts->experts, layouts->per_rank,
                                &layouts->earlier[layer], error);
         if (!code)
             set(&layouts->earlier[layer], layouts->slots[layer].expert, layouts->ranks_per_node);

@@ -7,23 +7,24 @@
 
 #include <stddef.h>
 
+#include "reference/base/arena.h"
 #include "reference/plan/recent.h"
 #include "reference/plan/slots.h"
 
 struct mp_layouts {
+    struct mp_arena *memory; /* borrowed */
     int layers, ranks, experts, per_rank;
     int ranks_per_node;       /* as mp_slots_index takes it */
-    struct mp_slots *slots;   /* [layers], owned, for the planner to fill and to index */
-    struct mp_slots *earlier; /* [layers], owned: those before the last change; NULL: not kept */
+    struct mp_slots *slots;   /* [layers], for the planner to fill and to index */
+    struct mp_slots *earlier; /* [layers] those before the last change; NULL: not kept */
     struct mp_slots derived;  /* one slot per holder, for homes that are not those of `slots` */
-    int32_t *seen;            /* [experts] working memory, owned */
+    int32_t *seen;            /* [experts] working memory */
 };
 
 /* All slots empty; every expert must get one before anything below is called.  `ranks_per_node` is
  * for mp_slots_index.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_layouts_create(int layers, int ranks, int experts, int per_rank, int ranks_per_node,
-                      struct mp_layouts *layouts, struct mp_error *error);
-void mp_layouts_destroy(struct mp_layouts *layouts); /* accepts NULL and a zeroed one */
+int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
+                      int ranks_per_node, struct mp_layouts *layouts, struct mp_error *error);
 
 /* From now on also the slots that a layer had before it last changed: moves in the background leave
  * them in use for a while.  MP_ENOMEM. */

@@ -1,4 +1,5 @@
 /* The known word nearest to a misspelt one. */
+#include <stdio.h>
 #include <string.h>
 
 #include "reference/plan/option.h"
@@ -11,7 +12,7 @@ static int smaller(int a, int b) {
 
 /* Edit distance with swapped neighbours counted once, by dynamic programming over three rows:
  * row[0] two letters ago, row[1] one letter ago, row[2] now. */
-static int edit_distance(const char *a, const char *b) {
+int mp_word_distance(const char *a, const char *b) {
     int a_length = (int)strlen(a), b_length = (int)strlen(b);
     int row[3][LONGEST_WORD + 1];
 
@@ -40,11 +41,19 @@ const char *mp_nearest_word(const char *word, const char *const words[]) {
     const char *found = NULL;
 
     for (int index = 0; words[index]; index++) {
-        int distance = edit_distance(word, words[index]);
+        int distance = mp_word_distance(word, words[index]);
         if (distance < nearest) {
             nearest = distance;
             found = words[index];
         }
     }
     return found;
+}
+
+struct mp_meant mp_meant(const char *word, const char *const words[]) {
+    const char *nearest = mp_nearest_word(word, words);
+    struct mp_meant meant = {""};
+    if (nearest)
+        snprintf(meant.text, sizeof meant.text, "; did you mean \"%.*s\"?", LONGEST_WORD, nearest);
+    return meant;
 }

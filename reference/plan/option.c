@@ -162,11 +162,8 @@ static int fail_unknown(const struct mp_option table[], const char *owner, const
     if (count == 0)
         return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s, which has no options",
                        place, name, owner);
-    const char *nearest = mp_nearest_word(name, word);
-    if (!nearest)
-        return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s", place, name, owner);
-    return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s; did you mean \"%s\"?",
-                   place, name, owner, nearest);
+    return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s%s", place, name, owner,
+                   mp_meant(name, word).text);
 }
 
 int mp_options_set(const struct mp_option table[], void *options, const char *owner,

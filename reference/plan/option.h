@@ -81,5 +81,13 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
 /* The known word nearest to `word` by edit distance (at most a third of its length, at least 1),
  * or NULL.  `words` ends with NULL. */
 const char *mp_nearest_word(const char *word, const char *const words[]);
+/* What to put behind an unknown word: "; did you mean \"WORD\"?", or "" where none is near. */
+struct mp_meant {
+    char text[96];
+};
+struct mp_meant mp_meant(const char *word, const char *const words[]);
+/* Edits (a letter more, less or another, two neighbours swapped) from one word to another; of words
+ * longer than 64 letters a large number. */
+int mp_word_distance(const char *one, const char *other);
 
 #endif

@@ -2,33 +2,20 @@
 
 #include <stdlib.h>
 
-int mp_pieces_create(int experts, int capacity, struct mp_pieces *pieces, struct mp_error *error) {
+int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
+                     struct mp_error *error) {
     *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};
     if (experts < 1 || capacity < 1)
         return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
-    pieces->item = malloc((size_t)capacity * sizeof *pieces->item);
-    pieces->first = malloc((size_t)experts * sizeof *pieces->first);
-    pieces->last = malloc((size_t)experts * sizeof *pieces->last);
-    pieces->turn = malloc((size_t)experts * sizeof *pieces->turn);
-    pieces->of_node = malloc((size_t)experts * sizeof *pieces->of_node);
-    if (!pieces->item || !pieces->first || !pieces->last || !pieces->turn || !pieces->of_node) {
-        mp_pieces_destroy(pieces);
-        return mp_fail(error, MP_ENOMEM, "no memory for %d pieces of %d experts", capacity,
-                       experts);
-    }
+    MP_TAKE(memory, pieces->item, capacity);
+    MP_TAKE(memory, pieces->first, experts);
+    MP_TAKE(memory, pieces->last, experts);
+    MP_TAKE(memory, pieces->turn, experts);
+    MP_TAKE(memory, pieces->of_node, experts);
+    if (memory->lacking)
+        return mp_arena_check(memory, error);
     mp_pieces_clear(pieces);
     return MP_OK;
-}
-
-void mp_pieces_destroy(struct mp_pieces *pieces) {
-    if (!pieces)
-        return;
-    free(pieces->item);
-    free(pieces->first);
-    free(pieces->last);
-    free(pieces->turn);
-    free(pieces->of_node);
-    *pieces = (struct mp_pieces){0};
 }
 
 void mp_pieces_clear(struct mp_pieces *pieces) {

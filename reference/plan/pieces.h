@@ -5,6 +5,7 @@
 #ifndef MOEPERF_REFERENCE_PLAN_PIECES_H
 #define MOEPERF_REFERENCE_PLAN_PIECES_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/plan.h"
 
 struct mp_piece {
@@ -26,8 +27,8 @@ struct mp_pieces {
 };
 
 /* None, with room for `capacity`.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_pieces_create(int experts, int capacity, struct mp_pieces *pieces, struct mp_error *error);
-void mp_pieces_destroy(struct mp_pieces *pieces); /* accepts NULL and a zeroed one */
+int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
+                     struct mp_error *error);
 void mp_pieces_clear(struct mp_pieces *pieces);
 /* Adds the next piece of an expert; 0 routes are ignored.  An expert has at most one piece on a
  * rank.  MP_ELIMIT beyond `capacity`. */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
+
 const char *mp_plan_violation_name(enum mp_plan_violation violation) {
     static const char *const name[MP_PLAN_VIOLATIONS] = {"legal",
                                                          "shape",
@@ -55,6 +57,7 @@ struct check {
     int *extra;                  /* [ranks], copies beside what persists; with slices all held */
     enum mp_plan_violation violation;
     char text[384];
+    struct mp_arena arena; /* of these tables */
 };
 
 /* Keeps the sentence if no violation that stands earlier in the enum is known. */
@@ -540,12 +543,11 @@ static int create_working(struct check *check, struct mp_error *error) {
         code = mp_placement_create(check->ranks, check->experts, &check->shared, error);
     if (code)
         return code;
-    check->last_pair = calloc((size_t)check->ranks, sizeof *check->last_pair);
-    check->kept = calloc((size_t)check->experts, sizeof *check->kept);
-    check->extra = calloc((size_t)check->ranks, sizeof *check->extra);
-    if (!check->last_pair || !check->kept || !check->extra)
-        return mp_fail(error, MP_ENOMEM, "no memory to check a plan of %d experts on %d ranks",
-                       check->experts, check->ranks);
+    MP_TAKE(&check->arena, check->last_pair, check->ranks);
+    MP_TAKE(&check->arena, check->kept, check->experts);
+    MP_TAKE(&check->arena, check->extra, check->ranks);
+    if (check->arena.lacking)
+        return mp_arena_check(&check->arena, error);
     mp_placement_copy(&check->present, &plan->before);
     for (long word = 0; word < (long)check->experts * check->words; word++)
         check->summed.holder[word] = check->shared.holder[word] = 0;
@@ -556,9 +558,7 @@ static void destroy_working(struct check *check) {
     mp_placement_destroy(&check->present);
     mp_placement_destroy(&check->summed);
     mp_placement_destroy(&check->shared);
-    free(check->last_pair);
-    free(check->kept);
-    free(check->extra);
+    mp_arena_release(&check->arena);
 }
 
 static int check_all(struct check *check, const struct mp_plan_law *law, struct mp_error *error) {

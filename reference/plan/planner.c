@@ -172,8 +172,7 @@ void mp_planner_destroy(struct mp_planner *planner) {
     for (int i = 0; planner->plan && i < plans_of(planner); i++)
         mp_plan_destroy(&planner->plan[i]);
     mp_transfers_destroy(&planner->moves);
-    if (planner->self)
-        planner->system->destroy(planner->self);
+    mp_system_destroy(planner->system, planner->self);
     free(planner->home);
     free(planner->change.next);
     free(planner->plan);

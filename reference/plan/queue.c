@@ -4,21 +4,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-int mp_queue_create(int capacity, struct mp_queue *queue, struct mp_error *error) {
+int mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue,
+                    struct mp_error *error) {
     *queue = (struct mp_queue){.capacity = capacity};
     if (capacity < 1)
         return mp_fail(error, MP_EINVAL, "a queue for %d", capacity);
-    queue->item = malloc((size_t)capacity * sizeof *queue->item);
-    if (!queue->item)
-        return mp_fail(error, MP_ENOMEM, "no memory for a queue of %d", capacity);
-    return MP_OK;
-}
-
-void mp_queue_destroy(struct mp_queue *queue) {
-    if (!queue)
-        return;
-    free(queue->item);
-    *queue = (struct mp_queue){0};
+    MP_TAKE(memory, queue->item, capacity);
+    return mp_arena_check(memory, error);
 }
 
 static bool comes_before(struct mp_queued a, struct mp_queued b) {

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/error.h"
 
 struct mp_queued {
@@ -19,8 +20,8 @@ struct mp_queue {
 };
 
 /* Empty.  Errors: MP_EINVAL (capacity below 1), MP_ENOMEM. */
-int mp_queue_create(int capacity, struct mp_queue *queue, struct mp_error *error);
-void mp_queue_destroy(struct mp_queue *queue); /* accepts NULL and a zeroed one */
+int mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue,
+                    struct mp_error *error);
 
 /* The caller keeps count within capacity, and pops and looks at item[0] only while count > 0. */
 void mp_queue_push(struct mp_queue *queue, double key, int32_t id);

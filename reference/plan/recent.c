@@ -4,25 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mp_recent_create(size_t cells, int window, struct mp_recent *recent, struct mp_error *error) {
+int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
+                     struct mp_error *error) {
     *recent = (struct mp_recent){.cells = cells, .window = window};
     if (cells < 1 || window < 1)
         return mp_fail(error, MP_EINVAL, "a window of %d iterations of %zu loads", window, cells);
-    recent->ring = calloc(cells * (size_t)window, sizeof *recent->ring);
-    recent->sum = calloc(cells, sizeof *recent->sum);
-    if (recent->ring && recent->sum)
-        return MP_OK;
-    mp_recent_destroy(recent);
-    return mp_fail(error, MP_ENOMEM, "no memory for a window of %d iterations of %zu loads", window,
-                   cells);
-}
-
-void mp_recent_destroy(struct mp_recent *recent) {
-    if (!recent)
-        return;
-    free(recent->ring);
-    free(recent->sum);
-    *recent = (struct mp_recent){0};
+    MP_TAKE(memory, recent->ring, cells * (size_t)window);
+    MP_TAKE(memory, recent->sum, cells);
+    return mp_arena_check(memory, error);
 }
 
 /* The row to overwrite.  Sums change by what is written minus what was there. */

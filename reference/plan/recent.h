@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+#include "reference/base/arena.h"
 #include "reference/plan/load.h"
 
 struct mp_recent {
@@ -19,8 +20,8 @@ struct mp_recent {
 };
 
 /* Errors: MP_EINVAL (cells or window below 1), MP_ENOMEM. */
-int mp_recent_create(size_t cells, int window, struct mp_recent *recent, struct mp_error *error);
-void mp_recent_destroy(struct mp_recent *recent); /* accepts NULL and a zeroed one */
+int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
+                     struct mp_error *error);
 
 /* Takes in one iteration, with cells [layers][experts]: an expert's routes over all sources. */
 void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[], int layers);

@@ -5,50 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mp_slots_create(int ranks, int experts, int per_rank, struct mp_slots *slots,
-                    struct mp_error *error) {
+int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                    struct mp_slots *slots, struct mp_error *error) {
     *slots = (struct mp_slots){.ranks = ranks, .experts = experts, .per_rank = per_rank};
     if (ranks < 1 || experts < 1 || per_rank < 1 || per_rank > INT32_MAX / ranks)
         return mp_fail(error, MP_EINVAL, "no slots: %d on each of %d ranks, for %d experts",
                        per_rank, ranks, experts);
     size_t all = (size_t)ranks * (size_t)per_rank, e = (size_t)experts;
-    slots->expert = malloc(all * sizeof *slots->expert);
-    slots->begin = calloc(e + 1, sizeof *slots->begin);
-    slots->rank = malloc(all * sizeof *slots->rank);
-    slots->group_begin = calloc(e + 1, sizeof *slots->group_begin);
-    slots->group = malloc(all * sizeof *slots->group);
-    slots->group_of = malloc(all * sizeof *slots->group_of);
-    slots->node_group_begin = calloc(e + 1, sizeof *slots->node_group_begin);
-    slots->node_group = malloc(all * sizeof *slots->node_group);
-    slots->stretch = malloc(e * sizeof *slots->stretch);
-    slots->next = malloc((e + 1) * sizeof *slots->next);
-    slots->turn = malloc(e * sizeof *slots->turn);
-    if (!slots->expert || !slots->begin || !slots->rank || !slots->group_begin || !slots->group ||
-        !slots->group_of || !slots->node_group_begin || !slots->node_group || !slots->stretch ||
-        !slots->next || !slots->turn) {
-        mp_slots_destroy(slots);
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu slots", all);
-    }
+    MP_TAKE(memory, slots->expert, all);
+    MP_TAKE(memory, slots->begin, e + 1);
+    MP_TAKE(memory, slots->rank, all);
+    MP_TAKE(memory, slots->group_begin, e + 1);
+    MP_TAKE(memory, slots->group, all);
+    MP_TAKE(memory, slots->group_of, all);
+    MP_TAKE(memory, slots->node_group_begin, e + 1);
+    MP_TAKE(memory, slots->node_group, all);
+    MP_TAKE(memory, slots->stretch, e);
+    MP_TAKE(memory, slots->next, e + 1);
+    MP_TAKE(memory, slots->turn, e);
+    if (memory->lacking)
+        return mp_arena_check(memory, error);
     for (size_t index = 0; index < all; index++)
         slots->expert[index] = -1;
     return MP_OK;
-}
-
-void mp_slots_destroy(struct mp_slots *slots) {
-    if (!slots)
-        return;
-    free(slots->expert);
-    free(slots->begin);
-    free(slots->rank);
-    free(slots->group_begin);
-    free(slots->group);
-    free(slots->group_of);
-    free(slots->node_group_begin);
-    free(slots->node_group);
-    free(slots->stretch);
-    free(slots->next);
-    free(slots->turn);
-    *slots = (struct mp_slots){0};
 }
 
 /* Writes the groups of one expert's slots to group[end] and on; returns their end. */

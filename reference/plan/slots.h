@@ -7,6 +7,7 @@
 #ifndef MOEPERF_REFERENCE_PLAN_SLOTS_H
 #define MOEPERF_REFERENCE_PLAN_SLOTS_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/plan.h"
 
 /* Neighbouring holders of one expert with equally many slots for it. */
@@ -62,9 +63,8 @@ struct mp_slots {
 };
 
 /* All empty.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_slots_create(int ranks, int experts, int per_rank, struct mp_slots *slots,
-                    struct mp_error *error);
-void mp_slots_destroy(struct mp_slots *slots); /* accepts NULL and a zeroed one */
+int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                    struct mp_slots *slots, struct mp_error *error);
 /* Call it whenever expert[] has changed.  `ranks_per_node` > 0 also makes the groups that end where
  * nodes end, as MP_SPREAD_NODE needs; 0 otherwise. */
 void mp_slots_index(struct mp_slots *slots, int ranks_per_node);

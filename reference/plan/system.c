@@ -1,6 +1,7 @@
 #include "reference/plan/system.h"
 
 #include <ctype.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,8 @@ static const char *descriptor_fault(const struct mp_system *system) {
 static const char *function_fault(const struct mp_system *system) {
     unsigned can = system->capabilities;
 
-    if (!system->create || !system->destroy)
-        return "create and destroy are required";
-    if (!system->initial_owners)
-        return "initial_owners is required";
+    if (!system->create || !system->size)
+        return "create and the size of its struct are required";
     if (!system->after_gate)
         return "after_gate is required";
     if ((can & MP_SYSTEM_PLANS_BEFORE_GATE) && !system->before_gate)
@@ -122,9 +121,69 @@ static int check_declared(const struct mp_system *system, const struct mp_plan *
                    during->owner[expert], system->name);
 }
 
+/* A system's own struct, and what comes with it. */
+struct made {
+    struct mp_arena memory;
+    alignas(max_align_t) unsigned char self[];
+};
+
+static struct made *made_of(void *self) {
+    return (struct made *)((unsigned char *)self - offsetof(struct made, self));
+}
+
+struct mp_arena *mp_system_arena(void *self) {
+    return &made_of(self)->memory;
+}
+
+void mp_system_destroy(const struct mp_system *system, void *self) {
+    if (!self)
+        return;
+    if (system->destroy)
+        system->destroy(self);
+    mp_arena_release(mp_system_arena(self));
+    free(made_of(self));
+}
+
+static int check_numbers(const struct mp_system *system, const struct mp_setting *setting,
+                         struct mp_error *error) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    if (setting->layers < 1 || experts < 1 || ranks < 1)
+        return mp_fail(error, MP_EREFUSED,
+                       "%s needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       system->name, setting->layers, experts, ranks);
+    if (experts % ranks &&
+        !(system->capabilities & (MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS)))
+        return mp_fail(error, MP_EREFUSED,
+                       "%s needs the same number of experts on every rank: %d experts can't be "
+                       "shared by %d ranks",
+                       system->name, experts, ranks);
+    return MP_OK;
+}
+
+/* Creates what may be refused by nobody but the system itself. */
+static int make(const struct mp_system *system, const struct mp_setting *setting,
+                const void *options, void **self, struct mp_error *error) {
+    struct mp_error own = {0};
+    struct made *made = calloc(1, sizeof *made + system->size);
+    if (!made)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system %s", system->name);
+    int code = system->create(made->self, setting, options, &own);
+    if (made->memory.lacking)
+        code = mp_arena_check(&made->memory, &own);
+    if (!code) {
+        *self = made->self;
+        return MP_OK;
+    }
+    mp_system_destroy(system, made->self);
+    return mp_fail(error, code == MP_EINVAL ? MP_EREFUSED : code, "%s", own.text);
+}
+
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error) {
-    struct mp_error own = {0};
+    *self = NULL;
+    int code = check_numbers(system, setting, error);
+    if (code)
+        return code;
     const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)setting->exchange);
     if (system->exchange && setting->exchange != MP_EXCHANGE_FLAT &&
         (int)system->exchange != setting->exchange)
@@ -149,10 +208,7 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
                        "exchange %s sends a token's row once for all its experts on a rank, which "
                        "are whole: expert-shards %d has to go",
                        taken->name, setting->shards);
-    int code = system->create(setting, options, self, &own);
-    if (!code)
-        return MP_OK;
-    return mp_fail(error, code == MP_EINVAL ? MP_EREFUSED : code, "%s", own.text);
+    return make(system, setting, options, self, error);
 }
 
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
@@ -183,7 +239,10 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
     if (!owner)
         return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %zu experts",
                        layers, experts);
-    system->initial_owners(self, owner);
+    if (system->initial_owners)
+        system->initial_owners(self, owner);
+    else
+        mp_contiguous_owners(layers, home[0].experts, home[0].ranks, owner);
     for (int layer = 0; layer < layers; layer++)
         mp_placement_set_owners(&home[layer], owner + (size_t)layer * experts);
     if (system->initial_holders)

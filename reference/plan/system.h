@@ -9,12 +9,13 @@
 #ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
 #define MOEPERF_REFERENCE_PLAN_SYSTEM_H
 
+#include "reference/base/arena.h"
 #include "reference/plan/named.h"
 #include "reference/plan/option.h"
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
 
-enum { MP_SYSTEM_ABI = 2 };
+enum { MP_SYSTEM_ABI = 3 };
 
 /* What a system may do to a run.  Checked against its functions once, at registration. */
 enum mp_system_capability {
@@ -100,13 +101,19 @@ struct mp_system {
      * job's setting, whose figures need not be measured; the setting that follows has them cut. */
     int (*shards)(const struct mp_setting *setting, const void *options);
 
-    /* Required.  `options` (options_size bytes, parsed) is borrowed during the call only.  Errors:
-     * MP_EINVAL with the constraint and the numbers when the system can't do what it is asked. */
-    int (*create)(const struct mp_setting *setting, const void *options, void **self,
+    /* Required.  Fills `self`, `size` zeroed bytes; tables come from mp_system_arena(self).
+     * Layers, experts and ranks are at least 1, and ranks divide experts unless the system claims
+     * to do without.  `options` (options_size bytes, parsed) is borrowed during the call only.
+     * Errors: MP_EINVAL with the constraint and the numbers when the system can't do what it is
+     * asked; MP_ENOMEM, without a sentence where it is its memory that lacks. */
+    size_t size;
+    int (*create)(void *self, const struct mp_setting *setting, const void *options,
                   struct mp_error *error);
-    void (*destroy)(void *self); /* required; accepts NULL */
+    /* Optional.  Frees what is not of its memory, also behind a create that failed. */
+    void (*destroy)(void *self);
 
-    /* Required.  Owners before the first iteration, owner is [layers][experts]. */
+    /* Optional; contiguous without it.  Owners before the first iteration, owner is
+     * [layers][experts]. */
     void (*initial_owners)(const void *self, int32_t owner[]);
     /* Optional.  Adds the holders beside the owners that experts have before the first iteration;
      * home is [layers], with the initial owners as only holders. */
@@ -168,12 +175,15 @@ static inline enum mp_exchange_kind mp_system_exchange(const struct mp_system *s
     return system->exchange ? system->exchange : (enum mp_exchange_kind)of_job;
 }
 
-/* The system for such a job; its `destroy` takes it back.  Errors: MP_EREFUSED with the sentence of
+/* The system for such a job; *self is NULL on errors.  These are: MP_EREFUSED with the sentence of
  * its create where that says MP_EINVAL, if it pads rows and the setting's exchange takes none, or
  * has another exchange than the setting, or one that does not take the setting's degree; else
  * create's own. */
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error);
+void mp_system_destroy(const struct mp_system *system, void *self); /* accepts NULL */
+/* Of a system that mp_system_create makes or made. */
+struct mp_arena *mp_system_arena(void *self);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin
  * with the system's optimizer and offload, then before_gate if there is one.  Errors: the hook's;
  * MP_EPLAN if an expert has a holder beside its owner and the system does not declare
@@ -184,8 +194,8 @@ int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t ite
 /* And after it: after_gate.  The same errors. */
 int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error);
-/* Homes before the first iteration: initial_owners, then initial_holders if there is one.  home is
- * [layers], created. */
+/* Homes before the first iteration: initial_owners, or contiguous ones, then initial_holders if
+ * there is one.  home is [layers], created. */
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error);
 

@@ -10,9 +10,9 @@ int mp_schedule_create(const struct mp_executor *executor, void *self, int layer
     for (int i = 0; i < MP_SUMS_ON_THEIR_WAY; i++)
         schedule->sums[i].layer = -1;
     size_t steps = (size_t)mp_exchange_most_steps(ranks);
-    schedule->layer = calloc((size_t)layers, sizeof *schedule->layer);
-    schedule->needs_late = calloc((size_t)layers * steps, sizeof *schedule->needs_late);
-    if (!schedule->layer || !schedule->needs_late) {
+    MP_TAKE(&schedule->arena, schedule->layer, layers);
+    MP_TAKE(&schedule->arena, schedule->needs_late, (size_t)layers * steps);
+    if (schedule->arena.lacking) {
         mp_schedule_destroy(schedule);
         return mp_fail(error, MP_ENOMEM, "no memory for a schedule of %d layers", layers);
     }
@@ -22,8 +22,7 @@ int mp_schedule_create(const struct mp_executor *executor, void *self, int layer
 }
 
 void mp_schedule_destroy(struct mp_schedule *schedule) {
-    free(schedule->needs_late);
-    free(schedule->layer);
+    mp_arena_release(&schedule->arena);
     *schedule = (struct mp_schedule){0};
 }
 

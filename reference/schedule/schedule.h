@@ -60,6 +60,7 @@
 #define MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
 
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
 #include "reference/plan/rehome.h"
 
 enum mp_operation_kind {
@@ -158,6 +159,7 @@ struct mp_schedule {
         int layer; /* -1: none */
         enum mp_operation_kind stage;
     } sums[MP_SUMS_ON_THEIR_WAY];
+    struct mp_arena arena; /* of the tables */
 };
 
 /* Executor and self are borrowed.  MP_ENOMEM. */

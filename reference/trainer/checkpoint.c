@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "reference/base/yaml.h"
 #include "reference/trainer/internal.h"
@@ -398,11 +399,7 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
 static int number(const struct mp_yaml *document, const char *path, const char *key, int64_t *value,
                   struct mp_error *error) {
     const struct mp_yaml *node = mp_yaml_get(document, key);
-    char *end = NULL;
-    errno = 0;
-    if (node && node->kind == MP_YAML_SCALAR)
-        *value = strtoll(node->text, &end, 10);
-    if (!end || *end || end == node->text || errno || *value < 0)
+    if (!node || node->kind != MP_YAML_SCALAR || !mp_whole_number(node->text, 0, INT64_MAX, value))
         return mp_fail(error, MP_EFORMAT, "checkpoint %s: %s should be a number of at least 0",
                        path, key);
     return MP_OK;

@@ -21,20 +21,16 @@ int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *erro
     size_t counts = (size_t)mp_levels_most_groups(trainer->comm->ranks) * chunks;
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     bool failed = false;
-    trainer->distinct = calloc(counts, sizeof *trainer->distinct);
-    trainer->host_routes =
-        calloc(2 * (size_t)trainer->model.tokens * top_k, sizeof *trainer->host_routes);
-    trainer->sources = calloc(2 * ranks, sizeof *trainer->sources);
-    if (chunks > 1) {
-        trainer->chunk_routes =
-            calloc(layers * ranks * chunks * experts, sizeof *trainer->chunk_routes);
-        failed = !trainer->chunk_routes;
-    }
+    MP_TAKE(&trainer->arena, trainer->distinct, counts);
+    MP_TAKE(&trainer->arena, trainer->host_routes, 2 * (size_t)trainer->model.tokens * top_k);
+    MP_TAKE(&trainer->arena, trainer->sources, 2 * ranks);
+    if (chunks > 1)
+        MP_TAKE(&trainer->arena, trainer->chunk_routes, layers * ranks * chunks * experts);
     for (size_t l = 0; l < layers; l++) {
         trainer->load[l].distinct = calloc(ranks * counts, sizeof *trainer->distinct);
         failed |= !trainer->load[l].distinct;
     }
-    if (!trainer->distinct || !trainer->host_routes || !trainer->sources || failed)
+    if (trainer->arena.lacking || failed)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
                        trainer->model.tokens);
     for (int i = 0; i < 2; i++) {
@@ -52,10 +48,6 @@ void mp_trainer_destroy_distinct(struct mp_trainer *trainer) {
     }
     if (trainer->distinct)
         mp_rows_release(trainer->device, &trainer->host_fans);
-    free(trainer->distinct);
-    free(trainer->chunk_routes);
-    free(trainer->host_routes);
-    free(trainer->sources);
 }
 
 /* ---- passages ---- */

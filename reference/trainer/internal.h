@@ -12,8 +12,6 @@
 #include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
 
-enum { MP_TRAINER_TABLES = 48 };
-
 /* An operation in flight. */
 struct mp_flight {
     int64_t start_ns;
@@ -139,9 +137,7 @@ struct mp_trainer {
     atomic_int stop;
     struct mp_trainer_totals totals;
 
-    void *table[MP_TRAINER_TABLES]; /* host memory of all of the above */
-    int tables;
-    bool starved; /* of it */
+    struct mp_arena arena; /* host memory of all of the above */
 };
 
 /* ---- spans (spans.c) ---- */
@@ -198,11 +194,8 @@ void mp_trainer_move_biases(struct mp_trainer *trainer);
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
 /* ---- routes.c: the experts of this rank's tokens ---- */
-/* Zeroed memory of the trainer's; without it trainer->starved. */
-typedef void *mp_trainer_table(struct mp_trainer *trainer, size_t count, size_t size);
 /* MP_ELIMIT, MP_ENOMEM. */
-int mp_trainer_create_routes(struct mp_trainer *trainer, mp_trainer_table *table,
-                             struct mp_error *error);
+int mp_trainer_create_routes(struct mp_trainer *trainer, struct mp_error *error);
 /* Once a layer's gate is done. */
 void mp_trainer_read_choices(struct mp_trainer *trainer, int layer);
 /* If the job wants it. */

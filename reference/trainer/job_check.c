@@ -278,8 +278,7 @@ static int check_system(const struct mp_job_file *file, struct mp_error *error) 
     void *self;
     unmeasured_setting(&file->job, &setting);
     int code = mp_system_create(system, &setting, file->system_options, &self, error);
-    if (!code)
-        system->destroy(self);
+    mp_system_destroy(system, self);
     return code;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "baselines/systems.h"
+#include "reference/base/characters.h"
 #include "reference/base/median.h"
 #include "reference/machine/machine.h"
 #include "reference/plan/arguments.h"
@@ -31,7 +32,7 @@ struct arguments {
     const char *spools;    /* folder, or NULL: nothing is recorded */
     const char *calibrate; /* cluster file to write instead of training, or NULL */
     bool progress, quick, rate;
-    int threads; /* of a rank that calibrates */
+    int64_t threads; /* of a rank that calibrates */
     struct cli_words settings;
 };
 
@@ -153,8 +154,7 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
         printf("moeperf-train %s\n", mp_version());
     if (code || version)
         return code ? code : 1;
-    arguments->threads = threads ? atoi(threads) : 1;
-    if (arguments->threads < 1 || arguments->threads > THREADS_MOST)
+    if (!mp_whole_number(threads ? threads : "1", 1, THREADS_MOST, &arguments->threads))
         return mp_fail(&program->error, MP_EINVAL,
                        "--threads: %s is not a number of threads from 1 to %d", threads,
                        THREADS_MOST);
@@ -512,7 +512,7 @@ static int calibrate(struct program *program) {
     const struct arguments *arguments = &program->arguments;
     struct mp_machine machine;
     char processor[256];
-    const struct mp_machine_settings settings = {.threads = arguments->threads,
+    const struct mp_machine_settings settings = {.threads = (int)arguments->threads,
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};

@@ -19,12 +19,10 @@ int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error) 
     trainer->path_exchange = mp_exchange_of(plan->exchange);
     trainer->path_steps = plan->degree;
     int paths = trainer->job.layers * trainer->path_steps;
-    trainer->path = calloc((size_t)paths, sizeof *trainer->path);
-    trainer->path_rows =
-        calloc((size_t)trainer->path_steps * ranks * ranks, sizeof *trainer->path_rows);
-    if (!trainer->path || !trainer->path_rows)
-        return mp_fail(error, MP_ENOMEM, "no memory for the paths of %d layers",
-                       trainer->job.layers);
+    MP_TAKE(&trainer->arena, trainer->path, paths);
+    MP_TAKE(&trainer->arena, trainer->path_rows, (size_t)trainer->path_steps * ranks * ranks);
+    if (trainer->arena.lacking)
+        return mp_arena_check(&trainer->arena, error);
     if (trainer->path_exchange->deduplicates)
         code = mp_trainer_create_distinct(trainer, error);
     for (int i = 0; i < 2; i++)
@@ -41,8 +39,6 @@ void mp_trainer_destroy_paths(struct mp_trainer *trainer) {
     mp_trainer_destroy_distinct(trainer);
     for (int i = 0; trainer->path && i < trainer->job.layers * trainer->path_steps; i++)
         mp_exchange_path_destroy(&trainer->path[i]);
-    free(trainer->path);
-    free(trainer->path_rows);
 }
 
 /* rows [ranks][ranks] from each rank to each other in a step. */

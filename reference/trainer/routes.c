@@ -16,8 +16,7 @@ static size_t transitions_of(const struct mp_trainer *trainer) {
     return (size_t)(trainer->job.layers - 1) * experts * experts;
 }
 
-int mp_trainer_create_routes(struct mp_trainer *trainer, mp_trainer_table *table,
-                             struct mp_error *error) {
+int mp_trainer_create_routes(struct mp_trainer *trainer, struct mp_error *error) {
     bool sums = trainer->planner.system->capabilities & MP_SYSTEM_USES_TRANSITIONS;
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t transitions = transitions_of(trainer);
@@ -27,19 +26,19 @@ int mp_trainer_create_routes(struct mp_trainer *trainer, mp_trainer_table *table
         return mp_fail(error, MP_ELIMIT,
                        "%zu transitions between %d experts of %d layers; at most %d are summed",
                        transitions, trainer->job.experts, trainer->job.layers, INT_MAX);
-    trainer->choices = table(trainer, layers * choices_of_layer(trainer), sizeof *trainer->choices);
+    MP_TAKE(&trainer->arena, trainer->choices, layers * choices_of_layer(trainer));
     if (sums) {
-        trainer->transitions = table(trainer, transitions, sizeof *trainer->transitions);
-        trainer->transition_sums = table(trainer, transitions, sizeof *trainer->transition_sums);
+        MP_TAKE(&trainer->arena, trainer->transitions, transitions);
+        MP_TAKE(&trainer->arena, trainer->transition_sums, transitions);
     }
     for (size_t l = 0; sums && l + 1 < layers; l++) {
         struct mp_load *load = &trainer->load[l];
         load->next = calloc(experts * experts, sizeof *load->next);
-        trainer->starved |= !load->next;
+        if (!load->next)
+            return mp_fail(error, MP_ENOMEM, "no memory for the experts of %zu routes",
+                           layers * choices_of_layer(trainer));
     }
-    return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for the experts of %zu routes",
-                                      layers * choices_of_layer(trainer))
-                            : MP_OK;
+    return mp_arena_check(&trainer->arena, error);
 }
 
 void mp_trainer_read_choices(struct mp_trainer *trainer, int layer) {

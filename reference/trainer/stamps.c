@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
+
 struct kept {
     struct mp_record_thread *thread;
     struct mp_span span;
@@ -22,6 +24,7 @@ struct mp_stamps {
     int spans, count;
     struct wait *wait; /* [spans] */
     int waits;
+    struct mp_arena memory; /* of the tables */
 };
 
 int mp_stamps_create(struct mp_device *device, mp_stream stream, int spans, struct mp_stamps **out,
@@ -31,13 +34,13 @@ int mp_stamps_create(struct mp_device *device, mp_stream stream, int spans, stru
     if (!stamps)
         return mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans);
     *stamps = (struct mp_stamps){.device = device, .stream = stream, .spans = spans};
-    stamps->event = calloc(4 * count, sizeof *stamps->event);
-    stamps->time = calloc(4 * count, sizeof *stamps->time);
-    stamps->kept = calloc(count, sizeof *stamps->kept);
-    stamps->wait = calloc(count, sizeof *stamps->wait);
-    int code = stamps->event && stamps->time && stamps->kept && stamps->wait
-                   ? MP_OK
-                   : mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans);
+    MP_TAKE(&stamps->memory, stamps->event, 4 * count);
+    MP_TAKE(&stamps->memory, stamps->time, 4 * count);
+    MP_TAKE(&stamps->memory, stamps->kept, count);
+    MP_TAKE(&stamps->memory, stamps->wait, count);
+    int code = stamps->memory.lacking
+                   ? mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans)
+                   : MP_OK;
     /* Two marks of a span, and two of a wait, of which there is at most one per span. */
     while (!code && stamps->events < 4 * spans) {
         code = device->operations->event_create(device, &stamps->event[stamps->events], error);
@@ -56,10 +59,7 @@ void mp_stamps_destroy(struct mp_stamps *stamps) {
         return;
     for (int i = 0; i < stamps->events; i++)
         stamps->device->operations->event_destroy(stamps->device, stamps->event[i]);
-    free(stamps->event);
-    free(stamps->time);
-    free(stamps->kept);
-    free(stamps->wait);
+    mp_arena_release(&stamps->memory);
     free(stamps);
 }
 

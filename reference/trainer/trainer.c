@@ -35,16 +35,6 @@ static void describe_setting(struct mp_trainer *trainer) {
     mp_job_setting(job, &trainer->sizes, &topology, 1, &trainer->setting);
 }
 
-/* Zeroed memory that lives as long as the trainer; without it trainer->starved. */
-static void *table(struct mp_trainer *trainer, size_t count, size_t size) {
-    void *memory = trainer->tables < MP_TRAINER_TABLES ? calloc(count ? count : 1, size) : NULL;
-    if (memory)
-        trainer->table[trainer->tables++] = memory;
-    else
-        trainer->starved = true;
-    return memory;
-}
-
 /* Of a gate whose loss is not the same for all experts. */
 static void create_loss_factors(struct mp_trainer *trainer) {
     const struct mp_gate_kind *gate = mp_gate_kinds[trainer->job.gate];
@@ -52,8 +42,7 @@ static void create_loss_factors(struct mp_trainer *trainer) {
     const struct mp_topology topology = mp_job_topology(&trainer->job, trainer->comm->ranks);
     if (!gate->loss_factors)
         return;
-    trainer->loss_factor =
-        table(trainer, (size_t)trainer->job.experts, sizeof *trainer->loss_factor);
+    MP_TAKE(&trainer->arena, trainer->loss_factor, trainer->job.experts);
     if (trainer->loss_factor)
         gate->loss_factors(&sizes, trainer->job.gate_options.bytes, &topology, trainer->comm->rank,
                            trainer->loss_factor);
@@ -65,44 +54,42 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t sequences = (size_t)trainer->sequences;
     size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
-    trainer->source = table(trainer, layers, sizeof *trainer->source);
-    trainer->facts = table(trainer, layers, sizeof *trainer->facts);
-    trainer->load = table(trainer, layers, sizeof *trainer->load);
-    trainer->free_slots = table(trainer, ranks, sizeof *trainer->free_slots);
+    MP_TAKE(&trainer->arena, trainer->source, layers);
+    MP_TAKE(&trainer->arena, trainer->facts, layers);
+    MP_TAKE(&trainer->arena, trainer->load, layers);
+    MP_TAKE(&trainer->arena, trainer->free_slots, ranks);
     /* Chunks are known only with the first plan. */
     size_t counts = (2 + MP_MOST_DEGREE) * experts;
-    trainer->counts = table(trainer, counts, sizeof *trainer->counts);
-    trainer->all_counts = table(trainer, counts * ranks, sizeof *trainer->all_counts);
-    trainer->inside = table(trainer, experts, sizeof *trainer->inside);
-    trainer->limited = table(trainer, experts, sizeof *trainer->limited);
-    trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);
+    MP_TAKE(&trainer->arena, trainer->counts, counts);
+    MP_TAKE(&trainer->arena, trainer->all_counts, counts * ranks);
+    MP_TAKE(&trainer->arena, trainer->inside, experts);
+    MP_TAKE(&trainer->arena, trainer->limited, experts);
+    MP_TAKE(&trainer->arena, trainer->auxiliary_loss, layers);
     create_loss_factors(trainer);
-    trainer->token = table(trainer, tokens, sizeof *trainer->token);
-    trainer->target = table(trainer, tokens, sizeof *trainer->target);
-    trainer->context =
-        table(trainer, sequences * (size_t)trainer->job.context, sizeof *trainer->context);
-    trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
-    trainer->prefetch_chunk = table(trainer, shards, sizeof(void *));
-    trainer->prefetch_gradient = table(trainer, shards, sizeof(void *));
-    trainer->reduce_chunk = table(trainer, shards, sizeof(void *));
-    trainer->reduce_gradient = table(trainer, shards, sizeof(void *));
-    trainer->bucket_flight = table(trainer, layers + 1, sizeof *trainer->bucket_flight);
-    return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables")
-                            : MP_OK;
+    MP_TAKE(&trainer->arena, trainer->token, tokens);
+    MP_TAKE(&trainer->arena, trainer->target, tokens);
+    MP_TAKE(&trainer->arena, trainer->context, sequences * (size_t)trainer->job.context);
+    MP_TAKE(&trainer->arena, trainer->host_loss, tokens);
+    MP_TAKE(&trainer->arena, trainer->prefetch_chunk, shards);
+    MP_TAKE(&trainer->arena, trainer->prefetch_gradient, shards);
+    MP_TAKE(&trainer->arena, trainer->reduce_chunk, shards);
+    MP_TAKE(&trainer->arena, trainer->reduce_gradient, shards);
+    MP_TAKE(&trainer->arena, trainer->bucket_flight, layers + 1);
+    return mp_arena_check(&trainer->arena, error);
 }
 
 /* Homes change inside a step: room for all that may move, now. */
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     size_t all = (size_t)trainer->job.layers * (size_t)trainer->setting.experts;
     size_t most = (size_t)trainer->planner.moves.capacity;
-    trainer->round = table(trainer, most, sizeof *trainer->round);
+    MP_TAKE(&trainer->arena, trainer->round, most);
     for (int w = 0; w < 3; w++) {
-        trainer->round_from[w] = table(trainer, most, sizeof(void *));
-        trainer->round_to[w] = table(trainer, most, sizeof(void *));
+        MP_TAKE(&trainer->arena, trainer->round_from[w], most);
+        MP_TAKE(&trainer->arena, trainer->round_to[w], most);
     }
-    trainer->moved = table(trainer, most, sizeof *trainer->moved);
-    trainer->old_moments = table(trainer, all, sizeof *trainer->old_moments);
-    return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
+    MP_TAKE(&trainer->arena, trainer->moved, most);
+    MP_TAKE(&trainer->arena, trainer->old_moments, all);
+    return mp_arena_check(&trainer->arena, error);
 }
 
 /* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
@@ -114,18 +101,17 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
     size_t holders = limit * (size_t)trainer->comm->ranks;
     size_t bytes = limit * keepers * experts->slice * sizeof(float);
-    trainer->slice_list = table(trainer, holders * keepers, sizeof *trainer->slice_list);
-    trainer->slice_from = table(trainer, holders * keepers, sizeof(void *));
-    trainer->slice_to = table(trainer, holders * keepers, sizeof(void *));
+    MP_TAKE(&trainer->arena, trainer->slice_list, holders * keepers);
+    MP_TAKE(&trainer->arena, trainer->slice_from, holders * keepers);
+    MP_TAKE(&trainer->arena, trainer->slice_to, holders * keepers);
     bool own = !mp_optimizer_sums(trainer->planner.optimizer) && !mp_job_serves(&trainer->job);
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
-        trainer->starved |= !trainer->arrivals[i];
+        if (!trainer->arrivals[i])
+            return mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders);
     }
-    return trainer->starved
-               ? mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders)
-               : MP_OK;
+    return mp_arena_check(&trainer->arena, error);
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -206,9 +192,9 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
     int fetches = 2 * (trainer->schedule.ahead + 1);
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
-    trainer->request = table(trainer, (size_t)trainer->requests, sizeof *trainer->request);
-    if (!trainer->request)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d requests", trainer->requests);
+    MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
+    if (trainer->arena.lacking)
+        return mp_arena_check(&trainer->arena, error);
     trainer->bucket = trainer->request + single + fetches;
     trainer->rows = trainer->bucket + layers + 1;
     for (int i = 0; !code && i < trainer->requests; i++) {
@@ -313,9 +299,9 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     if (!replayed && !mp_gate_kinds[trainer->job.gate]->choose)
         return MP_OK;
     size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
-    trainer->forced = table(trainer, routes, sizeof *trainer->forced);
-    if (!trainer->forced)
-        return mp_fail(error, MP_ENOMEM, "no memory for the experts of %zu routes", routes);
+    MP_TAKE(&trainer->arena, trainer->forced, routes);
+    if (trainer->arena.lacking)
+        return mp_arena_check(&trainer->arena, error);
     if (!replayed)
         return MP_OK;
     int code = trainer->job.routing == MP_ROUTING_TRACE ? read_trace(trainer, error)
@@ -387,7 +373,7 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device, boo
     trainer->auxiliary = trainer->device->operations->host_allocate(
         trainer->device, (slopes + biases) * sizeof *trainer->auxiliary);
     if (!trainer->auxiliary)
-        return mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables");
+        return mp_no_memory(error);
     trainer->bias_step = trainer->auxiliary + slopes;
     /* A layer has some 20 spans, and with several steps 4 for each. */
     int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
@@ -456,7 +442,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         return code;
     struct mp_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
-        return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
+        return mp_no_memory(error);
     trainer->job = *job;
     trainer->job.ranks = comm->ranks;
     trainer->job.expert_shards = mp_job_wanted_shards(
@@ -489,7 +475,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_planner(trainer, file, error);
     if (!code)
-        code = mp_trainer_create_routes(trainer, table, error);
+        code = mp_trainer_create_routes(trainer, error);
     if (!code)
         code = mp_trainer_create_paths(trainer, error);
     if (!code)
@@ -540,8 +526,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
             mp_placement_destroy(&trainer->source[l]);
     }
     mp_loads_destroy(&trainer->loads);
-    for (int i = 0; i < trainer->tables; i++)
-        free(trainer->table[i]);
+    mp_arena_release(&trainer->arena);
     free(trainer);
 }
 

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "results/report/query.h"
-
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the counts to compare");
-}
 
 /* FNV-1a */
 static uint64_t add_text(uint64_t hash, const char *text) {
@@ -67,24 +64,17 @@ static struct count *find_or_add(struct counts *counts, const char *name) {
     struct count *found = (struct count *)counts_find(counts, name);
     if (found)
         return found;
-    struct count *grown = realloc(counts->item, ((size_t)counts->count + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(counts->item, counts->count))
         return NULL;
-    counts->item = grown;
-    found = &grown[counts->count++];
+    found = &counts->item[counts->count++];
     *found = (struct count){.hash = 14695981039346656037u, .is_loss = is_loss(name)};
     snprintf(found->name, sizeof found->name, "%s", name);
     return found;
 }
 
 static int keep_row(struct counts *counts, const struct count_row *row, struct mp_error *error) {
-    if ((counts->rows & (counts->rows - 1)) == 0) { /* full at 0, 1, 2, 4, ... */
-        size_t capacity = counts->rows ? 2 * (size_t)counts->rows : 1;
-        struct count_row *grown = realloc(counts->row, capacity * sizeof *grown);
-        if (!grown)
-            return no_memory(error);
-        counts->row = grown;
-    }
+    if (!MP_ROOM(counts->row, counts->rows))
+        return mp_no_memory(error);
     counts->row[counts->rows++] = *row;
     return MP_OK;
 }
@@ -93,7 +83,7 @@ static int add(struct counts *counts, const char *name, const struct count_row *
                struct mp_error *error) {
     struct count *count = find_or_add(counts, name);
     if (!count)
-        return no_memory(error);
+        return mp_no_memory(error);
     count->hash = add_row(count->hash, row);
     count->total = count->is_loss ? row->value : count->total + row->value;
     count->rows++;

@@ -5,23 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "results/compare/internal.h"
 #include "results/report/query.h"
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the comparison");
-}
-
 struct mp_gate_metric *gate_add(struct mp_gate *gate, const struct side_run *run, const char *name,
                                 bool exact, struct mp_error *error) {
-    struct mp_gate_metric *grown =
-        realloc(gate->metric, ((size_t)gate->metrics + 1) * sizeof *grown);
-    if (!grown) {
-        no_memory(error);
+    if (!MP_ROOM(gate->metric, gate->metrics)) {
+        mp_no_memory(error);
         return NULL;
     }
-    gate->metric = grown;
-    struct mp_gate_metric *metric = &grown[gate->metrics++];
+    struct mp_gate_metric *metric = &gate->metric[gate->metrics++];
     *metric = (struct mp_gate_metric){.exact = exact,
                                       .ranks = run->ranks,
                                       .base = NAN,
@@ -281,7 +275,7 @@ int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *
                        options->minimum_effect);
     comparison.gate = calloc(1, sizeof *comparison.gate);
     if (!comparison.gate)
-        return no_memory(error);
+        return mp_no_memory(error);
     comparison.gate->minimum_effect =
         options->minimum_effect > 0 ? options->minimum_effect : MP_MINIMUM_EFFECT;
     code = side_load(base, "base", &comparison.base, error);

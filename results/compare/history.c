@@ -14,10 +14,6 @@
 
 #define TIMED "ms per iteration"
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for a history");
-}
-
 static const char *text_of(const json_t *row, const char *name) {
     const char *text = json_string_value(json_object_get(row, name));
     return text ? text : "";
@@ -36,7 +32,7 @@ static int add_row(struct mp_history *history, json_t *row, struct mp_error *err
             return MP_OK;
         }
     }
-    return !row || json_array_append_new(history->rows, row) ? no_memory(error) : MP_OK;
+    return !row || json_array_append_new(history->rows, row) ? mp_no_memory(error) : MP_OK;
 }
 
 /* {"dispatch-bytes": [total, "hash"], ...} */
@@ -52,7 +48,7 @@ static int pack_counts(struct mp_store *store, const struct side_run *run, json_
         if (!count->is_loss &&
             json_object_set_new(*packed, count->name,
                                 json_pack("[o, s]", json_number(count->total), hash)))
-            code = no_memory(error);
+            code = mp_no_memory(error);
     }
     counts_free(&counts);
     if (code)
@@ -220,7 +216,7 @@ static int list_samples(const struct mp_history *history, const char *suite, con
     }
     *sample = calloc(capacity + 1, sizeof **sample);
     if (!*sample)
-        return no_memory(error);
+        return mp_no_memory(error);
     json_array_foreach(history->rows, i, row) {
         if ((suite && strcmp(suite, text_of(row, "suite")) != 0) ||
             (job && strcmp(job, text_of(row, "job")) != 0))
@@ -249,7 +245,7 @@ static int add_point(struct mp_history_series *series, const struct sample sampl
                      struct mp_error *error) {
     double *value = malloc(count * sizeof *value);
     if (!value)
-        return no_memory(error);
+        return mp_no_memory(error);
     struct mp_history_point *point = &series->point[series->points++];
     *point = (struct mp_history_point){.revision = text_of(sample->row, "revision"),
                                        .started_at = sample->first,
@@ -269,7 +265,7 @@ static int add_point(struct mp_history_series *series, const struct sample sampl
 static int find_steps(struct mp_history_series *series, struct mp_error *error) {
     series->change = calloc((size_t)series->points + 1, sizeof *series->change);
     if (!series->change)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 1; i < series->points; i++) {
         const struct mp_history_point *now = &series->point[i], *before = now - 1;
         if (now->hash != before->hash)
@@ -284,7 +280,7 @@ static int find_changes(struct mp_history_series *series, struct mp_error *error
         return find_steps(series, error);
     double *value = calloc((size_t)series->points + 1, sizeof *value);
     if (!value)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < series->points; i++)
         value[i] = series->point[i].value;
     int code = mp_changes_find(value, series->points, &series->change, &series->changes, error);
@@ -308,7 +304,7 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
                                    .point = calloc(count, sizeof *series->point)};
     int code = MP_OK;
     if (!series->point)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (size_t first = 0, end; first < count && !code; first = end) {
         for (end = first + 1; end < count && same_point(&sample[first], &sample[end]);)
             end++;
@@ -322,7 +318,7 @@ static int make_series(struct mp_history *history, struct sample sample[], size_
     int code = MP_OK;
     history->series = calloc(count + 1, sizeof *history->series);
     if (!history->series)
-        return no_memory(error);
+        return mp_no_memory(error);
     sort_samples(sample, count);
     for (size_t first = 0, end; first < count && !code; first = end) {
         for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)

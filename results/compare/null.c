@@ -14,10 +14,6 @@ static int sum_of(const int ranks[], int count) {
     return sum;
 }
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for a null distribution");
-}
-
 static void add_up(struct null_distribution *null) {
     null->total = 0;
     for (int s = 0; s < null->sums; s++)
@@ -29,7 +25,7 @@ int null_of_signs(const int ranks[], int count, struct null_distribution *null,
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
     null->ways = calloc((size_t)null->sums, sizeof *null->ways);
     if (!null->ways)
-        return no_memory(error);
+        return mp_no_memory(error);
     null->ways[0] = 1;
     for (int i = 0; i < count; i++)
         for (int s = null->sums - 1; s >= ranks[i]; s--)
@@ -48,7 +44,7 @@ int null_of_groups(const int ranks[], int count, int choose, struct null_distrib
     if (!ways || !null->ways) {
         free(ways);
         null_free(null);
-        return no_memory(error);
+        return mp_no_memory(error);
     }
     ways[0] = 1;
     for (int i = 0; i < count; i++)

@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "results/compare/statistics.h"
 #include "results/report/query.h"
-
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the runs to compare");
-}
 
 /* ---- key ---- */
 
@@ -136,7 +133,7 @@ static int read_facts(struct mp_store *store, struct side_run *run, struct mp_er
             failed = set_text(place, query_text(rows, 0), value);
     }
     sqlite3_finalize(rows);
-    return failed ? no_memory(error) : code;
+    return failed ? mp_no_memory(error) : code;
 }
 
 void side_differences(const json_t *base, const json_t *head, char *text, size_t size) {
@@ -166,7 +163,7 @@ int side_digest(const struct side_run *run, char digest[20], struct mp_error *er
     for (int i = 0; i < 2; i++) {
         char *text = json_dumps(parts[i], JSON_COMPACT | JSON_SORT_KEYS);
         if (!text)
-            return no_memory(error);
+            return mp_no_memory(error);
         for (const char *at = text; *at; at++)
             hash = (hash ^ (unsigned char)*at) * 1099511628211u;
         free(text);
@@ -180,7 +177,7 @@ int side_digest(const struct side_run *run, char digest[20], struct mp_error *er
 static int read_iterations(struct mp_store *store, int64_t run_id, double **values, int *count,
                            struct mp_error *error) {
     sqlite3_stmt *rows = NULL;
-    int got, capacity = 0;
+    int got;
     *values = NULL;
     *count = 0;
     int code = query_open(store,
@@ -192,14 +189,9 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
             code = got;
             break;
         }
-        if (*count == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            double *grown = realloc(*values, (size_t)capacity * sizeof *grown);
-            if (!grown) {
-                code = no_memory(error);
-                break;
-            }
-            *values = grown;
+        if (!MP_ROOM(*values, *count)) {
+            code = mp_no_memory(error);
+            break;
         }
         (*values)[(*count)++] = query_double(rows, 0);
     }
@@ -267,20 +259,18 @@ static int fill_run(struct side_run *run, sqlite3_stmt *row, struct mp_error *er
                              .about = json_object()};
     if (!run->job || !run->system || !run->status || !run->reason || !run->suite_run || !run->key ||
         !run->machine || !run->about)
-        return no_memory(error);
+        return mp_no_memory(error);
     run->complete = strcmp(run->status, "complete") == 0;
     run->predicted = strcmp(query_text(row, EXECUTOR), "predicted") == 0;
-    return fill_key(run, row) ? no_memory(error) : MP_OK;
+    return fill_key(run, row) ? mp_no_memory(error) : MP_OK;
 }
 
 /* Appends what a query yields. */
 static int append_runs(struct side *side, sqlite3_stmt *rows, struct mp_error *error) {
     int got;
     while ((got = query_next(side->store, rows, error)) == 1) {
-        struct side_run *grown = realloc(side->run, ((size_t)side->count + 1) * sizeof *grown);
-        if (!grown)
-            return no_memory(error);
-        side->run = grown;
+        if (!MP_ROOM(side->run, side->count))
+            return mp_no_memory(error);
         int code = fill_run(&side->run[side->count++], rows, error);
         if (code)
             return code;

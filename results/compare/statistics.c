@@ -13,10 +13,6 @@
 #define OUTLIER_LIMIT 14.826  /* 10 * 1.4826 */
 #define NORMAL_2_5 1.95996398 /* quantile of N(0, 1) at 97.5 % */
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the statistics");
-}
-
 static int check(const char *what, const double values[], int count, int least,
                  struct mp_error *error) {
     if (count < least)
@@ -51,7 +47,7 @@ int mp_median(const double values[], int count, double *median, struct mp_error 
         return code;
     double *sorted = copy_of(values, count);
     if (!sorted)
-        return no_memory(error);
+        return mp_no_memory(error);
     mp_sort_numbers(sorted, count);
     *median = middle(sorted, (size_t)count);
     free(sorted);
@@ -110,7 +106,7 @@ int mp_outliers(const double values[], int count, int *outliers, bool *first_is_
         return code;
     double *distance = copy_of(values, count);
     if (!distance)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++)
         distance[i] = fabs(values[i] - median);
     code = mp_median(distance, count, &deviation, error);
@@ -199,7 +195,7 @@ int mp_mann_whitney(const double base[], int bases, const double head[], int hea
         return code;
     struct ranked *items = calloc((size_t)count, sizeof *items);
     if (!items)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++)
         items[i] =
             (struct ranked){.value = i < bases ? base[i] : head[i - bases], .group = i < bases};
@@ -224,7 +220,7 @@ int mp_signed_rank(const double differences[], int count, struct mp_rank_test *t
         return code;
     struct ranked *items = calloc((size_t)count, sizeof *items);
     if (!items)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++)
         if (differences[i] != 0)
             items[kept++] =
@@ -267,7 +263,7 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
     size_t averages = (size_t)count * ((size_t)count + 1) / 2, at = 0;
     double *average = malloc(averages * sizeof *average), n = count;
     if (!average)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++)
         for (int j = i; j < count; j++)
             average[at++] = differences[i] / 2 + differences[j] / 2;
@@ -292,7 +288,7 @@ int mp_shift_of_groups(const double base[], int bases, const double head[], int 
     size_t differences = (size_t)bases * (size_t)heads, at = 0;
     double *difference = malloc(differences * sizeof *difference), n = bases, m = heads;
     if (!difference)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < bases; i++)
         for (int j = 0; j < heads; j++)
             difference[at++] = head[j] - base[i];
@@ -330,7 +326,7 @@ int mp_holm(const double p[], int count, double adjusted[], struct mp_error *err
     double *sorted = malloc(((size_t)count + 1) * sizeof *sorted), largest = 0;
     int made = 0;
     if (!sorted)
-        return no_memory(error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++) {
         adjusted[i] = p[i];
         if (!isnan(p[i]))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "results/compare/internal.h"
 #include "results/compare/statistics.h"
 #include "results/report/query.h"
@@ -46,11 +47,9 @@ static struct place *find_or_add(struct places *places, const char *phase, int l
         places->next = (int)(place - places->item) + 1;
         return place;
     }
-    struct place *grown = realloc(places->item, ((size_t)places->count + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(places->item, places->count))
         return NULL;
-    places->item = grown;
-    struct place *place = &grown[places->count++];
+    struct place *place = &places->item[places->count++];
     *place = (struct place){.layer = layer, .rank = rank};
     snprintf(place->phase, sizeof place->phase, "%s", phase);
     for (int s = 0; s < SIDES; s++)
@@ -78,7 +77,7 @@ static int read_run(struct mp_store *store, int64_t run_id, struct places *place
         struct place *place = find_or_add(places, query_text(rows, 0), sqlite3_column_int(rows, 1),
                                           sqlite3_column_int(rows, 2));
         if (!place) {
-            code = mp_fail(error, MP_ENOMEM, "no memory to find where the time went");
+            code = mp_no_memory(error);
             break;
         }
         place->value[side][BUSY][run] = sqlite3_column_double(rows, 3);

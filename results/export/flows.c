@@ -3,6 +3,7 @@
  * together. */
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
 #include "results/export/timeline.h"
 
 int flows_prepare(struct timeline *timeline, struct mp_error *error) {
@@ -49,7 +50,7 @@ struct part {
 struct exchange {
     int64_t key[5]; /* iteration, layer, phase, direction, which of several such of the rank */
     struct part *part;
-    int parts, capacity;
+    int parts;
 };
 
 /* From the part that started last to all others, into their last nanosecond. */
@@ -81,14 +82,8 @@ static int write_exchange(struct timeline *timeline, const struct exchange *exch
 }
 
 static int add_part(struct exchange *exchange, sqlite3_stmt *row, struct mp_error *error) {
-    if (exchange->parts == exchange->capacity) {
-        int capacity = exchange->capacity ? exchange->capacity * 2 : 16;
-        struct part *grown = realloc(exchange->part, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "no memory for the export");
-        exchange->part = grown;
-        exchange->capacity = capacity;
-    }
+    if (!MP_ROOM(exchange->part, exchange->parts))
+        return mp_no_memory(error);
     exchange->part[exchange->parts++] = (struct part){.rank = sqlite3_column_int(row, 5),
                                                       .tid = sqlite3_column_int(row, 8),
                                                       .start_ns = sqlite3_column_int64(row, 6),

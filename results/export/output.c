@@ -6,10 +6,6 @@
 
 #include "reference/base/characters.h"
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the export");
-}
-
 /* ---- the file ---- */
 
 int output_open(struct output *output, struct mp_store *store, const char *path,
@@ -155,7 +151,7 @@ json_t *output_row(sqlite3_stmt *statement, unsigned arrays) {
 
 int output_json(struct output *output, json_t *value, struct mp_error *error) {
     if (!value)
-        return no_memory(error);
+        return mp_no_memory(error);
     json_dumpf(value, output->file, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     json_decref(value);
     return MP_OK;

@@ -4,10 +4,6 @@
 
 #include "results/export/timeline.h"
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the export");
-}
-
 void timeline_begin(struct timeline *timeline) {
     fputs(timeline->has_events ? ",\n" : "\n", timeline->output.file);
     timeline->has_events = true;
@@ -60,7 +56,7 @@ static int read_name(struct timeline *timeline, struct timeline_name *name,
     if (got >= 0 && name->text && name->json)
         return MP_OK;
     forget_name(name);
-    return got < 0 ? got : no_memory(error);
+    return got < 0 ? got : mp_no_memory(error);
 }
 
 const struct timeline_name *timeline_name(struct timeline *timeline, int64_t id,
@@ -103,7 +99,7 @@ int timeline_enter(struct timeline *timeline, int first_tid, json_t *name, struc
     if (timeline->next_tid < first_tid + LANES)
         timeline->next_tid = first_tid + LANES;
     timeline->lanes = (struct lanes){0};
-    return timeline->threads ? MP_OK : no_memory(error);
+    return timeline->threads ? MP_OK : mp_no_memory(error);
 }
 
 int timeline_enter_next(struct timeline *timeline, json_t *name, struct mp_error *error) {
@@ -115,7 +111,7 @@ static int name_lane(struct timeline *timeline, int lane, struct mp_error *error
     json_t *name = lane > 0 ? json_sprintf("%s (%d)", timeline->threads, lane + 1)
                             : json_string(timeline->threads);
     if (!name)
-        return no_memory(error);
+        return mp_no_memory(error);
     int code = timeline_metadata(timeline, "thread_name", tid, "name", name, error);
     return code ? code
                 : timeline_metadata(timeline, "thread_sort_index", tid, "sort_index",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -75,7 +76,6 @@ static const char runs_sql[] =
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
     sqlite3_stmt *statement = NULL;
-    int capacity = 0;
     int code = query_open(store, runs_sql, selection ? selection->run_id : 0, &statement, error);
     if (code)
         return code;
@@ -87,14 +87,9 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
             code = got;
             break;
         }
-        if (runs->count == capacity) {
-            capacity = capacity ? capacity * 2 : 16;
-            struct report_run *grown = realloc(runs->run, (size_t)capacity * sizeof *grown);
-            if (!grown) {
-                code = no_memory(error);
-                break;
-            }
-            runs->run = grown;
+        if (!MP_ROOM(runs->run, runs->count)) {
+            code = no_memory(error);
+            break;
         }
         runs->run[runs->count] = (struct report_run){0};
         code = fill_run(&runs->run[runs->count++], statement, error);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
 #include "results/report/query.h"
 
 enum { SPANS_LOOKED_AT = 200000 };
@@ -20,7 +21,7 @@ struct reader {
     struct waiting_recording *out;
     struct rank_rows *rows; /* [ranks] */
     int64_t all_spans, all_iterations;
-    size_t spans, capacity;
+    size_t spans;
     int64_t stream;              /* id of "compute" */
     int64_t phase_id[MP_PHASES]; /* -1: none in this database */
 };
@@ -52,17 +53,13 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
         reader->all_iterations = sqlite3_column_int64(row, 6);
         if (says(row, 0, "missing") || sqlite3_column_type(row, 1) == SQLITE_NULL)
             continue;
-        struct rank_rows *grown =
-            realloc(reader->rows, ((size_t)input->times.ranks + 1) * sizeof *grown);
-        if (!grown) {
+        if (!MP_ROOM(reader->rows, input->times.ranks)) {
             code = no_memory(reader, error);
             break;
         }
-        reader->rows = grown;
-        grown[input->times.ranks++] =
-            (struct rank_rows){sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2)};
-        reader->all_spans +=
-            grown[input->times.ranks - 1].last - grown[input->times.ranks - 1].first + 1;
+        struct rank_rows *rows = &reader->rows[input->times.ranks++];
+        *rows = (struct rank_rows){sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2)};
+        reader->all_spans += rows->last - rows->first + 1;
         input->ranks_cut += !says(row, 0, "complete");
         input->common_clock &= !says(row, 3, "wall clock") && !says(row, 3, "");
         input->clock_error = fmax(input->clock_error, 1e-9 * (double)sqlite3_column_int64(row, 4));
@@ -185,7 +182,7 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
         "wait_ns, tokens, cpu_ns FROM span WHERE span_id BETWEEN ?2 AND ?3 AND "
         "stream_id = ?4 AND run_id = ?1";
     sqlite3_stmt *statement;
-    int capacity = 0, got = 0;
+    int got = 0;
     int code = query_open(reader->store, sql, reader->run_id, &statement, error);
     if (code)
         return code;
@@ -196,14 +193,9 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
         struct row row = read_row(reader, statement);
         if (row.iteration < 0)
             continue;
-        if (*count == capacity) {
-            capacity = capacity ? 2 * capacity : 4096;
-            struct row *grown = realloc(*rows, (size_t)capacity * sizeof *grown);
-            if (!grown) {
-                code = no_memory(reader, error);
-                break;
-            }
-            *rows = grown;
+        if (!MP_ROOM(*rows, *count)) {
+            code = no_memory(reader, error);
+            break;
         }
         (*rows)[(*count)++] = row;
     }
@@ -218,15 +210,8 @@ static struct mp_recorded_rank *rank_of(const struct reader *reader, int iterati
 
 static bool add_span(struct reader *reader, struct mp_recorded_rank *own,
                      const struct mp_recorded_span *span) {
-    if (reader->spans == reader->capacity) {
-        size_t capacity = reader->capacity ? 2 * reader->capacity : 4096;
-        struct mp_recorded_span *grown =
-            realloc(reader->out->span, capacity * sizeof *reader->out->span);
-        if (!grown)
-            return false;
-        reader->out->span = grown;
-        reader->capacity = capacity;
-    }
+    if (!MP_ROOM(reader->out->span, reader->spans))
+        return false;
     if (own->count++ == 0)
         own->first = reader->spans;
     reader->out->span[reader->spans++] = *span;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 /* Ends a reading: MP_OK if it came to its end. */
 static int finish(struct device_spool *spool, sqlite3_stmt *select, int step,
                   struct mp_error *error) {
@@ -55,16 +57,14 @@ static int align(struct device_spool *spool, struct mp_error *error) {
                              &select, error);
     if (code)
         return code;
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_int(select, 2, spool->rank);
+    STORE_INTEGERS(select, 1, spool->run_id, spool->rank);
     while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
-        struct clock_sample *grown = realloc(samples, ((size_t)count + 1) * sizeof *samples);
-        if (!grown)
+        if (!MP_ROOM(samples, count))
             code = device_no_memory(spool, error);
         else
-            (samples = grown)[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
-                                                               sqlite3_column_int64(select, 1),
-                                                               sqlite3_column_int64(select, 2)};
+            samples[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
+                                                     sqlite3_column_int64(select, 1),
+                                                     sqlite3_column_int64(select, 2)};
     }
     int read = finish(spool, select, step, error);
     spool->fit = clock_fit_samples(samples, count);
@@ -101,17 +101,12 @@ static int insert_spool(struct device_spool *spool, bool *is_new, struct mp_erro
                              &insert, error);
     if (code)
         return code;
-    sqlite3_bind_int64(insert, 1, spool->run_id);
-    sqlite3_bind_int(insert, 2, spool->rank);
-    sqlite3_bind_text(insert, 3, spool->collector, -1, SQLITE_STATIC);
-    sqlite3_bind_text(insert, 4, spool->header.host, -1, SQLITE_STATIC);
-    sqlite3_bind_int(insert, 5, spool->header.pid);
-    sqlite3_bind_int64(insert, 6, spool->header.realtime_ns);
-    if (spool->status[0])
-        sqlite3_bind_text(insert, 7, spool->status, -1, SQLITE_STATIC);
-    sqlite3_bind_int(insert, 8, spool->complete);
-    sqlite3_bind_int64(insert, 9, spool->unread_bytes);
-    sqlite3_bind_text(insert, 10, spool->clock, -1, SQLITE_STATIC);
+    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
+    STORE_TEXTS(insert, 3, spool->collector, spool->header.host);
+    STORE_INTEGERS(insert, 5, spool->header.pid, spool->header.realtime_ns);
+    STORE_TEXTS(insert, 7, spool->status[0] ? spool->status : NULL);
+    STORE_INTEGERS(insert, 8, spool->complete, spool->unread_bytes);
+    STORE_TEXTS(insert, 10, spool->clock);
     code = store_run(spool->store, insert, "cannot store GPU work", error);
     *is_new = !code && sqlite3_changes(spool->store->connection) > 0;
     sqlite3_finalize(insert);
@@ -127,10 +122,8 @@ static int insert_note(struct device_spool *spool, struct mp_error *error) {
         spool->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)", &insert, error);
     if (code)
         return code;
-    sqlite3_bind_int64(insert, 1, spool->run_id);
-    sqlite3_bind_int(insert, 2, spool->rank);
-    sqlite3_bind_text(insert, 3, spool->collector, -1, SQLITE_STATIC);
-    sqlite3_bind_text(insert, 4, spool->note, -1, SQLITE_STATIC);
+    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
+    STORE_TEXTS(insert, 3, spool->collector, spool->note);
     code = store_run(spool->store, insert, "cannot store a note", error);
     sqlite3_finalize(insert);
     return code;

@@ -36,15 +36,15 @@ struct device_spool {
     bool complete;
     int64_t unread_bytes;
     int64_t *wanted; /* when calls and collectives began, and starts that external ids name */
-    int wanted_count, wanted_capacity;
+    int wanted_count;
     int latest_wanted;         /* the one found last: the next is the same or near, mostly */
     struct device_span *spans; /* those that contain such a time; by start, the outer first */
-    int span_count, span_capacity;
+    int span_count;
     struct device_call *calls; /* by correlation */
-    int call_count, call_capacity;
+    int call_count;
     int latest_call;         /* the one found last: the next is the same or follows it, mostly */
     struct mp_timer *timers; /* by at_ns */
-    int timer_count, timer_capacity;
+    int timer_count;
     int64_t *names; /* by the spool's ids, StringIds' */
     uint32_t name_count;
 };

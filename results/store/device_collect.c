@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
 int device_no_memory(const struct device_spool *spool, struct mp_error *error) {
@@ -18,23 +20,11 @@ int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
 
 /* ---- collecting ---- */
 
-static void *grow(void *array, int *capacity, size_t size) {
-    int larger = *capacity ? 2 * *capacity : 256;
-    void *grown = realloc(array, (size_t)larger * size);
-    if (grown)
-        *capacity = larger;
-    return grown;
-}
-
 /* One entry per record; those of one correlation id are put together afterwards. */
 static int add_call(struct device_spool *spool, const struct mp_activity *activity,
                     struct mp_error *error) {
-    if (spool->call_count == spool->call_capacity) {
-        void *grown = grow(spool->calls, &spool->call_capacity, sizeof *spool->calls);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->calls = grown;
-    }
+    if (!MP_ROOM(spool->calls, spool->call_count))
+        return device_no_memory(spool, error);
     struct device_call *call = &spool->calls[spool->call_count++];
     *call = (struct device_call){.correlation = activity->correlation, .start_ns = INT64_MAX};
     if (activity->kind == MP_ACTIVITY_LINK) {
@@ -50,12 +40,8 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
 
 static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
                      struct mp_error *error) {
-    if (spool->timer_count == spool->timer_capacity) {
-        void *grown = grow(spool->timers, &spool->timer_capacity, sizeof *spool->timers);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->timers = grown;
-    }
+    if (!MP_ROOM(spool->timers, spool->timer_count))
+        return device_no_memory(spool, error);
     spool->timers[spool->timer_count++] = *timer;
     return MP_OK;
 }

@@ -4,13 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A column's value; ROW_NULL is NULL. */
-static void bind(sqlite3_stmt *insert, const int64_t values[], int count) {
-    for (int i = 0; i < count; i++)
-        if (values[i] != ROW_NULL)
-            sqlite3_bind_int64(insert, i + 1, values[i]);
-}
-
 static int64_t or_null(int64_t value) {
     return value ? value : ROW_NULL;
 }
@@ -237,7 +230,9 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
         timed ? timer_time(spool, is->timer_end, is->start_ns) : ROW_NULL,
         or_null(device_span_at(spool, queue_start_ns)),
     };
-    bind(insert, values, sizeof values / sizeof *values);
+    for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
+        if (values[i] != ROW_NULL)
+            sqlite3_bind_int64(insert, i + 1, values[i]);
 }
 
 /* ---- all of it ---- */
@@ -267,9 +262,8 @@ static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
     int code = strings_id(spool->strings, record->as.number.name, &name_id, error);
     if (code)
         return code;
-    const int64_t values[] = {spool->run_id, spool->rank, record->as.number.iteration,
-                              record->as.number.layer, name_id};
-    bind(insert, values, sizeof values / sizeof *values);
+    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank, record->as.number.iteration,
+                   record->as.number.layer, name_id);
     sqlite3_bind_double(insert, 6, record->as.number.value);
     return store_run(spool->store, insert, "cannot store a number", error);
 }

@@ -5,6 +5,8 @@
  * whether it is wanted, before it makes a row of it. */
 #include <stdlib.h>
 
+#include "reference/base/arena.h"
+#include "reference/base/median.h"
 #include "results/store/device.h"
 
 /* ---- times at which a span is asked for ---- */
@@ -12,21 +14,10 @@
 int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error) {
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
-    if (spool->wanted_count == spool->wanted_capacity) {
-        int larger = spool->wanted_capacity ? 2 * spool->wanted_capacity : 256;
-        int64_t *grown = realloc(spool->wanted, (size_t)larger * sizeof *grown);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->wanted = grown;
-        spool->wanted_capacity = larger;
-    }
+    if (!MP_ROOM(spool->wanted, spool->wanted_count))
+        return device_no_memory(spool, error);
     spool->wanted[spool->wanted_count++] = at_ns;
     return MP_OK;
-}
-
-static int by_value(const void *left, const void *right) {
-    const int64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
 }
 
 /* The first of the times that is not before `from_ns`; their count: none.  One span after the other
@@ -65,14 +56,8 @@ static void is_wanted(sqlite3_context *context, int count, sqlite3_value *argume
 /* ---- reading ---- */
 
 static int add_span(struct device_spool *spool, struct device_span span, struct mp_error *error) {
-    if (spool->span_count == spool->span_capacity) {
-        int larger = spool->span_capacity ? 2 * spool->span_capacity : 1024;
-        struct device_span *grown = realloc(spool->spans, (size_t)larger * sizeof *grown);
-        if (!grown)
-            return device_no_memory(spool, error);
-        spool->spans = grown;
-        spool->span_capacity = larger;
-    }
+    if (!MP_ROOM(spool->spans, spool->span_count))
+        return device_no_memory(spool, error);
     spool->spans[spool->span_count++] = span;
     return MP_OK;
 }
@@ -90,8 +75,7 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
                              &select, error);
     if (code)
         return code;
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_int(select, 2, spool->rank);
+    STORE_INTEGERS(select, 1, spool->run_id, spool->rank);
     while (!code && (step = sqlite3_step(select)) == SQLITE_ROW)
         if (!sqlite3_column_int(select, 3))
             code = add_span(spool,
@@ -169,7 +153,7 @@ int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     static const char name[] = "moeperf_is_wanted";
     if (spool->wanted_count == 0)
         return MP_OK;
-    qsort(spool->wanted, (size_t)spool->wanted_count, sizeof *spool->wanted, by_value);
+    mp_sort_integers(spool->wanted, spool->wanted_count);
     if (sqlite3_create_function(connection, name, 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, spool,
                                 is_wanted, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(spool->store, "cannot read the run", error);

@@ -66,17 +66,11 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
         &insert, error);
     if (code)
         return code;
-    const char *const texts[] = {run->suite,      run->suite_run, run->job,        run->system,
-                                 run->executor,   run->workload,  run->gate,       run->model,
-                                 run->status,     run->reason,    run->started_at, run->command,
-                                 run->suite_text, run->job_text};
-    const int64_t numbers[] = {run->round, run->ranks, run->nodes, run->ranks_per_node,
-                               run->iterations_wanted};
-    enum { TEXTS = sizeof texts / sizeof *texts, NUMBERS = sizeof numbers / sizeof *numbers };
-    for (int i = 0; i < TEXTS; i++)
-        sqlite3_bind_text(insert, i + 1, texts[i], -1, SQLITE_STATIC);
-    for (int i = 0; i < NUMBERS; i++)
-        sqlite3_bind_int64(insert, TEXTS + i + 1, numbers[i]);
+    STORE_TEXTS(insert, 1, run->suite, run->suite_run, run->job, run->system, run->executor,
+                run->workload, run->gate, run->model, run->status, run->reason, run->started_at,
+                run->command, run->suite_text, run->job_text);
+    STORE_INTEGERS(insert, 15, run->round, run->ranks, run->nodes, run->ranks_per_node,
+                   run->iterations_wanted);
     code = store_run(ingest->store, insert, "cannot store the run", error);
     sqlite3_finalize(insert);
     ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);

@@ -30,6 +30,22 @@ int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statem
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
               struct mp_error *error);
 
+/* Values of the columns from `first` on; NAN and a NULL text are NULL.  Texts live until the
+ * statement has run. */
+void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count);
+void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count);
+void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count);
+#define STORE_COUNT(type, ...) (int)(sizeof(type[]){__VA_ARGS__} / sizeof(type))
+#define STORE_INTEGERS(statement, first, ...)                                                      \
+    store_bind_integers(statement, first, (const int64_t[]){__VA_ARGS__},                          \
+                        STORE_COUNT(int64_t, __VA_ARGS__))
+#define STORE_DOUBLES(statement, first, ...)                                                       \
+    store_bind_doubles(statement, first, (const double[]){__VA_ARGS__},                            \
+                       STORE_COUNT(double, __VA_ARGS__))
+#define STORE_TEXTS(statement, first, ...)                                                         \
+    store_bind_texts(statement, first, (const char *const[]){__VA_ARGS__},                         \
+                     STORE_COUNT(const char *, __VA_ARGS__))
+
 /* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
 int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
                       const char *doing, struct mp_error *error);

@@ -126,10 +126,9 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     if (kind == MP_NAME_DOMAIN)
         ranges->domain_ids[id] = ++ranges->domains;
     if (kind == MP_NAME_THREAD) {
-        sqlite3_bind_int64(ranges->insert_thread, 1, string_id);
-        sqlite3_bind_int64(ranges->insert_thread, 2, global_thread(ranges, record->as.name.number));
-        sqlite3_bind_int64(ranges->insert_thread, 3, ranges->recordings->run_id);
-        sqlite3_bind_int(ranges->insert_thread, 4, ranges->rank);
+        STORE_INTEGERS(ranges->insert_thread, 1, string_id,
+                       global_thread(ranges, record->as.name.number), ranges->recordings->run_id,
+                       ranges->rank);
         return store_run(ranges->recordings->store, ranges->insert_thread, "cannot store a name",
                          error);
     }
@@ -246,9 +245,7 @@ static int store_skipped(const struct ranges *ranges, struct mp_error *error) {
         code = strings_id(ranges->recordings->strings, name, &name_id, error);
         if (code)
             break;
-        const int64_t place[] = {ranges->recordings->run_id, ranges->rank, -1, -1, name_id};
-        for (int i = 0; i < 5; i++)
-            sqlite3_bind_int64(insert, i + 1, place[i]);
+        STORE_INTEGERS(insert, 1, ranges->recordings->run_id, ranges->rank, -1, -1, name_id);
         sqlite3_bind_double(insert, 6, (double)ranges->skipped[skip]);
         code = store_run(ranges->recordings->store, insert, "cannot store a number", error);
     }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 static int no_memory(const struct recordings *recordings, struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "%s: no memory to read the recordings",
                    recordings->store->path);
@@ -114,14 +116,6 @@ void recordings_free(struct recordings *recordings) {
 
 /* ---- what is in them ---- */
 
-static void bind_place(struct recordings *recordings, sqlite3_stmt *statement, int rank,
-                       int64_t iteration, int layer) {
-    sqlite3_bind_int64(statement, 1, recordings->run_id);
-    sqlite3_bind_int(statement, 2, rank);
-    sqlite3_bind_int64(statement, 3, iteration);
-    sqlite3_bind_int(statement, 4, layer);
-}
-
 /* "[1,2,3]"; `text` has room for 12 bytes per count and 3 more.  Returns the length. */
 static int write_counts(const uint32_t counts[], int count, char *text) {
     char *at = text;
@@ -156,7 +150,8 @@ static int collect_load(struct recordings *recordings, int rank,
     recordings->json_size = size > recordings->json_size ? size : recordings->json_size;
 
     sqlite3_stmt *insert = recordings->insert_load;
-    bind_place(recordings, insert, rank, record->as.load.iteration, record->as.load.layer);
+    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.load.iteration,
+                   record->as.load.layer);
     int length = write_counts(record->as.load.routes, experts, recordings->json[0]);
     sqlite3_bind_text(insert, 5, recordings->json[0], length, SQLITE_STATIC);
     if (record->as.load.dropped) {
@@ -171,10 +166,9 @@ static int collect_choices(struct recordings *recordings, int rank,
                            const struct mp_spool_record *record, struct mp_error *error) {
     sqlite3_stmt *insert = recordings->insert_choices;
     size_t bytes = (size_t)record->as.choices.count * (size_t)record->as.choices.width;
-    bind_place(recordings, insert, rank, record->as.choices.iteration, record->as.choices.layer);
-    sqlite3_bind_int64(insert, 5, record->as.choices.first);
-    sqlite3_bind_int(insert, 6, record->as.choices.top_k);
-    sqlite3_bind_int(insert, 7, record->as.choices.width);
+    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.choices.iteration,
+                   record->as.choices.layer, record->as.choices.first, record->as.choices.top_k,
+                   record->as.choices.width);
     sqlite3_bind_blob64(insert, 8, record->as.choices.expert, bytes, SQLITE_STATIC);
     return store_run(recordings->store, insert, "cannot store tokens' experts", error);
 }
@@ -186,8 +180,8 @@ static int collect_number(struct recordings *recordings, int rank,
     if (code)
         return code;
     sqlite3_stmt *insert = recordings->insert_number;
-    bind_place(recordings, insert, rank, record->as.number.iteration, record->as.number.layer);
-    sqlite3_bind_int64(insert, 5, name_id);
+    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.number.iteration,
+                   record->as.number.layer, name_id);
     sqlite3_bind_double(insert, 6, record->as.number.value);
     code = store_run(recordings->store, insert, "cannot store a number", error);
     return code ? code : summary_add_number(recordings->summary, record, error);
@@ -196,10 +190,8 @@ static int collect_number(struct recordings *recordings, int rank,
 static int collect_text(struct recordings *recordings, int rank,
                         const struct mp_spool_record *record, struct mp_error *error) {
     sqlite3_stmt *insert = recordings->insert_fact;
-    sqlite3_bind_int64(insert, 1, recordings->run_id);
-    sqlite3_bind_int(insert, 2, rank);
-    sqlite3_bind_text(insert, 3, record->as.text.name, -1, SQLITE_STATIC);
-    sqlite3_bind_text(insert, 4, record->as.text.value, -1, SQLITE_STATIC);
+    STORE_INTEGERS(insert, 1, recordings->run_id, rank);
+    STORE_TEXTS(insert, 3, record->as.text.name, record->as.text.value);
     return store_run(recordings->store, insert, "cannot store a text", error);
 }
 
@@ -208,19 +200,13 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
-    struct clock_sample *samples =
-        realloc(own->samples, ((size_t)own->sample_count + 1) * sizeof *samples);
-    if (!samples)
+    if (!MP_ROOM(own->samples, own->sample_count))
         return no_memory(recordings, error);
-    own->samples = samples;
     own->samples[own->sample_count++] = sample;
 
     sqlite3_stmt *insert = recordings->insert_clock;
-    sqlite3_bind_int64(insert, 1, recordings->run_id);
-    sqlite3_bind_int(insert, 2, rank);
-    sqlite3_bind_int64(insert, 3, sample.at_ns);
-    sqlite3_bind_int64(insert, 4, sample.offset_ns);
-    sqlite3_bind_int64(insert, 5, sample.error_ns);
+    STORE_INTEGERS(insert, 1, recordings->run_id, rank, sample.at_ns, sample.offset_ns,
+                   sample.error_ns);
     return store_run(recordings->store, insert, "cannot store a clock sample", error);
 }
 
@@ -425,10 +411,8 @@ static void bind_header(sqlite3_stmt *insert, const struct recording *own) {
     sqlite3_bind_int(insert, 5, own->header.node);
     sqlite3_bind_text(insert, 6, own->header.host, -1, SQLITE_STATIC);
     sqlite3_bind_int(insert, 7, own->header.pid);
-    if (own->first_span) {
-        sqlite3_bind_int64(insert, 8, own->first_span);
-        sqlite3_bind_int64(insert, 9, own->last_span);
-    }
+    if (own->first_span)
+        STORE_INTEGERS(insert, 8, own->first_span, own->last_span);
     sqlite3_bind_text(insert, 11, own->clock, -1, SQLITE_STATIC);
     int64_t error_ns = 0;
     for (int i = 0; i < own->sample_count; i++)
@@ -442,11 +426,8 @@ int recordings_write(struct recordings *recordings, struct mp_error *error) {
     sqlite3_stmt *insert = recordings->insert_rank;
     for (int r = 0; !code && r < recordings->ranks; r++) {
         const struct recording *own = &recordings->rank[r];
-        sqlite3_bind_int64(insert, 1, recordings->run_id);
-        sqlite3_bind_int(insert, 2, r);
-        sqlite3_bind_text(insert, 3, status_of(own), -1, SQLITE_STATIC);
-        if (own->reason[0])
-            sqlite3_bind_text(insert, 4, own->reason, -1, SQLITE_STATIC);
+        STORE_INTEGERS(insert, 1, recordings->run_id, r);
+        STORE_TEXTS(insert, 3, status_of(own), own->reason[0] ? own->reason : NULL);
         sqlite3_bind_int64(insert, 10, own->unread_bytes);
         if (own->usable)
             bind_header(insert, own);

@@ -57,6 +57,21 @@ int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statem
     return MP_OK;
 }
 
+void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
+    for (int i = 0; i < count; i++)
+        sqlite3_bind_int64(statement, first + i, values[i]);
+}
+
+void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count) {
+    for (int i = 0; i < count; i++)
+        sqlite3_bind_double(statement, first + i, values[i]);
+}
+
+void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count) {
+    for (int i = 0; i < count; i++)
+        sqlite3_bind_text(statement, first + i, texts[i], -1, SQLITE_STATIC);
+}
+
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
               struct mp_error *error) {
     int code = MP_OK;
@@ -363,8 +378,7 @@ int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_st
     if (code)
         return code;
     sqlite3_bind_int64(insert, 1, run_id);
-    sqlite3_bind_text(insert, 2, fact->name, -1, SQLITE_STATIC);
-    sqlite3_bind_text(insert, 3, fact->value, -1, SQLITE_STATIC);
+    STORE_TEXTS(insert, 2, fact->name, fact->value);
     code = store_run(store, insert, "cannot store a fact", error);
     sqlite3_finalize(insert);
     return code;

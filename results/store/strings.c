@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
+
 int strings_init(struct strings *strings, struct mp_store *store, struct mp_error *error) {
     *strings = (struct strings){.store = store};
     int code =
@@ -25,19 +27,9 @@ void strings_free(struct strings *strings) {
 }
 
 static int remember(struct strings *strings, const char *name, int64_t id, struct mp_error *error) {
-    if (strings->count == strings->capacity) {
-        int capacity = strings->capacity ? strings->capacity * 2 : 64;
-        char **names = realloc(strings->names, (size_t)capacity * sizeof *names);
-        if (names)
-            strings->names = names;
-        int64_t *ids = realloc(strings->ids, (size_t)capacity * sizeof *ids);
-        if (ids)
-            strings->ids = ids;
-        if (!names || !ids)
-            return mp_fail(error, MP_ENOMEM, "%s: no memory for names", strings->store->path);
-        strings->capacity = capacity;
-    }
-    char *copy = strdup(name);
+    bool has_room =
+        MP_ROOM(strings->names, strings->count) && MP_ROOM(strings->ids, strings->count);
+    char *copy = has_room ? strdup(name) : NULL;
     if (!copy)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for names", strings->store->path);
     strings->names[strings->count] = copy;

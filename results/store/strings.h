@@ -11,7 +11,7 @@ struct strings {
     sqlite3_stmt *insert, *select;
     char **names;
     int64_t *ids;
-    int count, capacity;
+    int count;
 };
 
 int strings_init(struct strings *strings, struct mp_store *store, struct mp_error *error);

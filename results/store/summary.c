@@ -20,15 +20,11 @@ static int64_t duration_of(const struct mp_span *span) {
     return clamp(duration, LIMIT);
 }
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory to summarise the run");
-}
-
 int summary_init(struct summary *summary, int ranks, struct mp_error *error) {
     *summary = (struct summary){.ranks = ranks, .clocks_comparable = true, .ranks_share_cores = -1};
     summary->recorded = calloc((size_t)ranks, sizeof *summary->recorded);
     if (!summary->recorded)
-        return no_memory(error);
+        return mp_no_memory(error);
     keyed_init(&summary->iterations,
                sizeof(struct iteration_entry) + (size_t)ranks * sizeof(struct rank_iteration));
     keyed_init(&summary->cells, (size_t)ranks * sizeof(struct cell));
@@ -86,7 +82,7 @@ int summary_add_span(struct summary *summary, int rank, const struct mp_span *sp
     struct iteration_entry *entry =
         keyed_add(&summary->iterations, keyed_key(span->iteration, -1, 0));
     if (!entry)
-        return no_memory(error);
+        return mp_no_memory(error);
     struct rank_iteration *own = &entry->rank[rank];
     if (span->phase == MP_PHASE_ITERATION) {
         take_iteration(own, span);
@@ -104,7 +100,7 @@ int summary_add_span(struct summary *summary, int rank, const struct mp_span *sp
     struct cell *cells =
         keyed_add(&summary->cells, keyed_key(span->iteration, span->layer, span->phase));
     if (!cells)
-        return no_memory(error);
+        return mp_no_memory(error);
     take_phase(&cells[rank], span, in_flight);
     return MP_OK;
 }
@@ -121,11 +117,11 @@ int summary_add_load(struct summary *summary, const struct mp_spool_record *reco
         return MP_OK;
     struct layer_entry *entry = keyed_add(&summary->layers, keyed_key(iteration, layer, 0));
     if (!entry)
-        return no_memory(error);
+        return mp_no_memory(error);
     if (experts > entry->experts) {
         int64_t *routes = realloc(entry->routes, (size_t)experts * sizeof *routes);
         if (!routes)
-            return no_memory(error);
+            return mp_no_memory(error);
         memset(routes + entry->experts, 0, (size_t)(experts - entry->experts) * sizeof *routes);
         entry->routes = routes;
         entry->experts = experts;
@@ -158,7 +154,7 @@ int summary_add_number(struct summary *summary, const struct mp_spool_record *re
     struct iteration_entry *entry =
         keyed_add(&summary->iterations, keyed_key(record->as.number.iteration, -1, 0));
     if (!entry)
-        return no_memory(error);
+        return mp_no_memory(error);
     if (strcmp(name, "loss") == 0)
         take_loss(&entry->has_loss, &entry->loss, value);
     else if (strcmp(name, "auxiliary-loss") == 0)

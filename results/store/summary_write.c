@@ -9,16 +9,6 @@
 
 static const double NS_PER_MS = 1e6;
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory to summarise the run");
-}
-
-/* NAN becomes NULL, as SQLite does it by itself. */
-static void bind_double_or_null(sqlite3_stmt *statement, int column, bool known, double value) {
-    if (known)
-        sqlite3_bind_double(statement, column, value);
-}
-
 /* ---- iterations ---- */
 
 /* One iteration over the ranks that completed it. */
@@ -132,12 +122,8 @@ static int write_run(struct summary *summary, struct mp_store *store, int64_t ru
                              error);
     if (code)
         return code;
-    sqlite3_bind_int64(insert, 1, run_id);
-    sqlite3_bind_int64(insert, 2, state->complete);
-    sqlite3_bind_int64(insert, 3, state->steady);
-    sqlite3_bind_double(insert, 4, state->ms_per_iteration);
-    sqlite3_bind_double(insert, 5, state->tokens_per_s);
-    sqlite3_bind_double(insert, 6, state->loss_final);
+    STORE_INTEGERS(insert, 1, run_id, state->complete, state->steady);
+    STORE_DOUBLES(insert, 4, state->ms_per_iteration, state->tokens_per_s, state->loss_final);
     if (summary->ranks_share_cores >= 0)
         sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
     code = store_run(store, insert, "cannot store the run's summary", error);
@@ -145,31 +131,12 @@ static int write_run(struct summary *summary, struct mp_store *store, int64_t ru
     return code;
 }
 
-static void bind_iteration(sqlite3_stmt *insert, const struct summary *summary, int64_t iteration,
-                           const struct iteration_entry *entry, const struct iteration_row *row,
-                           bool steady) {
-    sqlite3_bind_int64(insert, 2, iteration);
-    sqlite3_bind_int(insert, 3, row->ranks);
-    sqlite3_bind_int(insert, 4, steady);
-    sqlite3_bind_int64(insert, 5, row->start_ns - summary->origin_ns);
-    sqlite3_bind_double(insert, 6, row->ms);
-    if (row->tokens >= 0)
-        sqlite3_bind_int64(insert, 7, row->tokens);
-    bind_double_or_null(insert, 8, entry->has_loss, entry->loss);
-    bind_double_or_null(insert, 9, entry->has_auxiliary_loss, entry->auxiliary_loss);
-    bind_double_or_null(insert, 10, entry->has_validation_loss, entry->validation_loss);
-    sqlite3_bind_int(insert, 11, row->slowest_rank);
-    sqlite3_bind_double(insert, 12, row->straggler_ms);
-    sqlite3_bind_double(insert, 13, row->imbalance);
-    sqlite3_bind_double(insert, 14, row->wait_ms);
-}
-
 static int write_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
                             struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
     uint32_t *order = keyed_order(&summary->iterations);
     double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
-    int code = order && ms ? MP_OK : no_memory(error);
+    int code = order && ms ? MP_OK : mp_no_memory(error);
     if (!code)
         code = store_prepare(store,
                              "INSERT INTO iteration_summary VALUES "
@@ -186,9 +153,16 @@ static int write_iterations(struct summary *summary, struct mp_store *store, int
         if (row.ranks == 0)
             continue;
         bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
-        sqlite3_bind_int64(insert, 1, run_id);
-        bind_iteration(insert, summary, keyed_iteration(summary->iterations.keys[order[i]]), entry,
-                       &row, is_warm && row.counts);
+        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(summary->iterations.keys[order[i]]),
+                       row.ranks, is_warm && row.counts, row.start_ns - summary->origin_ns);
+        sqlite3_bind_double(insert, 6, row.ms);
+        if (row.tokens >= 0)
+            sqlite3_bind_int64(insert, 7, row.tokens);
+        STORE_DOUBLES(insert, 8, entry->has_loss ? entry->loss : NAN,
+                      entry->has_auxiliary_loss ? entry->auxiliary_loss : NAN,
+                      entry->has_validation_loss ? entry->validation_loss : NAN);
+        sqlite3_bind_int(insert, 11, row.slowest_rank);
+        STORE_DOUBLES(insert, 12, row.straggler_ms, row.imbalance, row.wait_ms);
         code = store_run(store, insert, "cannot store iterations", error);
     }
 
@@ -299,7 +273,7 @@ static int write_stragglers(struct summary *summary, struct mp_store *store, int
                             const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
     uint32_t *order = keyed_order(&summary->cells);
     if (!order)
-        return no_memory(error);
+        return mp_no_memory(error);
     struct straggler_rows rows = {summary, order, phase_ids, 0, run_id};
     struct row_source source = {.next = next_straggler_row, .context = &rows};
     int code = store_insert_rows(store,
@@ -334,7 +308,7 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
     sqlite3_stmt *insert = NULL;
     uint32_t *order = keyed_order(&summary->layers);
     if (!order)
-        return no_memory(error);
+        return mp_no_memory(error);
     int code = store_prepare(
         store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
         error);
@@ -345,19 +319,12 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
         int64_t routes = 0;
         for (int e = 0; e < entry->experts; e++)
             routes += entry->routes[e];
-        sqlite3_bind_int64(insert, 1, run_id);
-        sqlite3_bind_int64(insert, 2, keyed_iteration(key));
-        sqlite3_bind_int(insert, 3, keyed_layer(key));
-        sqlite3_bind_int(insert, 4, entry->experts);
-        sqlite3_bind_int64(insert, 5, routes);
-        sqlite3_bind_int64(insert, 6, entry->dropped);
-        if (routes > 0) {
-            sqlite3_bind_double(insert, 7, found.max_over_mean);
-            sqlite3_bind_double(insert, 8, rank_imbalance(summary, key));
-            sqlite3_bind_double(insert, 9, found.effective);
-            sqlite3_bind_double(insert, 10, found.dead_fraction);
-            sqlite3_bind_double(insert, 11, (double)entry->dropped / (double)routes);
-        }
+        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(key), keyed_layer(key), entry->experts,
+                       routes, entry->dropped);
+        if (routes > 0)
+            STORE_DOUBLES(insert, 7, found.max_over_mean, rank_imbalance(summary, key),
+                          found.effective, found.dead_fraction,
+                          (double)entry->dropped / (double)routes);
         code = store_run(store, insert, "cannot store imbalance", error);
     }
     sqlite3_finalize(insert);
@@ -447,13 +414,11 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
     for (int phase = 0; !code && phase < MP_PHASES; phase++) {
         if (!sums.seen[phase])
             continue;
-        sqlite3_bind_int64(insert, 1, run_id);
-        sqlite3_bind_int64(insert, 2, phase_ids[phase]);
-        sqlite3_bind_double(insert, 3, sums.exposed[phase] / per_rank);
-        sqlite3_bind_double(insert, 4, sums.overlapped[phase] / per_rank);
-        sqlite3_bind_double(insert, 5, sums.wait[phase] / per_rank);
-        bind_double_or_null(insert, 6, !lies_beside_iterations(phase), iteration_ms);
-        sqlite3_bind_double(insert, 7, summary->phase_flops[phase]);
+        STORE_INTEGERS(insert, 1, run_id, phase_ids[phase]);
+        STORE_DOUBLES(insert, 3, sums.exposed[phase] / per_rank, sums.overlapped[phase] / per_rank,
+                      sums.wait[phase] / per_rank,
+                      lies_beside_iterations(phase) ? NAN : iteration_ms,
+                      summary->phase_flops[phase]);
         code = store_run(store, insert, "cannot store phases", error);
     }
     sqlite3_finalize(insert);

@@ -35,8 +35,7 @@ static int is_current(struct mp_store *store, const char *name, const char *defi
         &statement, error);
     if (code)
         return code;
-    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 2, definition, -1, SQLITE_STATIC);
+    STORE_TEXTS(statement, 1, name, definition);
     int step = sqlite3_step(statement);
     *current = step == SQLITE_ROW && sqlite3_column_int(statement, 0);
     if (step != SQLITE_ROW && step != SQLITE_DONE)

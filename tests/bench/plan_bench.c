@@ -136,7 +136,8 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
     bench->system = mp_systems_find(systems, bench->row->system, error);
     int code = bench->system ? parse_options(bench, error) : MP_ENOTFOUND;
     if (!code)
-        code = bench->system->create(&bench->setting, bench->options, &bench->self, error);
+        code =
+            mp_system_create(bench->system, &bench->setting, bench->options, &bench->self, error);
     if (!code)
         code = mp_plan_create(&bench->setting.topology, bench->setting.experts,
                               bench->setting.expert_bytes, &bench->plan, error);
@@ -156,7 +157,7 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
 
 static void clean_up(struct bench *bench) {
     if (bench->self)
-        bench->system->destroy(bench->self);
+        mp_system_destroy(bench->system, bench->self);
     free(bench->options);
     mp_placement_destroy(&bench->home);
     mp_placement_destroy(&bench->next);

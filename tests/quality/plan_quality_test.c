@@ -38,6 +38,8 @@
 #include "reference/plan/queue.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { RANKS = 16, EXPERTS = 32, MOST_OPTIONS = 4 };
 
 /* Loads, iteration after iteration. */
@@ -266,7 +268,7 @@ static void create_run(struct run *run, const struct mp_system *system, const st
         assert_ok(mp_options_set(system->options, options, system->name, row->option[index][0],
                                  row->option[index][1], NULL, &error),
                   &error);
-    assert_ok(system->create(&setting, options, &run->self, &error), &error);
+    assert_ok(mp_system_create(system, &setting, options, &run->self, &error), &error);
     free(options);
     assert_ok(mp_plan_create(&setting.topology, EXPERTS, setting.expert_bytes, &run->plan, &error),
               &error);
@@ -285,7 +287,7 @@ static void destroy_run(struct run *run, int layers) {
     free(run->home);
     free(run->next);
     mp_plan_destroy(&run->plan);
-    run->system->destroy(run->self);
+    mp_system_destroy(run->system, run->self);
 }
 
 static void learn(struct run *run, int64_t iteration, const struct mp_load load[], int layers) {
@@ -306,7 +308,7 @@ static void replay(struct run *run, const struct workload *workload, bool same_l
     int layers = workload->layers;
     struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(EXPERTS, &queue, &error), &error);
+    assert_ok(mp_queue_create(&memory, EXPERTS, &queue, &error), &error);
     for (int iteration = 0; iteration < workload->iterations; iteration++) {
         const struct mp_load *load = workload->load + (size_t)iteration * (size_t)layers;
         if (same_loads)
@@ -323,7 +325,7 @@ static void replay(struct run *run, const struct workload *workload, bool same_l
         if (!same_loads)
             learn(run, iteration, load, layers);
     }
-    mp_queue_destroy(&queue);
+    mp_arena_release(&memory);
 }
 
 static void print_row(const struct mp_system *system, const struct row *row,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/comm/mpi/staging.h"
 
 struct mpi_transport {
@@ -34,6 +35,7 @@ struct mp_messages {
     struct mp_staging *staging;
     struct mp_staged *staged; /* [capacity] if there is staging */
     struct mp_staged *free;
+    struct mp_arena memory; /* of the tables */
 };
 
 static struct mpi_transport *mpi_of(struct mp_comm *comm) {
@@ -75,10 +77,7 @@ static void messages_destroy(struct mp_messages *messages) {
         MPI_Cancel(request);
         MPI_Request_free(request);
     }
-    free(messages->request);
-    free(messages->status);
-    free(messages->slot);
-    free(messages->staged);
+    mp_arena_release(&messages->memory);
     free(messages);
 }
 
@@ -86,16 +85,15 @@ static int messages_create(struct mp_comm *comm, int capacity, struct mp_message
                            struct mp_error *error) {
     struct mp_messages *messages = calloc(1, sizeof *messages);
     if (messages) {
-        messages->request = calloc((size_t)capacity, sizeof *messages->request);
-        messages->status = calloc((size_t)capacity, sizeof *messages->status);
-        messages->slot = calloc((size_t)capacity, sizeof *messages->slot);
+        MP_TAKE(&messages->memory, messages->request, capacity);
+        MP_TAKE(&messages->memory, messages->status, capacity);
+        MP_TAKE(&messages->memory, messages->slot, capacity);
     }
     if (messages && mpi_of(comm)->staging) {
         messages->staging = mpi_of(comm)->staging;
-        messages->staged = calloc((size_t)capacity, sizeof *messages->staged);
+        MP_TAKE(&messages->memory, messages->staged, capacity);
     }
-    if (!messages || !messages->request || !messages->status || !messages->slot ||
-        (messages->staging && !messages->staged)) {
+    if (!messages || messages->memory.lacking) {
         messages_destroy(messages);
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for %d messages", comm->rank,
                        capacity);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "reference/base/characters.h"
+
 enum { DEFAULT_SECONDS = 120 };
 
 static const char *variable(const char *name) {
@@ -15,9 +17,8 @@ static const char *variable(const char *name) {
 
 static int read_number(const char *name, int least, int most, int *value, struct mp_error *error) {
     const char *text = variable(name);
-    char *end;
-    long number = text ? strtol(text, &end, 10) : -1;
-    if (!text || *end || number < least || number > most)
+    int64_t number;
+    if (!text || !mp_whole_number(text, least, most, &number))
         return mp_fail(error, MP_EINVAL, "%s=%s in the environment; it takes a number %d .. %d",
                        name, text ? text : "", least, most);
     *value = (int)number;

@@ -57,7 +57,8 @@ static void every_group_of_ranks_holds_all_experts_once(void **state) {
         char holders[64] = "", *at = holders;
         void *self;
         parse_options(&mp_system_deepspeed, &options, pair);
-        assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                  &error);
         for (int layer = 0; layer < 2; layer++)
             assert_ok(mp_placement_create(row->ranks, row->experts, &home[layer], &error), &error);
         assert_ok(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error), &error);
@@ -74,9 +75,8 @@ static void every_group_of_ranks_holds_all_experts_once(void **state) {
         assert_int_equal(mp_system_deepspeed.optimizer(self), row->optimizer);
         for (int layer = 0; layer < 2; layer++)
             mp_placement_destroy(&home[layer]);
-        mp_system_deepspeed.destroy(self);
+        mp_system_destroy(&mp_system_deepspeed, self);
     }
-    mp_system_deepspeed.destroy(NULL);
 }
 
 /* A random job, two instances of the system as on two ranks, and one of their layers. */
@@ -111,9 +111,9 @@ static void create_job(uint64_t *random, struct job *job) {
     assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
     assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
     for (int index = 0; index < INSTANCES; index++) {
-        assert_ok(
-            mp_system_deepspeed.create(&job->setting, &job->options, &job->self[index], &error),
-            &error);
+        assert_ok(mp_system_create(&mp_system_deepspeed, &job->setting, &job->options,
+                                   &job->self[index], &error),
+                  &error);
         assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
                   &error);
     }
@@ -123,7 +123,7 @@ static void create_job(uint64_t *random, struct job *job) {
 
 static void destroy_job(struct job *job) {
     for (int index = 0; index < INSTANCES; index++) {
-        mp_system_deepspeed.destroy(job->self[index]);
+        mp_system_destroy(&mp_system_deepspeed, job->self[index]);
         mp_plan_destroy(&job->plan[index]);
     }
     mp_placement_destroy(&job->home);
@@ -197,13 +197,13 @@ static void without_drops_the_largest_count_is_the_capacity(void **state) {
         struct job job;
         create_job(random, &job);
         for (int index = 0; index < INSTANCES; index++)
-            mp_system_deepspeed.destroy(job.self[index]);
+            mp_system_destroy(&mp_system_deepspeed, job.self[index]);
         parse_options(&mp_system_deepspeed, &job.options, pair);
         job.options.expert_parallel = job.group;
         for (int index = 0; index < INSTANCES; index++)
-            assert_int_equal(
-                mp_system_deepspeed.create(&job.setting, &job.options, &job.self[index], NULL),
-                MP_OK);
+            assert_int_equal(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
+                                              &job.self[index], NULL),
+                             MP_OK);
         random_load(random, &job.load);
         uint32_t hot = (uint32_t)test_random_int(random, 3001, 5000);
         int cells = job.setting.topology.ranks * job.setting.experts;
@@ -257,7 +257,8 @@ static void a_receiver_is_full_for_all(void **state) {
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
     options.expert_parallel = 1;
-    assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                     MP_EREFUSED);
     assert_non_null(strstr(error.text, "here are 2 groups of ranks"));
 }
 
@@ -286,7 +287,8 @@ static void policies_say_who_loses(void **state) {
         for (int at = 0; at < 8; at++)
             job.load.count[at] = 20 + (uint32_t)at;
         for (int at = 0; at < INSTANCES; at++) {
-            assert_ok(mp_system_deepspeed.create(&job.setting, &job.options, &job.self[at], &error),
+            assert_ok(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
+                                       &job.self[at], &error),
                       &error);
             assert_ok(mp_plan_create(&job.setting.topology, 4, 64, &job.plan[at], &error), &error);
         }
@@ -357,7 +359,8 @@ static void what_cannot_be_is_refused(void **state) {
         struct mp_error error = {0};
         void *self = &options;
         parse_options(&mp_system_deepspeed, &options, pair);
-        assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+        assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                         MP_EREFUSED);
         assert_string_equal(error.text, row->text);
         assert_null(self);
     }
@@ -373,10 +376,11 @@ static void no_capacity_is_needed_without_drops(void **state) {
     struct mp_error error = {0};
     void *self;
     parse_options(&mp_system_deepspeed, &options, pair);
-    assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
-    mp_system_deepspeed.destroy(self);
+    assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error), &error);
+    mp_system_destroy(&mp_system_deepspeed, self);
     options.drop_tokens = true;
-    assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                     MP_EREFUSED);
 }
 
 static void homes_of_another_system_are_refused(void **state) {
@@ -389,7 +393,7 @@ static void homes_of_another_system_are_refused(void **state) {
     struct mp_plan plan;
     void *self;
     parse_options(&mp_system_deepspeed, &options, NULL);
-    assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error), &error);
     assert_ok(mp_load_create(4, 2, &load, &error), &error);
     assert_ok(mp_placement_create(4, 2, &home, &error), &error);
     assert_ok(mp_plan_create(&setting.topology, 2, 64, &plan, &error), &error);
@@ -403,7 +407,7 @@ static void homes_of_another_system_are_refused(void **state) {
     mp_plan_destroy(&plan);
     mp_placement_destroy(&home);
     mp_load_destroy(&load);
-    mp_system_deepspeed.destroy(self);
+    mp_system_destroy(&mp_system_deepspeed, self);
 }
 
 int main(void) {

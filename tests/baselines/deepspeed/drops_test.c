@@ -42,7 +42,8 @@ static void make_plan(struct planned *planned, const struct tokens source[],
         for (int token = 0; token < source[rank].tokens; token++)
             for (int k = 0; k < setting->top_k; k++)
                 planned->load.count[rank * setting->experts + source[rank].choice[token][k]]++;
-    assert_ok(mp_system_deepspeed.create(setting, options, &planned->self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_deepspeed, setting, options, &planned->self, &error),
+              &error);
     assert_ok(mp_placement_create(ranks, setting->experts, &planned->home, &error), &error);
     assert_ok(mp_plan_create(&setting->topology, setting->experts, 64, &planned->plan, &error),
               &error);
@@ -58,7 +59,7 @@ static void make_plan(struct planned *planned, const struct tokens source[],
 }
 
 static void destroy_plan(struct planned *planned) {
-    mp_system_deepspeed.destroy(planned->self);
+    mp_system_destroy(&mp_system_deepspeed, planned->self);
     mp_plan_destroy(&planned->plan);
     mp_placement_destroy(&planned->home);
     mp_load_destroy(&planned->load);

@@ -57,7 +57,7 @@ static void every_plan_is_legal_and_stays_in_its_group(void **state) {
         struct mp_plan plan;
         struct mp_load load;
         void *self;
-        assert_ok(mp_system_ep.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
         assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
         assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
         for (int l = 0; l < LAYERS; l++)
@@ -76,7 +76,7 @@ static void every_plan_is_legal_and_stays_in_its_group(void **state) {
             mp_placement_destroy(&home[l]);
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
-        mp_system_ep.destroy(self);
+        mp_system_destroy(&mp_system_ep, self);
     }
 }
 
@@ -88,11 +88,11 @@ static void owners_take_turns(void **state) {
     static const int32_t expected[] = {0, 2, 5, 1, 0, 2, 5, 1};
     int32_t owner[8];
     void *self;
-    assert_int_equal(mp_system_ep.create(&setting, &options, &self, NULL), MP_OK);
+    assert_int_equal(mp_system_create(&mp_system_ep, &setting, &options, &self, NULL), MP_OK);
     mp_system_ep.initial_owners(self, owner);
     assert_memory_equal(owner, expected, sizeof owner);
     assert_int_equal(mp_system_ep.optimizer(self), MP_OPTIMIZER_REPLICATED);
-    mp_system_ep.destroy(self);
+    mp_system_destroy(&mp_system_ep, self);
 }
 
 /* Homes of another system, or of other groups. */
@@ -105,7 +105,7 @@ static void homes_that_are_not_its_own_are_told(void **state) {
     struct mp_plan plan;
     struct mp_load load;
     void *self;
-    assert_ok(mp_system_ep.create(&setting, &options, &self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
     assert_ok(mp_plan_create(&setting.topology, 4, 8, &plan, &error), &error);
     assert_ok(mp_load_create(4, 4, &load, &error), &error);
     assert_ok(mp_placement_create(4, 4, &home, &error), &error);
@@ -116,7 +116,7 @@ static void homes_that_are_not_its_own_are_told(void **state) {
     mp_placement_destroy(&home);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);
-    mp_system_ep.destroy(self);
+    mp_system_destroy(&mp_system_ep, self);
 }
 
 static void what_cannot_be_is_refused(void **state) {
@@ -144,7 +144,8 @@ static void what_cannot_be_is_refused(void **state) {
         struct mp_ep_options options = {row[i].expert_parallel};
         struct mp_error error = {0};
         void *self = &options;
-        assert_int_equal(mp_system_ep.create(&setting, &options, &self, &error), MP_EINVAL);
+        assert_int_equal(mp_system_create(&mp_system_ep, &setting, &options, &self, &error),
+                         MP_EREFUSED);
         assert_string_equal(error.text, row[i].text);
         assert_null(self);
     }

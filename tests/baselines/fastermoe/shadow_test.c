@@ -6,6 +6,8 @@
 
 #include "baselines/fastermoe/fastermoe.h"
 
+static struct mp_arena memory;
+
 /* The frame of all golden vectors: alpha 2, width 1000, 4 bytes per element. */
 static const struct mp_setting GOLDEN_SETTING = {.layers = 1,
                                                  .experts = 4,
@@ -130,10 +132,11 @@ static void golden_decisions(void **state) {
         assert_ok(mp_load_create(golden->ranks, golden->experts, &load, &error), &error);
         memcpy(load.count, golden->count,
                (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
-        assert_ok(mp_shadows_create(golden->ranks, golden->experts, &shadows, &error), &error);
+        assert_ok(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error),
+                  &error);
         select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
         compare(row, &shadows);
-        mp_shadows_destroy(&shadows);
+        mp_arena_release(&memory);
         mp_load_destroy(&load);
     }
 }
@@ -213,7 +216,7 @@ static void create_random_case(uint64_t *random, struct random_case *row) {
         row->owner[expert] = test_random_int(random, 0, ranks - 1);
     assert_ok(mp_load_create(ranks, experts, &row->load, &error), &error);
     random_load(random, &row->load);
-    assert_ok(mp_shadows_create(ranks, experts, &row->shadows, &error), &error);
+    assert_ok(mp_shadows_create(&memory, ranks, experts, &row->shadows, &error), &error);
     row->costs = (struct mp_shadow_costs){.compute = 1e-6 * test_random_double(random),
                                           .feature = 1e-6 * test_random_double(random),
                                           .model = 1e-6 * (double)mp_load_total(&row->load) /
@@ -221,7 +224,7 @@ static void create_random_case(uint64_t *random, struct random_case *row) {
 }
 
 static void destroy_random_case(struct random_case *row) {
-    mp_shadows_destroy(&row->shadows);
+    mp_arena_release(&memory);
     mp_load_destroy(&row->load);
 }
 

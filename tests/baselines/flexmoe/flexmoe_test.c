@@ -304,7 +304,7 @@ static void what_it_can_not_do_is_refused(void **state) {
     } row[] = {
         {10, 4, "2", 1e9, "2 on each of 4 ranks are too few for 10 experts"},
         {10, 4, "0", 1e9, "0 on each of 4 ranks are too few for 10 experts"},
-        {0, 4, "2", 1e9, "of at least 1, not 1, 0, 4 and 1"},
+        {0, 4, "2", 1e9, "of at least 1, not 1, 0 and 4"},
         {8, 4, "2", 0, "a bandwidth above 0"},
     };
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {

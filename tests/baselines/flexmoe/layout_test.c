@@ -5,6 +5,8 @@
 
 #include "baselines/flexmoe/flexmoe.h"
 
+static struct mp_arena memory;
+
 enum { RANKS = 9, EXPERTS = 8, PER_RANK = 4 };
 
 struct layout {
@@ -21,7 +23,7 @@ static void random_layout(uint64_t *random, struct layout *layout) {
     layout->all = ranks * per_rank;
     for (int slot = 0; slot < layout->all; slot++)
         expert[slot] = test_random_int(random, -1, experts - 1);
-    assert_ok(mp_flex_create(ranks, experts, per_rank, &layout->flex, &error), &error);
+    assert_ok(mp_flex_create(&memory, ranks, experts, per_rank, &layout->flex, &error), &error);
     assert_ok(mp_load_create(ranks, experts, &layout->load, &error), &error);
     random_load(random, &layout->load);
     mp_flex_begin(&layout->flex, expert, &layout->load);
@@ -29,7 +31,7 @@ static void random_layout(uint64_t *random, struct layout *layout) {
 }
 
 static void destroy_layout(struct layout *layout) {
-    mp_flex_destroy(&layout->flex);
+    mp_arena_release(&memory);
     mp_load_destroy(&layout->load);
 }
 

@@ -5,6 +5,8 @@
 
 #include "baselines/flexmoe/flexmoe.h"
 
+static struct mp_arena memory;
+
 enum { RANKS = 6, EXPERTS = 6, SLOTS = 12 };
 /* Divisible by every number of slots here, so that shares are whole. */
 enum { WHOLE = 27720 };
@@ -16,12 +18,12 @@ struct layer {
 
 static void create_layer(struct layer *layer, int ranks, int experts, int per_rank) {
     struct mp_error error = {0};
-    assert_ok(mp_flex_create(ranks, experts, per_rank, &layer->flex, &error), &error);
+    assert_ok(mp_flex_create(&memory, ranks, experts, per_rank, &layer->flex, &error), &error);
     assert_ok(mp_load_create(ranks, experts, &layer->load, &error), &error);
 }
 
 static void destroy_layer(struct layer *layer) {
-    mp_flex_destroy(&layer->flex);
+    mp_arena_release(&memory);
     mp_load_destroy(&layer->load);
 }
 

@@ -6,6 +6,8 @@
 
 #include "baselines/free_balance/free_balance.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 70, MOST_EXPERTS = 60 };
 
 static void it_says_what_it_is(void **state) {
@@ -48,14 +50,14 @@ static void known_loads_are_cut_as_documented(void **unused) {
         struct mp_error error = {0};
         struct mp_free_balance state;
         print_message("  %s\n", row->name);
-        assert_ok(mp_free_balance_create(3, 4, &state, &error), &error);
+        assert_ok(mp_free_balance_create(&memory, 3, 4, &state, &error), &error);
         memcpy(state.total, row->total, sizeof row->total);
         assert_ok(mp_free_balance_decide(&state, OWNER, &error), &error);
         for (int expert = 0; expert < 4; expert++)
             for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
                 piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
         assert_memory_equal(piece, row->piece, sizeof piece);
-        mp_free_balance_destroy(&state);
+        mp_arena_release(&memory);
     }
 }
 
@@ -81,7 +83,8 @@ static void create_job(uint64_t *random, struct job *job) {
     random_load(random, &job->load);
     assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
     for (int index = 0; index < 2; index++) {
-        assert_ok(mp_system_free_balance.create(&job->setting, NULL, &job->self[index], &error),
+        assert_ok(mp_system_create(&mp_system_free_balance, &job->setting, NULL, &job->self[index],
+                                   &error),
                   &error);
         assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
                   &error);
@@ -92,7 +95,7 @@ static void create_job(uint64_t *random, struct job *job) {
 
 static void destroy_job(struct job *job) {
     for (int index = 0; index < 2; index++) {
-        mp_system_free_balance.destroy(job->self[index]);
+        mp_system_destroy(&mp_system_free_balance, job->self[index]);
         mp_plan_destroy(&job->plan[index]);
     }
     mp_placement_destroy(&job->home);
@@ -174,12 +177,12 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_error error = {0};
     struct mp_free_balance state;
     void *self = &state;
-    assert_int_equal(mp_system_free_balance.create(&setting, NULL, &self, &error), MP_EINVAL);
+    assert_int_equal(mp_system_create(&mp_system_free_balance, &setting, NULL, &self, &error),
+                     MP_EREFUSED);
     assert_string_equal(
         error.text, "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
-    assert_int_equal(mp_free_balance_create(0, 4, &state, NULL), MP_EINVAL);
-    mp_system_free_balance.destroy(NULL);
+    assert_int_equal(mp_free_balance_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
 
 int main(void) {

@@ -4,6 +4,8 @@
 
 #include "baselines/harmoeny/harmoeny.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 12, MOST_EXPERTS = 24 };
 
 static void defaults_are_the_sources(void **state) {
@@ -97,7 +99,7 @@ static void golden_decisions(void **unused) {
         struct mp_load load;
         struct mp_error error = {0};
         print_message("  %zu\n", index);
-        assert_ok(mp_harmoeny_create(2, 4, &state, &error), &error);
+        assert_ok(mp_harmoeny_create(&memory, 2, 4, &state, &error), &error);
         assert_ok(mp_load_create(2, 4, &load, &error), &error);
         memcpy(load.count, row[index].count, sizeof row[index].count);
         mp_harmoeny_decide(&state, &options, OWNER, &load);
@@ -105,7 +107,7 @@ static void golden_decisions(void **unused) {
         for (int source = 0; source < 2; source++)
             assert_int_equal(routes[source][0][1], row[index].moved[source]);
         mp_load_destroy(&load);
-        mp_harmoeny_destroy(&state);
+        mp_arena_release(&memory);
     }
 }
 
@@ -124,7 +126,7 @@ static void decisions_are_those_of_the_procedure(void **unused) {
         for (int expert = 0; expert < experts; expert++)
             owner[expert] = round % 2 ? mp_contiguous_owner(expert, experts, ranks)
                                       : test_random_int(random, 0, ranks - 1);
-        assert_ok(mp_harmoeny_create(ranks, experts, &state, &error), &error);
+        assert_ok(mp_harmoeny_create(&memory, ranks, experts, &state, &error), &error);
         assert_ok(mp_load_create(ranks, experts, &load, &error), &error);
         random_load(random, &load);
         for (int twice = 0; twice < 2; twice++) /* nothing is left of the first time */
@@ -134,7 +136,7 @@ static void decisions_are_those_of_the_procedure(void **unused) {
         assert_memory_equal(routes, expected, sizeof routes);
         moves += state.moves;
         mp_load_destroy(&load);
-        mp_harmoeny_destroy(&state);
+        mp_arena_release(&memory);
     }
     print_message("  %d moves\n", moves);
     assert_true(moves > 500);
@@ -176,7 +178,7 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_harmoeny_options options = {.least = 1};
     struct mp_harmoeny state;
     assert_refuses_none(&mp_system_harmoeny, &options, "least", "0");
-    assert_int_equal(mp_harmoeny_create(0, 4, &state, NULL), MP_EINVAL);
+    assert_int_equal(mp_harmoeny_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
 
 int main(void) {

@@ -10,6 +10,8 @@
 #include "reference/plan/distinct.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4, SAMPLE = 64, GAMMA = 10 };
 static const struct mp_setting setting = {.layers = 1,
                                           .experts = EXPERTS,
@@ -142,21 +144,17 @@ static int start(const char *const given[], struct running *running, struct mp_e
         assert_ok(mp_options_set(system->options, running->options, "hiermoe", given[i],
                                  given[i + 1], NULL, error),
                   error);
-    return system->create(&setting, running->options, &running->self, error);
+    return mp_system_create(system, &setting, running->options, &running->self, error);
 }
 
 static void create_running(uint64_t *random, const char *const given[], struct running *running) {
-    int32_t owner[EXPERTS];
     struct mp_error error = {0};
     assert_ok(start(given, running, &error), &error);
     assert_ok(mp_load_create(RANKS, EXPERTS, &running->load, &error), &error);
     for (int i = 0; i < RANKS * EXPERTS; i++)
         running->load.count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
-    mp_system_hiermoe.initial_owners(running->self, owner);
     assert_ok(mp_placement_create(RANKS, EXPERTS, &running->home, &error), &error);
-    mp_placement_set_owners(&running->home, owner);
     assert_ok(mp_placement_create(RANKS, EXPERTS, &running->next, &error), &error);
-    mp_placement_set_owners(&running->next, owner);
     assert_ok(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error), &error);
 }
 
@@ -170,7 +168,7 @@ static bool learn(struct running *running) {
 }
 
 static void destroy_running(struct running *running) {
-    mp_system_hiermoe.destroy(running->self);
+    mp_system_destroy(&mp_system_hiermoe, running->self);
     free(running->options);
     mp_load_destroy(&running->load);
     mp_placement_destroy(&running->home);
@@ -220,7 +218,7 @@ static void a_depth_has_its_levels(void **state) {
     struct running running;
     struct mp_error error = {0};
     (void)state;
-    assert_int_equal(start(deep, &running, &error), MP_EINVAL);
+    assert_int_equal(start(deep, &running, &error), MP_EREFUSED);
     assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
                                        "has 2"));
     free(running.options);
@@ -290,11 +288,11 @@ static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TO
         total[i % EXPERTS] += load->count[i];
         routes += load->count[i];
     }
-    assert_ok(mp_distinct_model_create(RANKS, EXPERTS, TOP_K, &model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, RANKS, EXPERTS, TOP_K, &model, &error), &error);
     mp_distinct_model_fit(&model, total);
     for (int t = 0; t < SAMPLE; t++)
         mp_distinct_model_draw(&model, setting.seed, (uint64_t)t, expert + t * TOP_K);
-    mp_distinct_model_destroy(&model);
+    mp_arena_release(&memory);
     return routes / TOP_K / SAMPLE;
 }
 

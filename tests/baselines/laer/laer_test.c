@@ -5,6 +5,8 @@
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/laer/laer.h"
 
+static struct mp_arena memory;
+
 static const struct mp_system *const tested = &mp_system_laer;
 
 static void defaults_are_the_papers(void **unused) {
@@ -159,7 +161,7 @@ static void flex_changes_the_static_layout(void **state) {
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     assert_ok(mp_load_create(8, 8, &load, &error), &error);
-    assert_ok(mp_flex_create(8, 8, 4, &flex, &error), &error);
+    assert_ok(mp_flex_create(&memory, 8, 8, 4, &flex, &error), &error);
     for (int at = 0; at < 32; at++)
         slot[at] = at % 4 * 2 + at / 4 % 2;
     for (int iteration = 0; iteration < 50; iteration++) {
@@ -185,7 +187,7 @@ static void flex_changes_the_static_layout(void **state) {
         memcpy(slot, flex.expert, sizeof slot);
     }
     assert_true(rounds > 0);
-    mp_flex_destroy(&flex);
+    mp_arena_release(&memory);
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
 }
@@ -304,7 +306,7 @@ struct refusal {
     const char *words;
 };
 static const struct refusal REFUSALS[] = {
-    {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0, 4, 2 and 8"},
+    {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0 and 4"},
     {8, 2, 1, 0, {{"slots", "3"}}, "3 slots on each of 2 ranks can't hold 8 experts"},
     {8, 2, 1, 0, {{"slots", "0"}}, "0 slots on each of 2 ranks can't hold 8 experts"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
@@ -332,7 +334,6 @@ static void what_it_can_not_do_is_refused(void **unused) {
         parse_options(tested, &options, row->option);
         assert_refused(tested, &setting, &options, row->words);
     }
-    tested->destroy(NULL);
 }
 
 int main(void) {

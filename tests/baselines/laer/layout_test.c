@@ -3,6 +3,8 @@
 
 #include "baselines/laer/laer.h"
 
+static struct mp_arena memory;
+
 enum { GOLDEN_RANKS = 4, MOST_SLOTS = 3, MOST_EXPERTS = 6 };
 static const struct mp_topology TWO_NODES = {4, 2};
 
@@ -70,9 +72,11 @@ static void golden_layouts(void **unused) {
         struct mp_laer_placer placer;
         struct mp_slots slots;
         print_message("  %s\n", row->name);
-        assert_ok(mp_laer_placer_create(&TWO_NODES, row->experts, &placer, &error), &error);
-        assert_ok(mp_slots_create(GOLDEN_RANKS, row->experts, row->per_rank, &slots, &error),
+        assert_ok(mp_laer_placer_create(&memory, &TWO_NODES, row->experts, &placer, &error),
                   &error);
+        assert_ok(
+            mp_slots_create(&memory, GOLDEN_RANKS, row->experts, row->per_rank, &slots, &error),
+            &error);
         mp_laer_replicas(row->load, row->experts, GOLDEN_RANKS * row->per_rank, 2, replicas,
                          &placer.queue);
         for (int expert = 0; expert < row->experts && row->even; expert++)
@@ -80,8 +84,7 @@ static void golden_layouts(void **unused) {
         assert_memory_equal(replicas, row->replicas, (size_t)row->experts * sizeof *replicas);
         mp_laer_place(&placer, row->load, replicas, &slots);
         assert_golden(row, &slots, placer.rank_load);
-        mp_slots_destroy(&slots);
-        mp_laer_placer_destroy(&placer);
+        mp_arena_release(&memory);
     }
 }
 
@@ -122,8 +125,8 @@ static void golden_routing_and_cost(void **unused) {
         struct mp_slots slots;
         struct mp_load load;
         struct mp_plan plan;
-        assert_ok(mp_laer_evaluator_create(&TWO_NODES, 4, 3, &evaluator, &error), &error);
-        assert_ok(mp_slots_create(4, 4, 3, &slots, &error), &error);
+        assert_ok(mp_laer_evaluator_create(&memory, &TWO_NODES, 4, 3, &evaluator, &error), &error);
+        assert_ok(mp_slots_create(&memory, 4, 4, 3, &slots, &error), &error);
         memcpy(slots.expert, row->slot, sizeof row->slot);
         mp_slots_index(&slots, 2);
         assert_ok(mp_load_create(4, 4, &load, &error), &error);
@@ -138,8 +141,7 @@ static void golden_routing_and_cost(void **unused) {
                      1e-12);
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
-        mp_slots_destroy(&slots);
-        mp_laer_evaluator_destroy(&evaluator);
+        mp_arena_release(&memory);
     }
 }
 
@@ -150,10 +152,10 @@ static void what_does_not_fit_stays_empty(void **unused) {
     int32_t replicas[1];
     struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(1, &queue, &error), &error);
+    assert_ok(mp_queue_create(&memory, 1, &queue, &error), &error);
     mp_laer_replicas(load, 1, 3, 2, replicas, &queue);
     assert_int_equal(replicas[0], 2);
-    mp_queue_destroy(&queue);
+    mp_arena_release(&memory);
 }
 
 /* A job of any shape with its parts. */
@@ -184,11 +186,12 @@ static void create_job(uint64_t *random, struct job *job) {
     for (long cell = 0; cell < (long)ranks * experts; cell++)
         job->count[cell] = job->load.count[cell];
     mp_load_expert_totals(&job->load, job->total);
-    assert_ok(mp_laer_placer_create(&job->topology, experts, &job->placer, &error), &error);
-    assert_ok(
-        mp_laer_evaluator_create(&job->topology, experts, job->per_rank, &job->evaluator, &error),
-        &error);
-    assert_ok(mp_slots_create(ranks, experts, job->per_rank, &job->slots, &error), &error);
+    assert_ok(mp_laer_placer_create(&memory, &job->topology, experts, &job->placer, &error),
+              &error);
+    assert_ok(mp_laer_evaluator_create(&memory, &job->topology, experts, job->per_rank,
+                                       &job->evaluator, &error),
+              &error);
+    assert_ok(mp_slots_create(&memory, ranks, experts, job->per_rank, &job->slots, &error), &error);
     assert_ok(mp_plan_create(&job->topology, experts, 8, &job->plan, &error), &error);
     mp_laer_replicas(job->total, experts, ranks * job->per_rank, mp_topology_nodes(&job->topology),
                      job->replicas, &job->placer.queue);
@@ -201,9 +204,7 @@ static void destroy_job(struct job *job) {
     free(job->count);
     free(job->total);
     free(job->replicas);
-    mp_laer_placer_destroy(&job->placer);
-    mp_laer_evaluator_destroy(&job->evaluator);
-    mp_slots_destroy(&job->slots);
+    mp_arena_release(&memory);
     mp_plan_destroy(&job->plan);
 }
 

@@ -3,6 +3,8 @@
 
 #include "baselines/llep/llep.h"
 
+static struct mp_arena memory;
+
 /* Ten routes of one expert, alpha = 1: four ranks take 2.5 each, so at most 3. */
 static void the_cap_is_rounded_up(void **state) {
     const struct mp_llep_options options = {
@@ -12,7 +14,7 @@ static void the_cap_is_rounded_up(void **state) {
     struct mp_error error = {0};
     struct mp_llep llep;
     (void)state;
-    assert_ok(mp_llep_create(4, 4, &llep, &error), &error);
+    assert_ok(mp_llep_create(&memory, 4, 4, &llep, &error), &error);
     for (int expert = 0; expert < 4; expert++)
         llep.total[expert] = expert == 0 ? 10 : 0;
     assert_ok(mp_llep_decide(&llep, &options, owner, 4, &error), &error);
@@ -20,7 +22,7 @@ static void the_cap_is_rounded_up(void **state) {
     assert_int_equal(llep.cap, 3);
     for (int rank = 0; rank < 4; rank++)
         assert_int_equal(llep.load[rank], expected[rank]);
-    mp_llep_destroy(&llep);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

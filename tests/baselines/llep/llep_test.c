@@ -4,6 +4,8 @@
 
 #include "baselines/llep/llep.h"
 
+static struct mp_arena memory;
+
 static void defaults_are_the_papers(void **state) {
     (void)state;
     struct mp_llep_options options;
@@ -114,11 +116,11 @@ static void golden_decisions(void **unused) {
         struct mp_llep state;
         print_message("  %s\n", row->name);
         parse_options(&mp_system_llep, &options, pair);
-        assert_ok(mp_llep_create(4, 8, &state, &error), &error);
+        assert_ok(mp_llep_create(&memory, 4, 8, &state, &error), &error);
         memcpy(state.total, row->total, sizeof row->total);
         assert_ok(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error), &error);
         check_golden(row, &state);
-        mp_llep_destroy(&state);
+        mp_arena_release(&memory);
     }
 }
 
@@ -219,7 +221,7 @@ static void decisions_fill_the_least_loaded_up_to_the_cap(void **unused) {
         int copies = options.copies < experts ? options.copies : experts;
         int32_t owner[MOST_EXPERTS];
         struct mp_llep state;
-        assert_ok(mp_llep_create(ranks, experts, &state, &error), &error);
+        assert_ok(mp_llep_create(&memory, ranks, experts, &state, &error), &error);
         for (int expert = 0; expert < experts; expert++) {
             owner[expert] = test_random_int(random, 0, ranks - 1);
             state.total[expert] = test_random_int(random, 0, 3) ? test_random_int(random, 0, 50)
@@ -231,7 +233,7 @@ static void decisions_fill_the_least_loaded_up_to_the_cap(void **unused) {
             check_decision(&state, &options, owner, copies);
             over += state.pieces.count > experts;
         }
-        mp_llep_destroy(&state);
+        mp_arena_release(&memory);
     }
     print_message("  %d skewed, %d with pieces\n", active, over);
     assert_true(active > 0 && over > 0);
@@ -271,9 +273,9 @@ static void copies_are_limited_by_cap_and_smallest_piece(void **unused) {
         void *self;
         print_message("  %s\n", row->name);
         parse_options(&mp_system_llep, &options, pair);
-        assert_ok(mp_system_llep.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_llep, &setting, &options, &self, &error), &error);
         assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
-        mp_system_llep.destroy(self);
+        mp_system_destroy(&mp_system_llep, self);
     }
 }
 
@@ -285,13 +287,12 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_error error = {0};
     void *self = &options;
     parse_options(&mp_system_llep, &options, NULL);
-    assert_int_equal(mp_system_llep.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_int_equal(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
+                     MP_EREFUSED);
     assert_string_equal(error.text,
-                        "llep needs layers, experts, ranks, routes per token and tokens "
-                        "per rank of at least 1, not 1, 0, 4, 2 and 0");
+                        "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
-    assert_int_equal(mp_llep_create(0, 4, &state, NULL), MP_EINVAL);
-    mp_system_llep.destroy(NULL);
+    assert_int_equal(mp_llep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
 
 int main(void) {

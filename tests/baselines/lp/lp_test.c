@@ -4,6 +4,8 @@
 
 #include "baselines/lp/lp.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 
 static void defaults_are_the_sources(void **state) {
@@ -26,7 +28,7 @@ static int64_t balance(const struct mp_topology *topology, const struct mp_place
     int64_t computed[MOST_RANKS] = {0}, most = 0, total[MOST_EXPERTS];
     struct mp_error error = {0};
     struct mp_lp state;
-    assert_ok(mp_lp_create(topology, holders->experts, &state, &error), &error);
+    assert_ok(mp_lp_create(&memory, topology, holders->experts, &state, &error), &error);
     for (int twice = 0; twice < 2; twice++) /* nothing is left of the first time */
         assert_ok(mp_lp_balance(&state, topology, holders, load, &error), &error);
     mp_load_expert_totals(load, total);
@@ -42,7 +44,7 @@ static int64_t balance(const struct mp_topology *topology, const struct mp_place
     for (int rank = 0; rank < topology->ranks; rank++)
         most = computed[rank] > most ? computed[rank] : most;
     assert_int_equal(state.most, most);
-    mp_lp_destroy(&state);
+    mp_arena_release(&memory);
     return most;
 }
 
@@ -136,7 +138,7 @@ static void no_split_has_a_smaller_largest_load(void **unused) {
 static void *create_lp(const struct mp_setting *setting, const struct mp_lp_options *options) {
     struct mp_error error = {0};
     void *self;
-    assert_ok(mp_system_lp.create(setting, options, &self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_lp, setting, options, &self, &error), &error);
     return self;
 }
 
@@ -156,7 +158,7 @@ static void first_home(const struct mp_lp_options *options, int experts,
         most = held > most ? held : most;
     }
     assert_int_equal(mp_system_lp.homes_limit(self), most);
-    mp_system_lp.destroy(self);
+    mp_system_destroy(&mp_system_lp, self);
 }
 
 static struct mp_lp_options options_of(int placement, int replicas) {
@@ -324,16 +326,15 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_placement nobody;
     struct mp_load load;
     struct mp_lp state;
-    assert_int_equal(mp_lp_create(&one, 0, &state, NULL), MP_EINVAL);
-    assert_int_equal(mp_lp_create(&one, 1, &state, NULL), MP_OK);
+    assert_int_equal(mp_lp_create(&memory, &one, 0, &state, NULL), MP_EINVAL);
+    assert_int_equal(mp_lp_create(&memory, &one, 1, &state, NULL), MP_OK);
     assert_int_equal(mp_placement_create(1, 1, &nobody, NULL), MP_OK);
     assert_int_equal(mp_load_create(1, 1, &load, NULL), MP_OK);
     mp_placement_remove(&nobody, 0, 0);
     assert_int_equal(mp_lp_balance(&state, &one, &nobody, &load, NULL), MP_EPLAN);
     mp_placement_destroy(&nobody);
     mp_load_destroy(&load);
-    mp_lp_destroy(&state);
-    mp_system_lp.destroy(NULL);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

@@ -145,9 +145,9 @@ static void a_state_of_others_is_refused(void **state) {
     struct mp_error error = {0};
     void *self;
     (void)state;
-    assert_ok(tested->create(&setting, options_of(&room, search), &self, &error), &error);
+    assert_ok(mp_system_create(tested, &setting, options_of(&room, search), &self, &error), &error);
     assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
-    tested->destroy(self);
+    mp_system_destroy(tested, self);
 }
 
 int main(void) {

@@ -7,6 +7,8 @@
 #include "tests/reference/base/solver.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 static const struct mp_program_limits exact = {.gap = 0, .nodes = 1000000};
 
 /* ---- clusters ---- */
@@ -54,7 +56,7 @@ static void clusters_are_the_best_of_all(void **state) {
         int room[MOST_EXPERTS];
         struct mp_clusters clusters;
         struct mp_program_result result;
-        assert_ok(mp_clusters_create(sizes[0], sizes[1], &clusters, &error), &error);
+        assert_ok(mp_clusters_create(&memory, sizes[0], sizes[1], &clusters, &error), &error);
         for (int e = 0; e < sizes[0]; e++) {
             load[e] = test_random_int(*state, 0, test_random_int(*state, 0, 3) ? 100 : 3000);
             start[e] = e / clusters.size;
@@ -74,7 +76,7 @@ static void clusters_are_the_best_of_all(void **state) {
         mp_clusters_search(&clusters, load, start);
         assert_clusters(&clusters, start);
         assert_true(mp_clusters_deviation(&clusters, load, start) >= best);
-        mp_clusters_destroy(&clusters);
+        mp_arena_release(&memory);
     }
     assert_true(improved > 100);
 }
@@ -89,7 +91,7 @@ static void the_worked_example_of_clusters(void **state) {
     struct mp_clusters clusters;
     (void)state;
     need_solver();
-    assert_ok(mp_clusters_create(4, 2, &clusters, &error), &error);
+    assert_ok(mp_clusters_create(&memory, 4, 2, &clusters, &error), &error);
     for (int i = 0; i < 2; i++) {
         int32_t cluster[4] = {0, 0, 1, 1};
         int64_t bound = 0;
@@ -102,8 +104,8 @@ static void the_worked_example_of_clusters(void **state) {
         mp_clusters_search(&clusters, row[i].load, cluster);
         assert_memory_equal(cluster, row[i].cluster, sizeof cluster);
     }
-    mp_clusters_destroy(&clusters);
-    assert_int_equal(mp_clusters_create(4, 3, &clusters, &error), MP_EINVAL);
+    mp_arena_release(&memory);
+    assert_int_equal(mp_clusters_create(&memory, 4, 3, &clusters, &error), MP_EINVAL);
     assert_string_equal(error.text,
                         "clusters have the same number of experts: 4 experts can't be in 3");
 }
@@ -119,14 +121,14 @@ static void bounds_that_are_met(void **state) {
     struct mp_error error = {0};
     struct mp_clusters clusters;
     (void)state;
-    assert_ok(mp_clusters_create(6, 3, &clusters, &error), &error);
+    assert_ok(mp_clusters_create(&memory, 6, 3, &clusters, &error), &error);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int32_t cluster[6];
         assert_int_equal(mp_clusters_bound(&clusters, row[i].load), row[i].bound);
         mp_clusters_search(&clusters, row[i].load, cluster);
         assert_int_equal(mp_clusters_deviation(&clusters, row[i].load, cluster), row[i].bound);
     }
-    mp_clusters_destroy(&clusters);
+    mp_arena_release(&memory);
 }
 
 /* ---- links ---- */
@@ -207,7 +209,7 @@ static void places_are_the_best_of_all(void **state) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_ok(mp_links_create(layers, &shape[which].topology, &links, &error), &error);
+        assert_ok(mp_links_create(&memory, layers, &shape[which].topology, &links, &error), &error);
         links.between = 1;
         links.in_node = test_random_int(*state, 0, 2) * 0.25;
         set_flows(*state, &links, round % 2 ? 30 : 3000);
@@ -233,7 +235,7 @@ static void places_are_the_best_of_all(void **state) {
             assert_close(mp_links_seconds(&links, rank), best, 1e-12);
             assert_close(proven, best, 1e-6);
         }
-        mp_links_destroy(&links);
+        mp_arena_release(&memory);
     }
     assert_true(improved > 100);
 }
@@ -249,7 +251,7 @@ static void the_worked_example_of_links(void **state) {
     struct mp_error error = {0};
     (void)state;
     need_solver();
-    assert_ok(mp_links_create(2, &pair, &links, &error), &error);
+    assert_ok(mp_links_create(&memory, 2, &pair, &links, &error), &error);
     links.between = links.in_node = 1;
     memcpy(links.flow, flow, sizeof flow);
     assert_close(mp_links_seconds(&links, rank), 10, 0);
@@ -259,7 +261,7 @@ static void the_worked_example_of_links(void **state) {
     assert_int_equal(rank[0] == 0, rank[2] == 0);
     mp_links_search(&links, rank);
     assert_close(mp_links_seconds(&links, rank), 3, 0);
-    mp_links_destroy(&links);
+    mp_arena_release(&memory);
 }
 
 /* Layers between others whose nodes stay: never worse, and as good as the best of what is free. */
@@ -273,7 +275,7 @@ static void parts_of_the_layers(void **state) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_ok(mp_links_create(4, &topology, &links, &error), &error);
+        assert_ok(mp_links_create(&memory, 4, &topology, &links, &error), &error);
         links.between = 1;
         links.in_node = 0.5;
         set_flows(*state, &links, 1000);
@@ -295,7 +297,7 @@ static void parts_of_the_layers(void **state) {
         for (int l = first > 0 ? first - 1 : 0; l <= last && l < 3; l++)
             around += links.seconds[l];
         assert_close(around, proven, 1e-6);
-        mp_links_destroy(&links);
+        mp_arena_release(&memory);
     }
 }
 
@@ -310,7 +312,7 @@ static void eight_layers_of_eight(void **state) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_ok(mp_links_create(8, &topology, &links, &error), &error);
+        assert_ok(mp_links_create(&memory, 8, &topology, &links, &error), &error);
         links.between = 1.0 / 50;
         links.in_node = 1.0 / 900;
         set_flows(*state, &links, 100000);
@@ -325,7 +327,7 @@ static void eight_layers_of_eight(void **state) {
         assert_int_equal(result.status, MP_PROGRAM_SOLVED);
         assert_true(result.gap <= 0.025);
         assert_true(mp_links_seconds(&links, rank) <= searched);
-        mp_links_destroy(&links);
+        mp_arena_release(&memory);
     }
 }
 

@@ -4,6 +4,8 @@
 
 #include "baselines/moonep/moonep.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 40, MOST_EXPERTS = 60 };
 
 static void defaults_are_the_sources(void **state) {
@@ -60,7 +62,7 @@ static void golden_decisions(void **unused) {
     static const struct mp_moonep_options OPTIONS = {0};
     struct mp_error error = {0};
     struct mp_moonep state;
-    assert_ok(mp_moonep_create(4, 8, &state, &error), &error);
+    assert_ok(mp_moonep_create(&memory, 4, 8, &state, &error), &error);
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         int64_t routes[MOST_EXPERTS][MOST_RANKS];
@@ -72,7 +74,7 @@ static void golden_decisions(void **unused) {
             for (int rank = 0; rank < 4; rank++)
                 assert_int_equal(routes[expert][rank], row->routes[expert][rank]);
     }
-    mp_moonep_destroy(&state);
+    mp_arena_release(&memory);
 }
 
 /* A random case, and what the procedure as published makes of it. */
@@ -193,7 +195,7 @@ static int decisions_with(uint64_t *random, double tolerance) {
     double allowed = tolerance * (double)sum / example.ranks;
     follow_procedure(&example, allowed);
     check_balance(&example, allowed);
-    assert_ok(mp_moonep_create(example.ranks, example.experts, &state, &error), &error);
+    assert_ok(mp_moonep_create(&memory, example.ranks, example.experts, &state, &error), &error);
     for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
         memcpy(state.total, example.total, sizeof(int64_t) * (size_t)example.experts);
         assert_ok(mp_moonep_decide(&state, &options, example.owner, &error), &error);
@@ -201,7 +203,7 @@ static int decisions_with(uint64_t *random, double tolerance) {
     lay_out(&state, routes);
     assert_memory_equal(routes, example.routes, sizeof routes);
     int pieces = state.pieces.count;
-    mp_moonep_destroy(&state);
+    mp_arena_release(&memory);
     return pieces;
 }
 
@@ -305,9 +307,9 @@ static void copies_are_at_most_a_group(void **unused) {
         const struct mp_moonep_options options = {0};
         struct mp_error error = {0};
         void *self;
-        assert_ok(mp_system_moonep.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_moonep, &setting, &options, &self, &error), &error);
         assert_int_equal(mp_system_moonep.copies_limit(self), row[index][2]);
-        mp_system_moonep.destroy(self);
+        mp_system_destroy(&mp_system_moonep, self);
     }
 }
 
@@ -316,7 +318,7 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_moonep_options options = {0};
     struct mp_moonep state;
     assert_refuses_none(&mp_system_moonep, &options, "tolerance", "-0.1");
-    assert_int_equal(mp_moonep_create(0, 4, &state, NULL), MP_EINVAL);
+    assert_int_equal(mp_moonep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
 
 int main(void) {

@@ -6,6 +6,8 @@
 #include "baselines/nodewise/nodewise.h"
 #include "reference/schedule/hops.h"
 
+static struct mp_arena arena;
+
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
 static void defaults_copy_all_that_pays(void **state) {
@@ -150,7 +152,8 @@ static int64_t routes_of(const struct mp_nodewise_node *node, int rank, int expe
 static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *node) {
     struct mp_error error = {0};
     int ranks = test_random_int(random, 1, MOST_RANKS);
-    assert_ok(mp_nodewise_node_create(MOST_RANKS, MOST_EXPERTS, copies, node, &error), &error);
+    assert_ok(mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node, &error),
+              &error);
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
@@ -180,7 +183,7 @@ static void routes_fill_from_below(void **unused) {
                 assert_true(node.load[rank] <= node.load[holder[i]] + 1);
         }
         assert_int_equal(sum, routes);
-        mp_nodewise_node_destroy(&node);
+        mp_arena_release(&arena);
     }
 }
 
@@ -215,7 +218,7 @@ static void ranks_are_evened_out(void **unused) {
         assert_true(mp_nodewise_node_fullest(&node) <= fullest);
         even += freely;
         uneven += mp_nodewise_node_fullest(&node) * node.ranks > sum + node.ranks;
-        mp_nodewise_node_destroy(&node);
+        mp_arena_release(&arena);
     }
     assert_true(even > 0 && uneven > 0);
 }
@@ -230,7 +233,7 @@ static void all_copies_together_have_to_pay(void **state) {
         for (int experts = 1; experts < 3; experts++) {
             struct mp_nodewise_node node;
             struct mp_error error = {0};
-            assert_ok(mp_nodewise_node_create(3, 2, 2, &node, &error), &error);
+            assert_ok(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error), &error);
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
                 mp_nodewise_node_add(&node, 0, expert, 600 / experts);
@@ -244,7 +247,7 @@ static void all_copies_together_have_to_pay(void **state) {
                     there += routes_of(&node, rank, expert);
                 assert_int_equal(there, node.load[rank]);
             }
-            mp_nodewise_node_destroy(&node);
+            mp_arena_release(&arena);
         }
     /* So has the way back, as far as backward does not hide it. */
     costs.fetch_inside = 0;
@@ -253,13 +256,13 @@ static void all_copies_together_have_to_pay(void **state) {
         struct mp_nodewise_node node;
         struct mp_error error = {0};
         costs.hidden_inside = hidden ? 101 : 99;
-        assert_ok(mp_nodewise_node_create(3, 2, 2, &node, &error), &error);
+        assert_ok(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error), &error);
         mp_nodewise_node_begin(&node, 3);
         mp_nodewise_node_add(&node, 0, 0, 300);
         mp_nodewise_node_add(&node, 0, 1, 300);
         mp_nodewise_node_even_out(&node, &costs, false, 2);
         assert_int_equal(mp_nodewise_node_fullest(&node), hidden ? 200 : 600);
-        mp_nodewise_node_destroy(&node);
+        mp_arena_release(&arena);
     }
 }
 
@@ -519,7 +522,7 @@ static void the_node_with_less_to_do_takes(void **state) {
         void *self;
         parse_options(&mp_system_nodewise, &options,
                       (const char *const[][2]){{"cover", "0"}, {"correct", "no"}, {0}});
-        assert_ok(mp_system_nodewise.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error), &error);
         assert_ok(mp_plan_create(&setting.topology, 3, 8, &plan, &error), &error);
         assert_ok(mp_load_create(6, 3, &load, &error), &error);
         begin_owned(&plan, 0, 0, (const int32_t[]){0, 0, 2});
@@ -530,7 +533,7 @@ static void the_node_with_less_to_do_takes(void **state) {
         assert_int_equal(mp_plan_routes_to(&plan, 4, 0, busy ? 0 : 2), 10);
         mp_load_destroy(&load);
         mp_plan_destroy(&plan);
-        mp_system_nodewise.destroy(self);
+        mp_system_destroy(&mp_system_nodewise, self);
     }
 }
 
@@ -585,10 +588,11 @@ static void memory_limits_copies(void **state) {
         for (int limited = 0; limited < 2; limited++) {
             struct mp_error error = {0};
             void *self;
-            assert_ok(mp_system_nodewise.create(&setting, &options, &self, &error), &error);
+            assert_ok(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error),
+                      &error);
             int limit = mp_system_nodewise.copies_limit(self);
             assert_int_equal(limit, limited && row[i][3] > 3 ? 3 : row[i][3]);
-            mp_system_nodewise.destroy(self);
+            mp_system_destroy(&mp_system_nodewise, self);
             setting.copies_memory = 2 * 40 * 3 + 1;
         }
     }
@@ -600,9 +604,7 @@ static void what_cannot_be_is_refused(void **state) {
     parse_options(&mp_system_nodewise, &options, NULL);
     const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
     assert_refused(&mp_system_nodewise, &none, &options,
-                   "nodewise needs layers, experts, ranks and ranks per node of at least 1, not 1, "
-                   "0, 4 and 2");
-    mp_system_nodewise.destroy(NULL);
+                   "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4");
 }
 
 int main(void) {

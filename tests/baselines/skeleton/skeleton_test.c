@@ -18,7 +18,7 @@ static void *options_of(const char *owners) {
 static void *create(const struct mp_setting *setting, const char *owners) {
     struct mp_error error = {0};
     void *self, *options = options_of(owners);
-    assert_ok(tested->create(setting, options, &self, &error), &error);
+    assert_ok(mp_system_create(tested, setting, options, &self, &error), &error);
     free(options);
     return self;
 }
@@ -81,9 +81,8 @@ static void every_plan_is_legal_and_leaves_experts_alone(void **state) {
                          tested->name, rank, (long long)computed[rank], (long long)wanted[rank]);
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
-        tested->destroy(self);
+        mp_system_destroy(tested, self);
     }
-    tested->destroy(NULL);
 }
 
 static void refuses(int experts, int ranks, const char *words) {
@@ -168,8 +167,8 @@ static void state_survives_a_restart_on_other_ranks(void **state) {
     }
     save(restored, first, sizeof first);
     assert_memory_equal(first, second, size);
-    tested->destroy(self);
-    tested->destroy(restored);
+    mp_system_destroy(tested, self);
+    mp_system_destroy(tested, restored);
 }
 
 int main(void) {

@@ -5,12 +5,14 @@
 
 #include "baselines/smartmoe/smartmoe.h"
 
+static struct mp_arena memory;
+
 enum { EXPERTS = 96, RANKS = 32 };
 
 static void create(int experts, int ranks, enum mp_smartmoe_solver solver, int groups,
                    struct mp_permutation *state) {
     struct mp_error error = {0};
-    if (mp_permutation_create(experts, ranks, solver, groups, state, &error))
+    if (mp_permutation_create(&memory, experts, ranks, solver, groups, state, &error))
         fail_msg("%s", error.text);
 }
 
@@ -46,11 +48,11 @@ static void greedy_follows_the_released_code(void **state) {
     assert_int_equal(largest_load(8, 4, load, contiguous), 46);
     assert_int_equal(mp_permutation_solve(&solver, load, contiguous, owner), 42);
     assert_memory_equal(owner, expected, sizeof expected);
-    mp_permutation_destroy(&solver);
+    mp_arena_release(&memory);
     create(4, 2, MP_SMARTMOE_GREEDY, 8, &solver);
     assert_int_equal(mp_permutation_solve(&solver, equal, crossed, owner), 20);
     assert_memory_equal(owner, crossed, sizeof crossed);
-    mp_permutation_destroy(&solver);
+    mp_arena_release(&memory);
 }
 
 static void random_loads(uint64_t *random, int experts, int64_t load[]) {
@@ -119,7 +121,7 @@ static void dynamic_programming_finds_the_optimum(void **state) {
         int64_t greedy = mp_permutation_greedy(&solver, load, current, owner);
         assert_true(found <= greedy);
         better += found < greedy;
-        mp_permutation_destroy(&solver);
+        mp_arena_release(&memory);
     }
     print_message("  better than greedy in %d of 80\n", better);
     assert_true(better > 0);
@@ -142,7 +144,7 @@ static void experts_stay_where_the_optimum_lets_them(void **state) {
         }
         assert_int_equal(mp_permutation_solve(&solver, load, current, owner), 2000);
         assert_memory_equal(owner, current, sizeof current);
-        mp_permutation_destroy(&solver);
+        mp_arena_release(&memory);
     }
 }
 
@@ -168,9 +170,9 @@ static void hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum(void *
         if (size[0] <= MP_PERMUTATION_ITEMS) {
             create(size[0], size[1], MP_SMARTMOE_DYNAMIC_PROGRAMMING, 8, &exact);
             assert_true(found >= mp_permutation_solve(&exact, load, current, owner));
-            mp_permutation_destroy(&exact);
+            mp_arena_release(&memory);
         }
-        mp_permutation_destroy(&solver);
+        mp_arena_release(&memory);
     }
     print_message("  better than greedy in %d of 600\n", between);
     assert_true(between > 0);
@@ -190,7 +192,7 @@ static void groups_are_as_many_as_allowed(void **state) {
                &solver);
         assert_int_equal(solver.workers, row[index].workers);
         assert_int_equal(solver.each, row[index].each);
-        mp_permutation_destroy(&solver);
+        mp_arena_release(&memory);
     }
 }
 

@@ -45,7 +45,7 @@ static void begin_run(struct run *run, int experts, struct mp_topology topology,
                                     .bandwidth = 1e9,
                                     .seconds_per_route = 1e-6}};
     parse_options(tested, &options, pair);
-    assert_ok(tested->create(&run->setting, &options, &run->self, &error), &error);
+    assert_ok(mp_system_create(tested, &run->setting, &options, &run->self, &error), &error);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_ok(mp_load_create(topology.ranks, experts, &run->load[layer], &error), &error);
         assert_ok(mp_placement_create(topology.ranks, experts, &run->home[layer], &error), &error);
@@ -60,7 +60,7 @@ static void end_run(struct run *run) {
         mp_placement_destroy(&run->home[layer]);
         mp_placement_destroy(&run->next[layer]);
     }
-    tested->destroy(run->self);
+    mp_system_destroy(tested, run->self);
 }
 
 /* after_step, with the law for homes; the homes stay for the caller to compare. */
@@ -206,7 +206,6 @@ static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
     }
     print_message("  %d layers changed\n", changes);
     assert_true(changes > 0);
-    tested->destroy(NULL);
 }
 
 /* Plans are FasterMoE's on the present owners, whatever these are; without schedule and shadows
@@ -233,8 +232,9 @@ static void plans_are_those_of_fastermoe(void **state) {
         begin_run(&run[1], experts, topology, off);
         assert_int_equal(tested->copies_limit(run[1].self), 0);
         parse_options(&mp_system_fastermoe, &options, &on[round % 3][1]);
-        assert_ok(mp_system_fastermoe.create(&run[0].setting, &options, &fastermoe, &error),
-                  &error);
+        assert_ok(
+            mp_system_create(&mp_system_fastermoe, &run[0].setting, &options, &fastermoe, &error),
+            &error);
         assert_int_equal(tested->copies_limit(run[0].self),
                          mp_system_fastermoe.copies_limit(fastermoe));
         assert_ok(mp_plan_create(&topology, experts, 8, &plan, &error), &error);
@@ -265,7 +265,7 @@ static void plans_are_those_of_fastermoe(void **state) {
             }
         mp_plan_destroy(&plan);
         mp_plan_destroy(&expected);
-        mp_system_fastermoe.destroy(fastermoe);
+        mp_system_destroy(&mp_system_fastermoe, fastermoe);
         end_run(&run[0]);
         end_run(&run[1]);
     }
@@ -280,7 +280,7 @@ static void what_it_can_not_do_is_refused(void **state) {
     } row[] = {
         {10, 4, "greedy", "10 experts can't be shared by 4 ranks"},
         {4, 6, "greedy", "4 experts can't be shared by 6 ranks"},
-        {4, 8, "greedy", "smartmoe runs on FasterMoE's exchange, and fastermoe needs layers"},
+        {4, 8, "greedy", "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes"},
         {0, 4, "greedy", "of at least 1, not 1, 0 and 4"},
         {32, 4, "dynamic-programming", "at most 16 experts of a layer by dynamic programming"},
         {32, 4, "dynamic-programming", "not 32 on 4 ranks"},
@@ -297,7 +297,7 @@ static void what_it_can_not_do_is_refused(void **state) {
     struct mp_smartmoe_options options;
     parse_options(tested, &options, NULL);
     assert_refused(tested, &dark, &options,
-                   "smartmoe runs on FasterMoE's exchange, and fastermoe needs layers");
+                   "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes");
 }
 
 int main(void) {

@@ -6,6 +6,8 @@
 
 #include "baselines/swiftmoe/swiftmoe.h"
 
+static struct mp_arena memory;
+
 enum { MOST = 40 };
 
 struct golden {
@@ -39,13 +41,13 @@ static void golden_placements_come_out(void **state) {
                                      count, &error),
                   &error);
         assert_memory_equal(count, row->count, (size_t)row->experts * sizeof *count);
-        assert_ok(mp_slots_create(4, row->experts, row->per_rank, &slots, &error), &error);
+        assert_ok(mp_slots_create(&memory, 4, row->experts, row->per_rank, &slots, &error), &error);
         mp_swiftmoe_place(count, &slots);
         for (int slot = 0; slot < 4 * row->per_rank; slot++)
             assert_int_equal(slots.expert[slot], row->slot[slot]);
         for (int expert = 0; expert < row->experts; expert++)
             assert_int_equal(mp_slots_of(&slots, expert), row->count[expert]);
-        mp_slots_destroy(&slots);
+        mp_arena_release(&memory);
     }
 }
 
@@ -141,7 +143,7 @@ static void gradient_slices_come_from_the_published_sources(void **state) {
     struct mp_slots slots;
     struct mp_plan plan;
     const struct mp_topology topology = {4, 4};
-    assert_ok(mp_slots_create(4, 4, 2, &slots, &error), &error);
+    assert_ok(mp_slots_create(&memory, 4, 4, 2, &slots, &error), &error);
     mp_swiftmoe_place(GOLDEN[1].count, &slots);
     assert_ok(mp_placement_create(4, 4, &home, &error), &error);
     assert_ok(mp_slots_homes(&slots, &home, &error), &error);
@@ -153,7 +155,7 @@ static void gradient_slices_come_from_the_published_sources(void **state) {
             assert_int_equal(mp_plan_slice_source(&plan, expert, rank), expected[expert][rank]);
     mp_plan_destroy(&plan);
     mp_placement_destroy(&home);
-    mp_slots_destroy(&slots);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

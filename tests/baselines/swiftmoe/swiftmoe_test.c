@@ -29,7 +29,7 @@ static void start(struct run *run, const struct mp_setting *setting, const char 
     int ranks = setting->topology.ranks, experts = setting->experts;
     struct mp_error error = {0};
     *run = (struct run){.setting = *setting};
-    assert_ok(tested->create(setting, &options, &run->self, &error), &error);
+    assert_ok(mp_system_create(tested, setting, &options, &run->self, &error), &error);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_ok(mp_placement_create(ranks, experts, &run->home[layer], &error), &error);
         assert_ok(mp_placement_create(ranks, experts, &run->next[layer], &error), &error);
@@ -47,7 +47,7 @@ static void end(struct run *run) {
         mp_load_destroy(&run->load[layer]);
         mp_plan_destroy(&run->plan[layer]);
     }
-    tested->destroy(run->self);
+    mp_system_destroy(tested, run->self);
 }
 
 /* Plans all layers for the loads in the run, by the law. */
@@ -232,7 +232,6 @@ static void without_a_capacity_nothing_is_dropped(void **state) {
         }
         end(&run);
     }
-    tested->destroy(NULL);
 }
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
@@ -304,7 +303,7 @@ static void what_it_can_not_do_is_refused(void **state) {
             "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
             "ranks to 2 experts each, over 20 slots");
     setting.tokens_per_rank = 0;
-    refuses(setting, "5", "1", "of at least 1, not 1, 10, 4, 0 and 2");
+    refuses(setting, "5", "1", "of at least 1, not 0 and 2");
 }
 
 int main(void) {

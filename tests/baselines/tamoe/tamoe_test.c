@@ -105,7 +105,7 @@ static void more_ranks_than_experts_are_refused(void **state) {
     struct mp_tamoe_options options;
     few.experts = 2;
     parse_options(tested, &options, NULL);
-    assert_refused(tested, &few, &options, "2 experts on 4 ranks");
+    assert_refused(tested, &few, &options, "2 experts can't be shared by 4 ranks");
 }
 
 int main(void) {

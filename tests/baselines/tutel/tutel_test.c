@@ -297,10 +297,11 @@ static void experts_travel_where_they_are_smaller(void **state) {
     assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * (6e-7 + 288e-9), 1e-15);
     for (int r = 0; r < 2; r++) {
         options.message_cost = r ? 0 : 1e-7;
-        assert_int_equal(mp_system_tutel.create(&setting, &options, &self, NULL), MP_OK);
+        assert_int_equal(mp_system_create(&mp_system_tutel, &setting, &options, &self, NULL),
+                         MP_OK);
         assert_int_equal(mp_system_tutel.optimizer(self),
                          r ? MP_OPTIMIZER_OWNER : MP_OPTIMIZER_SLICES);
-        mp_system_tutel.destroy(self);
+        mp_system_destroy(&mp_system_tutel, self);
     }
 }
 

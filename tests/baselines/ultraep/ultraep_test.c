@@ -6,6 +6,8 @@
 
 #include "baselines/ultraep/ultraep.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 12, MOST_EXPERTS = 30 };
 
 static const struct mp_ultraep_options DEFAULTS = {
@@ -160,7 +162,7 @@ static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_R
     struct mp_ultraep state;
     struct mp_error error = {0};
     memset(routes, 0, sizeof d->routes);
-    assert_ok(mp_ultraep_create(d->ranks, d->experts, &state, &error), &error);
+    assert_ok(mp_ultraep_create(&memory, d->ranks, d->experts, &state, &error), &error);
     for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
         memcpy(state.total, d->total, sizeof(int64_t) * (size_t)d->experts);
         assert_ok(mp_ultraep_decide(&state, &d->options, &topology, d->owner, &error), &error);
@@ -168,7 +170,7 @@ static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_R
     for (int expert = 0; expert < d->experts; expert++)
         for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
             routes[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
-    mp_ultraep_destroy(&state);
+    mp_arena_release(&memory);
 }
 
 static void decisions_are_those_of_the_procedure(void **unused) {
@@ -307,7 +309,7 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_ultraep_options options = DEFAULTS;
     struct mp_ultraep state;
     assert_refuses_none(&mp_system_ultraep, &options, "threshold", "0.9");
-    assert_int_equal(mp_ultraep_create(0, 4, &state, NULL), MP_EINVAL);
+    assert_int_equal(mp_ultraep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
 
 int main(void) {

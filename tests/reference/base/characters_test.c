@@ -64,11 +64,26 @@ static void all_characters_are_decoded(void **state) {
     }
 }
 
+static void numbers_are_whole_texts(void **state) {
+    (void)state;
+    static const char *const none[] = {
+        "", "x", "3x", "3 ", "3.0", "0x3", "1e1", "-1", "10", "-", "9223372036854775808"};
+    int64_t value = 5;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_false(mp_whole_number(none[i], 0, i == 8 ? 9 : INT64_MAX, &value));
+        assert_int_equal(value, 5);
+    }
+    assert_true(mp_whole_number("9", 0, 9, &value) && value == 9);
+    assert_true(mp_whole_number("-9223372036854775808", INT64_MIN, 0, &value));
+    assert_true(value == INT64_MIN);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_acts_on_a_terminal_is_replaced),
         cmocka_unit_test(characters_are_not_cut),
         cmocka_unit_test(all_characters_are_decoded),
+        cmocka_unit_test(numbers_are_whole_texts),
     };
     return cmocka_run_group_tests_name("characters", tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 
 #include "reference/fssdp/fssdp.h"
 
+static struct mp_arena memory;
+
 static uint64_t random_state;
 
 /* One second per route and per crossing route, so that all figures are whole. */
@@ -39,7 +41,7 @@ static void golden_latencies(void **state) {
     struct mp_error error = {0};
 
     golden_load(&load);
-    assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
+    assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
     for (size_t index = 0; index < sizeof LATENCY / sizeof LATENCY[0]; index++) {
         struct mp_placement placement;
         assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
@@ -75,13 +77,14 @@ static void golden_decisions(void **state) {
         struct mp_materializer materializer;
         struct mp_placement placement;
         assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-        assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&GOLDEN_TOPOLOGY, 8, 4, &materializer, &error), &error);
+        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+        assert_ok(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer, &error),
+                  &error);
         bool accepted =
             mp_calibrate(&calibrator, &materializer, &placement, &load, DECISION[index].memory);
         assert_int_equal(accepted, DECISION[index].accepted);
         assert_int_equal(materializer.copies, DECISION[index].memory ? 4 : 0);
-        mp_materializer_destroy(&materializer);
+        mp_arena_release(&memory);
         mp_calibrator_destroy(&calibrator);
         mp_placement_destroy(&placement);
     }
@@ -130,10 +133,10 @@ static void decisions_agree_with_a_real_dispatch(void **state) {
         struct mp_setting setting = random_setting(plan);
         int overlap = test_random_int(&random_state, 0, plan->experts), arrivals[130] = {0},
             most = 0;
-        assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
-        assert_ok(
-            mp_materializer_create(&plan->topology, plan->experts, overlap, &materializer, &error),
-            &error);
+        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+        assert_ok(mp_materializer_create(&memory, &plan->topology, plan->experts, overlap,
+                                         &materializer, &error),
+                  &error);
         double before = dispatched_latency(&setting, plan, &example.load);
         assert_close(mp_calibrator_latency(&calibrator, &plan->during, &example.load), before,
                      1e-12);
@@ -149,7 +152,7 @@ static void decisions_agree_with_a_real_dispatch(void **state) {
         assert_int_equal(taken, materializer.copies > 0 && after < before);
         accepted += taken;
         rejected += materializer.copies > 0 && !taken;
-        mp_materializer_destroy(&materializer);
+        mp_arena_release(&memory);
         mp_calibrator_destroy(&calibrator);
         destroy_example(&example);
     }
@@ -183,13 +186,14 @@ static void frugal_copies_are_those_that_pay(void **state) {
         struct mp_materializer materializer;
         struct mp_placement placement;
         assert_ok(mp_placement_create(2, 32, &placement, &error), &error);
-        assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&topology, 32, 32, &materializer, &error), &error);
+        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+        assert_ok(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error),
+                  &error);
         int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);
         assert_int_equal(chosen, rows[row].chosen);
         assert_int_equal(materializer.copies, rows[row].chosen);
         assert_int_equal(materializer.overlap, 32);
-        mp_materializer_destroy(&materializer);
+        mp_arena_release(&memory);
         mp_calibrator_destroy(&calibrator);
         mp_placement_destroy(&placement);
     }
@@ -208,8 +212,8 @@ static void the_choice_is_the_best_candidate(void **state) {
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         struct mp_setting setting = random_setting(plan);
-        assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&plan->topology, plan->experts, plan->experts,
+        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+        assert_ok(mp_materializer_create(&memory, &plan->topology, plan->experts, plan->experts,
                                          &materializer, &error),
                   &error);
         int chosen =
@@ -228,7 +232,7 @@ static void the_choice_is_the_best_candidate(void **state) {
         }
         some += chosen > 0;
         none += chosen == 0;
-        mp_materializer_destroy(&materializer);
+        mp_arena_release(&memory);
         mp_calibrator_destroy(&calibrator);
         destroy_example(&example);
     }

@@ -72,9 +72,9 @@ static void memory_is_what_is_left(void **state) {
         parse_options(&mp_system_fssdp, &options, pair);
         assert_int_equal(mp_fssdp_memory(&setting, cases[index].rematerialise),
                          cases[index].memory);
-        assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error), &error);
         assert_int_equal(mp_system_fssdp.copies_limit(self), cases[index].memory);
-        mp_system_fssdp.destroy(self);
+        mp_system_destroy(&mp_system_fssdp, self);
     }
 }
 
@@ -99,7 +99,7 @@ static void golden_transfers(void **state) {
 
     parse_options(&mp_system_fssdp, &options, pair);
     golden_load(&load);
-    assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error), &error);
     assert_ok(mp_placement_create(4, 8, &home, &error), &error);
     assert_ok(mp_placement_create(4, 8, &next, &error), &error);
     assert_ok(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error), &error);
@@ -120,8 +120,7 @@ static void golden_transfers(void **state) {
     mp_placement_destroy(&home);
     mp_placement_destroy(&next);
     mp_load_destroy(&load);
-    mp_system_fssdp.destroy(self);
-    mp_system_fssdp.destroy(NULL);
+    mp_system_destroy(&mp_system_fssdp, self);
 }
 
 /* What a copy costs a frugal system: its parameters there, its gradient back, three GEMMs more.  70
@@ -156,7 +155,7 @@ static void frugal_copies_pay_both_ways(void **state) {
         assert_ok(mp_load_create(2, 32, &load, &error), &error);
         for (int index = 0; index < 64; index++)
             load.count[index] = index % 32 < 4 ? 358 : 22;
-        assert_ok(mp_system_frugal.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_create(&mp_system_frugal, &setting, &options, &self, &error), &error);
         assert_ok(mp_placement_create(2, 32, &home, &error), &error);
         assert_ok(mp_placement_create(2, 32, &next, &error), &error);
         assert_ok(mp_system_initial_homes(&mp_system_frugal, self, 1, &home, &error), &error);
@@ -169,7 +168,7 @@ static void frugal_copies_pay_both_ways(void **state) {
         mp_placement_destroy(&home);
         mp_placement_destroy(&next);
         mp_load_destroy(&load);
-        mp_system_frugal.destroy(self);
+        mp_system_destroy(&mp_system_frugal, self);
     }
 }
 
@@ -273,8 +272,8 @@ struct refused_case {
 static const struct refused_case REFUSED[] = {
     {SETTING(4, 64, 0, 1, 1), "needs a bandwidth above 0, not 0 B/s"},
     {SETTING(4, 64, -1, 1, 1), "needs a bandwidth above 0, not -1 B/s"},
-    {SETTING(4, 0, 1, 1, 1), "bytes per expert of at least 1, not 1, 8, 4, 1 and 0"},
-    {SETTING(0, 64, 1, 1, 1), "not 1, 8, 0, 1 and 64"},
+    {SETTING(4, 0, 1, 1, 1), "bytes per expert of at least 1, not 1 and 0"},
+    {SETTING(0, 64, 1, 1, 1), "not 1, 8 and 0"},
     {SETTING(4, 64, 1, -1, 1), "needs times of at least 0, not -1 s per route"},
     {SETTING(4, 64, 1, 1, NAN), "needs times of at least 0"},
 };

@@ -14,6 +14,7 @@ static void one_source_sends_most(void **state) {
                                        .route_bytes = 2,
                                        .bandwidth = 4,
                                        .seconds_per_route = 3};
+    struct mp_arena memory = {0};
     struct mp_calibrator calibrator;
     struct mp_placement placement;
     struct mp_load load;
@@ -23,13 +24,14 @@ static void one_source_sends_most(void **state) {
     for (int expert = 0; expert < 8; expert++)
         load.count[expert] = 10;
     assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-    assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
+    assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 20 * 3 + 4 * 60 / 2.0,
                  0);
     mp_placement_add(&placement, 7, 0);
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 30 * 3 + 4 * 50 / 2.0,
                  0);
     mp_calibrator_destroy(&calibrator);
+    mp_arena_release(&memory);
     mp_placement_destroy(&placement);
     mp_load_destroy(&load);
 }
@@ -47,9 +49,9 @@ static int limit_of(int ranks, int experts, const struct mp_fssdp_options *optio
                                        .non_moe_seconds = 0.35};
     struct mp_error error = {0};
     void *self;
-    assert_ok(mp_system_fssdp.create(&setting, options, &self, &error), &error);
+    assert_ok(mp_system_create(&mp_system_fssdp, &setting, options, &self, &error), &error);
     int limit = mp_system_fssdp.copies_limit(self);
-    mp_system_fssdp.destroy(self);
+    mp_system_destroy(&mp_system_fssdp, self);
     return limit;
 }
 

@@ -5,6 +5,8 @@
 
 #include "reference/fssdp/fssdp.h"
 
+static struct mp_arena memory;
+
 static uint64_t random_state;
 
 /* 4 ranks in 2 nodes, 8 experts, owner(e) = e / 2. */
@@ -50,7 +52,8 @@ static void golden_placements(void **state) {
         struct mp_placement placement;
         struct mp_error error = {0};
         assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-        assert_ok(mp_materializer_create(&GOLDEN_TOPOLOGY, 8, row->overlap, &materializer, &error),
+        assert_ok(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap, &materializer,
+                                         &error),
                   &error);
         mp_materialize(&materializer, &placement, row->load, row->memory);
         if (materializer.copies != row->copies)
@@ -62,7 +65,7 @@ static void golden_placements(void **state) {
                          got.rank, expected.expert, expected.rank);
             assert_true(mp_placement_holds(&placement, got.expert, got.rank));
         }
-        mp_materializer_destroy(&materializer);
+        mp_arena_release(&memory);
         mp_placement_destroy(&placement);
     }
 }
@@ -92,14 +95,14 @@ static void create_random_case(struct random_case *row) {
     assert_ok(mp_placement_create(row->topology.ranks, row->experts, &row->placement, &error),
               &error);
     mp_placement_set_owners(&row->placement, owner);
-    assert_ok(mp_materializer_create(&row->topology, row->experts, row->overlap, &row->materializer,
-                                     &error),
+    assert_ok(mp_materializer_create(&memory, &row->topology, row->experts, row->overlap,
+                                     &row->materializer, &error),
               &error);
 }
 
 static void destroy_random_case(struct random_case *row) {
     mp_placement_destroy(&row->placement);
-    mp_materializer_destroy(&row->materializer);
+    mp_arena_release(&memory);
 }
 
 /* Extra copies per rank within memory; copies only of the `overlap` hottest, none without routes.

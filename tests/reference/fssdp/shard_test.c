@@ -5,6 +5,8 @@
 
 #include "reference/fssdp/fssdp.h"
 
+static struct mp_arena memory;
+
 static uint64_t random_state;
 
 /* V-FSSDP-8: 2 layers of 8 experts on 4 ranks in 2 nodes, t 2. */
@@ -21,7 +23,7 @@ static void golden_owners(void **state) {
 
     mp_shard_evenly(2, 8, 4, owner);
     assert_memory_equal(owner, even, sizeof owner);
-    assert_ok(mp_sharder_create(&GOLDEN_TOPOLOGY, 2, 8, 2, &sharder, &error), &error);
+    assert_ok(mp_sharder_create(&memory, &GOLDEN_TOPOLOGY, 2, 8, 2, &sharder, &error), &error);
     mp_shard(&sharder, load, even, owner);
     assert_memory_equal(owner, expected, sizeof owner);
     for (int index = 0; index < 16; index++)
@@ -29,7 +31,7 @@ static void golden_owners(void **state) {
     assert_int_equal(moved, 8);
     mp_shard(&sharder, load, owner, again);
     assert_memory_equal(again, owner, sizeof owner);
-    mp_sharder_destroy(&sharder);
+    mp_arena_release(&memory);
 }
 
 static void count_owned(const int32_t owner[], int all, int ranks, int owned[]) {
@@ -83,7 +85,8 @@ static void resharding_keeps_counts_and_settles(void **state) {
                               ? test_random_int(&random_state, 0, 9)
                               : test_random_int(&random_state, 0, 900);
         mp_shard_evenly(layers, experts, topology.ranks, present);
-        assert_ok(mp_sharder_create(&topology, layers, experts, overlap, &sharder, &error), &error);
+        assert_ok(mp_sharder_create(&memory, &topology, layers, experts, overlap, &sharder, &error),
+                  &error);
         mp_shard(&sharder, load, present, owner);
         count_owned(owner, all, topology.ranks, owned);
         for (int rank = 0; rank < topology.ranks; rank++)
@@ -92,7 +95,7 @@ static void resharding_keeps_counts_and_settles(void **state) {
         assert_memory_equal(again, owner, (size_t)all * sizeof *owner);
         if (overlap == experts) /* all hot: nobody has a reason to move */
             assert_memory_equal(owner, present, (size_t)all * sizeof *owner);
-        mp_sharder_destroy(&sharder);
+        mp_arena_release(&memory);
     }
 }
 
@@ -111,7 +114,7 @@ static void cold_load_of_one_layer_is_spread(void **state) {
             load[index] = test_random_int(&random_state, 0, index < 16 ? 5000 : 1);
         load[0] = 10000;
         mp_shard_evenly(8, 16, 8, present);
-        assert_ok(mp_sharder_create(&topology, 8, 16, 1, &sharder, &error), &error);
+        assert_ok(mp_sharder_create(&memory, &topology, 8, 16, 1, &sharder, &error), &error);
         mp_shard(&sharder, load, present, owner);
         for (int expert = 1; expert < 16; expert++) {
             cold[owner[expert]] += load[expert];
@@ -122,7 +125,7 @@ static void cold_load_of_one_layer_is_spread(void **state) {
             most = cold[rank] > most ? cold[rank] : most;
         }
         assert_true(most - least <= largest);
-        mp_sharder_destroy(&sharder);
+        mp_arena_release(&memory);
     }
 }
 

@@ -6,6 +6,8 @@
 #include "reference/plan/routes.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { SMALL = 6 };
 
 /* V-HIER-1: Table II of HierMoE, arXiv 2508.09591, which is for 256 experts; and the formula that
@@ -25,7 +27,7 @@ static double duplicates(int experts, int top_k, int groups) {
     int32_t order[256];
     double distinct = 0;
     int each = experts / groups;
-    assert_ok(mp_distinct_model_create(groups, experts, top_k, &model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, groups, experts, top_k, &model, &error), &error);
     for (int e = 0; e < experts; e++) {
         count[e] = (uint32_t)(top_k * 1000);
         order[e] = experts - 1 - e;
@@ -35,7 +37,7 @@ static double duplicates(int experts, int top_k, int groups) {
     mp_distinct_model_arrange(&model, order, experts);
     for (int g = 0; g < groups; g++)
         distinct += mp_distinct_model_meets(&model, g * each, (g + 1) * each, NULL);
-    mp_distinct_model_destroy(&model);
+    mp_arena_release(&memory);
     return 100 * (1 - distinct / top_k);
 }
 
@@ -81,7 +83,7 @@ static void uneven_counts_are_those_of_their_design(void **state) {
     enumerate(weight, probability, &meets);
     for (int e = 0; e < SMALL; e++)
         count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
-    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), meets, 1e-7);
@@ -89,7 +91,7 @@ static void uneven_counts_are_those_of_their_design(void **state) {
     assert_within(mp_distinct_model_meets(&model, 0, 0, group), meets, 1e-7);
     mp_distinct_model_arrange(&model, parted, 1);
     assert_within(mp_distinct_model_meets(&model, 0, 1, group + 1), meets, 1e-7);
-    mp_distinct_model_destroy(&model);
+    mp_arena_release(&memory);
 }
 
 /* Wherever probabilities come close to 1, they are reached: an expert alone is met as often as it
@@ -111,13 +113,14 @@ static void weights_give_the_counts(void **state) {
     struct mp_error error = {0};
     (void)state;
     for (int i = 0; i < CASES; i++) {
-        assert_ok(mp_distinct_model_create(2, EXPERTS, test[i].top_k, &model, &error), &error);
+        assert_ok(mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model, &error),
+                  &error);
         mp_distinct_model_fit(&model, test[i].count);
         mp_distinct_model_arrange(&model, order, EXPERTS);
         for (int e = 0; e < EXPERTS; e++)
             assert_within(mp_distinct_model_meets(&model, 7 - e, 8 - e, NULL),
                           test[i].count[e] / 1e4, 1e-7);
-        mp_distinct_model_destroy(&model);
+        mp_arena_release(&memory);
     }
 }
 
@@ -129,7 +132,7 @@ static void certain_choices_leave_fewer_to_draw(void **state) {
     struct mp_distinct_model model;
     struct mp_error error = {0};
     (void)state;
-    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 3, 4, NULL), 1, 1e-9);
@@ -137,7 +140,7 @@ static void certain_choices_leave_fewer_to_draw(void **state) {
     assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), 5.0 / 6, 1e-9); /* not both others */
     mp_distinct_model_arrange(&model, parted, SMALL - 1);
     assert_within(mp_distinct_model_meets(&model, 0, 0, &half_of_one), 0.5, 1e-9);
-    mp_distinct_model_destroy(&model);
+    mp_arena_release(&memory);
 }
 
 /* As often as they should, K different experts of each token, and the same ones again. */
@@ -148,7 +151,7 @@ static void drawn_tokens_have_the_counts(void **state) {
     struct mp_error error = {0};
     int drawn[SMALL] = {0};
     (void)state;
-    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
     for (uint64_t t = 0; t < TOKENS; t++) {
         int32_t expert[3], again[3];
@@ -161,7 +164,7 @@ static void drawn_tokens_have_the_counts(void **state) {
     }
     for (int e = 0; e < SMALL; e++) /* three standard deviations are 0.011 */
         assert_within((double)drawn[e] / TOKENS, count[e] / 100.0, 0.015);
-    mp_distinct_model_destroy(&model);
+    mp_arena_release(&memory);
 }
 
 /* ---- groups inside one another ---- */
@@ -183,7 +186,7 @@ static void create_case(int ranks, int experts, int top_k, const int size[3], in
     *c = (struct case_of_levels){0};
     assert_ok(mp_plan_create(&topology, experts, 1, &c->plan, &error), &error);
     assert_ok(mp_load_create(ranks, experts, &c->load, &error), &error);
-    assert_ok(mp_distinct_model_create(ranks, experts, top_k, &c->model, &error), &error);
+    assert_ok(mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model, &error), &error);
     for (int e = 0; e < experts; e++)
         owner[e] = e * ranks / experts;
     begin_owned(&c->plan, 0, 0, owner);
@@ -197,7 +200,7 @@ static void create_case(int ranks, int experts, int top_k, const int size[3], in
 static void destroy_case(struct case_of_levels *c) {
     mp_plan_destroy(&c->plan);
     mp_load_destroy(&c->load);
-    mp_distinct_model_destroy(&c->model);
+    mp_arena_release(&memory);
     free(c->distinct);
 }
 

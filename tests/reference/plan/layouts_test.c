@@ -5,6 +5,8 @@
 #include "reference/plan/layouts.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { LAYERS = 2 };
 static const char MAGIC[8] = {'M', 'P', 'T', 'E', 'S', 'T', '_', '1'};
 
@@ -20,7 +22,8 @@ static void random_slots(uint64_t *random, struct mp_slots *slots) {
 static void random_layouts(uint64_t *random, int ranks, int experts, int per_rank,
                            struct mp_layouts *layouts) {
     struct mp_error error = {0};
-    assert_ok(mp_layouts_create(LAYERS, ranks, experts, per_rank, 4, layouts, &error), &error);
+    assert_ok(mp_layouts_create(&memory, LAYERS, ranks, experts, per_rank, 4, layouts, &error),
+              &error);
     for (int layer = 0; layer < LAYERS; layer++)
         random_slots(random, &layouts->slots[layer]);
 }
@@ -96,7 +99,7 @@ static void slots_and_homes_belong_together(void **state) {
             assert_derived(&layouts.derived, &home[1]);
             changed++;
         }
-        mp_layouts_destroy(&layouts);
+        mp_arena_release(&memory);
         for (int layer = 0; layer < LAYERS; layer++)
             mp_placement_destroy(&home[layer]);
     }
@@ -130,8 +133,7 @@ static void earlier_slots_serve_earlier_homes(void **state) {
         assert_ptr_equal(mp_layouts_for_home(&layouts, 0, &home[0]), &layouts.slots[0]);
         for (int layer = 0; layer < LAYERS; layer++)
             mp_placement_destroy(&home[layer]);
-        mp_layouts_destroy(&layouts);
-        mp_layouts_destroy(&after);
+        mp_arena_release(&memory);
     }
     assert_true(derived > 0);
 }
@@ -171,7 +173,7 @@ static void saved_layouts_come_back(void **state) {
         random_layouts(&again, other_ranks, experts, other_per_rank, &before);
         size_t size = mp_layouts_save(&first, NULL, MAGIC, bytes, sizeof bytes);
         assert_int_equal(size, 24 + LAYERS * ranks * per_rank * 4);
-        assert_ok(mp_recent_create((size_t)experts, 3, &recent, &error), &error);
+        assert_ok(mp_recent_create(&memory, (size_t)experts, 3, &recent, &error), &error);
         size_t more = mp_recent_save(&recent, window, sizeof window);
         assert_int_equal(mp_layouts_save(&first, &recent, MAGIC, bytes, size), size + more);
         assert_int_equal(mp_layouts_save(&first, &recent, MAGIC, bytes, sizeof bytes), size + more);
@@ -182,10 +184,7 @@ static void saved_layouts_come_back(void **state) {
         assert_true(same_slots(&second, &before));
         mp_layouts_restore(&second, &saved);
         assert_true(same_slots(&second, fits ? &first : &before));
-        mp_recent_destroy(&recent);
-        mp_layouts_destroy(&first);
-        mp_layouts_destroy(&second);
-        mp_layouts_destroy(&before);
+        mp_arena_release(&memory);
     }
 }
 
@@ -227,12 +226,10 @@ static void foreign_bytes_are_refused(void **state) {
     assert_unread(&layouts, wrong, size, "slots of test in layer 1 are not those of 5 experts");
     memset(wrong + 24, 0, 3 * 2 * 4); /* others are missing */
     assert_unread(&layouts, wrong, size, "slots of test in layer 0 are not those of 5 experts");
-    assert_int_equal(mp_layouts_create(0, 3, 5, 2, 0, &other, NULL), MP_EINVAL);
-    assert_int_equal(mp_layouts_create(1, 3, 0, 2, 0, &other, NULL), MP_EINVAL);
-    assert_int_equal(mp_layouts_create(1, 3, 5, 0, 0, &other, NULL), MP_EINVAL);
-    mp_layouts_destroy(&other);
-    mp_layouts_destroy(NULL);
-    mp_layouts_destroy(&layouts);
+    assert_int_equal(mp_layouts_create(&memory, 0, 3, 5, 2, 0, &other, NULL), MP_EINVAL);
+    assert_int_equal(mp_layouts_create(&memory, 1, 3, 0, 2, 0, &other, NULL), MP_EINVAL);
+    assert_int_equal(mp_layouts_create(&memory, 1, 3, 5, 0, 0, &other, NULL), MP_EINVAL);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

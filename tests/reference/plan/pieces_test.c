@@ -3,6 +3,8 @@
 
 #include "reference/plan/pieces.h"
 
+static struct mp_arena memory;
+
 enum { MOST_RANKS = 24, MOST_EXPERTS = 20, ROUNDS = 300 };
 
 struct cut_up {
@@ -45,7 +47,8 @@ static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cu
     mp_load_expert_totals(&row->load, total);
     assert_ok(mp_plan_create(&topology, experts, 8, &row->plan, &error), &error);
     begin_owned(&row->plan, 0, 0, owner);
-    assert_ok(mp_pieces_create(experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error), &error);
+    assert_ok(mp_pieces_create(&memory, experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error),
+              &error);
     mp_pieces_clear(&row->pieces);
     for (int expert = 0; expert < experts; expert++)
         cut_expert(random, row, expert, total[expert], cut == MP_CUT_NEAREST_FIRST);
@@ -54,7 +57,7 @@ static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cu
 static void destroy_cut_up(struct cut_up *row) {
     mp_plan_destroy(&row->plan);
     mp_load_destroy(&row->load);
-    mp_pieces_destroy(&row->pieces);
+    mp_arena_release(&memory);
 }
 
 /* Every route goes to a piece, and every piece gets what it says. */
@@ -160,9 +163,9 @@ static void pieces_that_do_not_fit_are_refused(void **state) {
     struct mp_load load;
     struct mp_error error = {0};
 
-    check_refusal(mp_pieces_create(0, 4, &pieces, &error), MP_EINVAL, &error,
+    check_refusal(mp_pieces_create(&memory, 0, 4, &pieces, &error), MP_EINVAL, &error,
                   "no room for 4 pieces of 0 experts");
-    assert_ok(mp_pieces_create(1, 1, &pieces, &error), &error);
+    assert_ok(mp_pieces_create(&memory, 1, 1, &pieces, &error), &error);
     assert_ok(mp_pieces_add(&pieces, 0, 1, 5, &error), &error);
     assert_ok(mp_pieces_add(&pieces, 0, 0, 0, &error), &error);
     check_refusal(mp_pieces_add(&pieces, 0, 0, 1, &error), MP_ELIMIT, &error,
@@ -179,8 +182,7 @@ static void pieces_that_do_not_fit_are_refused(void **state) {
                   "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
     mp_plan_destroy(&plan);
     mp_load_destroy(&load);
-    mp_pieces_destroy(&pieces);
-    mp_pieces_destroy(NULL);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

@@ -4,6 +4,8 @@
 #include "reference/plan/queue.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { ROOM = 50 };
 
 /* The first of what a queue should hold, by looking at everything. */
@@ -22,7 +24,7 @@ static void pops_come_in_order(void **state) {
     struct mp_error error = {0};
     struct mp_queue queue;
     int32_t id = 0;
-    assert_ok(mp_queue_create(ROOM, &queue, &error), &error);
+    assert_ok(mp_queue_create(&memory, ROOM, &queue, &error), &error);
     for (int round = 0; round < 20000; round++) {
         int what = test_random_int(random, 0, 2);
         double key = test_random_int(random, -3, 3) / 2.0;
@@ -43,15 +45,14 @@ static void pops_come_in_order(void **state) {
         assert_true(popped.key == expected[first].key);
         expected[first] = expected[queue.count];
     }
-    mp_queue_destroy(&queue);
-    mp_queue_destroy(NULL);
+    mp_arena_release(&memory);
 }
 
 static void no_room_is_no_queue(void **unused) {
     (void)unused;
     struct mp_queue queue;
-    assert_int_equal(mp_queue_create(0, &queue, NULL), MP_EINVAL);
-    mp_queue_destroy(&queue);
+    assert_int_equal(mp_queue_create(&memory, 0, &queue, NULL), MP_EINVAL);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

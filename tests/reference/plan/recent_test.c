@@ -4,6 +4,8 @@
 #include "reference/plan/recent.h"
 #include "tests/reference/plan/plan_support.h"
 
+static struct mp_arena memory;
+
 enum { LAYERS = 2, RANKS = 3, EXPERTS = 4, ITERATIONS = 12, COUNTS = LAYERS * RANKS * EXPERTS };
 
 struct history {
@@ -54,16 +56,15 @@ static void sums_are_those_of_the_window(void **state) {
     for (int window = 1; window <= ITERATIONS + 1; window++) {
         struct mp_recent counts, totals;
         struct mp_error error = {0};
-        assert_ok(mp_recent_create(COUNTS, window, &counts, &error), &error);
-        assert_ok(mp_recent_create(LAYERS * EXPERTS, window, &totals, &error), &error);
+        assert_ok(mp_recent_create(&memory, COUNTS, window, &counts, &error), &error);
+        assert_ok(mp_recent_create(&memory, LAYERS * EXPERTS, window, &totals, &error), &error);
         for (int iteration = 0; iteration < ITERATIONS; iteration++) {
             mp_recent_push_counts(&counts, history.load[iteration], LAYERS);
             mp_recent_push_totals(&totals, history.load[iteration], LAYERS);
             assert_sums(&counts, &history, iteration + 1, window, false);
             assert_sums(&totals, &history, iteration + 1, window, true);
         }
-        mp_recent_destroy(&counts);
-        mp_recent_destroy(&totals);
+        mp_arena_release(&memory);
     }
     destroy_history(&history);
 }
@@ -79,8 +80,8 @@ static void a_restored_window_goes_on(void **state) {
         struct mp_error error = {0};
         char saved[4096];
         create_history(random, &history);
-        assert_ok(mp_recent_create(COUNTS, window, &recent, &error), &error);
-        assert_ok(mp_recent_create(COUNTS, other, &restored, &error), &error);
+        assert_ok(mp_recent_create(&memory, COUNTS, window, &recent, &error), &error);
+        assert_ok(mp_recent_create(&memory, COUNTS, other, &restored, &error), &error);
         for (int iteration = 0; iteration < before; iteration++)
             mp_recent_push_counts(&recent, history.load[iteration], LAYERS);
         mp_recent_push_counts(&restored, history.load[ITERATIONS - 1], LAYERS); /* forgotten */
@@ -93,8 +94,7 @@ static void a_restored_window_goes_on(void **state) {
                 mp_recent_push_counts(&restored, history.load[iteration], LAYERS);
                 assert_sums(&restored, &history, iteration + 1, other, false);
             }
-        mp_recent_destroy(&recent);
-        mp_recent_destroy(&restored);
+        mp_arena_release(&memory);
         destroy_history(&history);
     }
 }
@@ -106,7 +106,7 @@ static void foreign_bytes_are_refused(void **state) {
     struct mp_error error = {0};
     char saved[4096], wrong[4096], after[4096];
     create_history(random, &history);
-    assert_ok(mp_recent_create(COUNTS, 3, &recent, &error), &error);
+    assert_ok(mp_recent_create(&memory, COUNTS, 3, &recent, &error), &error);
     mp_recent_push_counts(&recent, history.load[0], LAYERS);
     size_t size = mp_recent_save(&recent, saved, sizeof saved);
     memset(wrong, 0x55, sizeof wrong);
@@ -121,12 +121,11 @@ static void foreign_bytes_are_refused(void **state) {
         assert_int_equal(mp_recent_load(&recent, saved, cut, NULL), MP_EFORMAT);
     assert_int_equal(mp_recent_save(&recent, after, sizeof after), size);
     assert_memory_equal(after, saved, size);
-    assert_ok(mp_recent_create(COUNTS + 1, 3, &other, &error), &error);
+    assert_ok(mp_recent_create(&memory, COUNTS + 1, 3, &other, &error), &error);
     assert_int_equal(mp_recent_load(&other, saved, size, NULL), MP_EFORMAT);
-    mp_recent_destroy(&other);
-    assert_int_equal(mp_recent_create(COUNTS, 0, &other, NULL), MP_EINVAL);
-    mp_recent_destroy(&recent);
-    mp_recent_destroy(NULL);
+    mp_arena_release(&memory);
+    assert_int_equal(mp_recent_create(&memory, COUNTS, 0, &other, NULL), MP_EINVAL);
+    mp_arena_release(&memory);
     destroy_history(&history);
 }
 

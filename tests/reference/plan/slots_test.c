@@ -5,6 +5,8 @@
 
 #include "reference/plan/slots.h"
 
+static struct mp_arena memory;
+
 static uint64_t random_state;
 
 static int below(int count) {
@@ -53,7 +55,8 @@ static void random_job(struct job *job) {
     int experts = test_random_int(&random_state, 1, all < 30 ? all : 30);
     if (below(3) == 0) /* few experts have many slots */
         experts = 1 + experts / 8;
-    assert_ok(mp_slots_create(job->topology.ranks, experts, per_rank, &job->slots, &error), &error);
+    assert_ok(mp_slots_create(&memory, job->topology.ranks, experts, per_rank, &job->slots, &error),
+              &error);
     assert_ok(mp_placement_create(job->topology.ranks, experts, &job->home, &error), &error);
     assert_ok(mp_load_create(job->topology.ranks, experts, &job->load, &error), &error);
     assert_ok(mp_plan_create(&job->topology, experts, 64, &job->plan, &error), &error);
@@ -62,7 +65,7 @@ static void random_job(struct job *job) {
 }
 
 static void destroy_job(struct job *job) {
-    mp_slots_destroy(&job->slots);
+    mp_arena_release(&memory);
     mp_placement_destroy(&job->home);
     mp_load_destroy(&job->load);
     mp_plan_destroy(&job->plan);
@@ -229,7 +232,7 @@ static void extreme_numbers_are_no_special_case(void **state) {
         for (int ranks = 1; ranks < 9; ranks += 3) {
             struct job job = {.topology = {ranks, 2}};
             struct mp_error error = {0};
-            assert_ok(mp_slots_create(ranks, 2, 7, &job.slots, &error), &error);
+            assert_ok(mp_slots_create(&memory, ranks, 2, 7, &job.slots, &error), &error);
             assert_ok(mp_placement_create(ranks, 2, &job.home, &error), &error);
             assert_ok(mp_load_create(ranks, 2, &job.load, &error), &error);
             assert_ok(mp_plan_create(&job.topology, 2, 64, &job.plan, &error), &error);
@@ -250,9 +253,10 @@ static void what_does_not_fit_is_refused(void **state) {
     struct mp_slots none;
     static const int size[][3] = {{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {1 << 20, 1, 1 << 20}};
     for (size_t row = 0; row < sizeof size / sizeof *size; row++)
-        assert_int_equal(mp_slots_create(size[row][0], size[row][1], size[row][2], &none, NULL),
-                         MP_EINVAL);
-    assert_ok(mp_slots_create(4, 3, 1, &job.slots, &error), &error);
+        assert_int_equal(
+            mp_slots_create(&memory, size[row][0], size[row][1], size[row][2], &none, NULL),
+            MP_EINVAL);
+    assert_ok(mp_slots_create(&memory, 4, 3, 1, &job.slots, &error), &error);
     assert_ok(mp_placement_create(4, 3, &job.home, &error), &error);
     assert_ok(mp_load_create(4, 3, &job.load, &error), &error);
     assert_ok(mp_plan_create(&job.topology, 3, 64, &job.plan, &error), &error);
@@ -271,7 +275,7 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_string_equal(error.text, "iteration 5, layer 2: the holders of expert 2 are not the "
                                     "ranks with a slot of it");
     destroy_job(&job);
-    mp_slots_destroy(NULL);
+    mp_arena_release(&memory);
 }
 
 int main(void) {

@@ -5,16 +5,13 @@
 
 #include "reference/plan/system.h"
 
-static int create(const struct mp_setting *setting, const void *options, void **self,
+static int create(void *self, const struct mp_setting *setting, const void *options,
                   struct mp_error *error) {
+    (void)self;
     (void)setting;
     (void)options;
     (void)error;
-    *self = NULL;
     return MP_OK;
-}
-static void destroy(void *self) {
-    (void)self;
 }
 static void initial_owners(const void *self, int32_t owner[]) {
     (void)self;
@@ -85,8 +82,8 @@ static const struct mp_system COMPLETE = {
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = OPTIONS,
     .options_size = sizeof(int),
+    .size = 1,
     .create = create,
-    .destroy = destroy,
     .initial_owners = initial_owners,
     .initial_holders = initial_holders,
     .optimizer = optimizer,
@@ -107,9 +104,8 @@ static void complete_and_plain_systems_register(void **state) {
                               .title = "t",
                               .source = "s",
                               .models = "m",
+                              .size = 1,
                               .create = create,
-                              .destroy = destroy,
-                              .initial_owners = initial_owners,
                               .after_gate = after_gate};
     assert_ok(mp_systems_register(&systems, &COMPLETE, &error), &error);
     assert_ok(mp_systems_register(&systems, &plain, &error), &error);
@@ -131,8 +127,7 @@ SPOIL(source, system->source = NULL)
 SPOIL(models, system->models = "")
 SPOIL(capability, system->capabilities |= MP_SYSTEM_CAPABILITIES + 1)
 SPOIL(create, system->create = NULL)
-SPOIL(destroy, system->destroy = NULL)
-SPOIL(owners, system->initial_owners = NULL)
+SPOIL(size, system->size = 0)
 SPOIL(copies, system->copies_limit = NULL; system->initial_holders = NULL)
 SPOIL(holders_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES)
 SPOIL(optimizer, system->optimizer = NULL)
@@ -152,16 +147,15 @@ struct spoilt_case {
     const char *sentence;
 };
 static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 3, this is ABI 2"},
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 4, this is ABI 3"},
     {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
     {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
     {spoil_title, MP_EINVAL, "system complete: the title is empty"},
     {spoil_source, MP_EINVAL, "system complete: the source is empty"},
     {spoil_models, MP_EINVAL, "system complete: it does not say what of its source is modelled"},
     {spoil_capability, MP_EINVAL, "system complete: it claims a capability that does not exist"},
-    {spoil_create, MP_EINVAL, "system complete: create and destroy are required"},
-    {spoil_destroy, MP_EINVAL, "system complete: create and destroy are required"},
-    {spoil_owners, MP_EINVAL, "system complete: initial_owners is required"},
+    {spoil_create, MP_EINVAL, "system complete: create and the size of its struct are required"},
+    {spoil_size, MP_EINVAL, "system complete: create and the size of its struct are required"},
     {spoil_copies, MP_EINVAL, "system complete: replicates needs copies_limit"},
     {spoil_holders_flag, MP_EINVAL, "system complete: initial_holders needs replicates"},
     {spoil_optimizer, MP_EINVAL, "system complete: initial_holders needs replicates and opti"},

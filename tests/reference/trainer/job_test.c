@@ -34,24 +34,25 @@ static const struct mp_system uneven = {
 /* One that copies experts if there are more ranks, and remembers what it was asked. */
 static struct mp_setting asked;
 static int living;
-static int tied_create(const struct mp_setting *setting, const void *options, void **self,
+static int tied_create(void *self, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
+    (void)self;
     (void)options;
     asked = *setting;
-    *self = NULL;
+    living++;
     if (setting->topology.ranks % setting->experts)
         return mp_fail(error, MP_EINVAL, "tied: %d ranks are no multiple of %d experts",
                        setting->topology.ranks, setting->experts);
-    living++;
-    *self = &living;
     return MP_OK;
 }
 static void tied_destroy(void *self) {
-    --*(int *)self;
+    (void)self;
+    living--;
 }
 static const struct mp_system tied = {.abi = MP_SYSTEM_ABI,
                                       .name = "tied",
                                       .capabilities = MP_SYSTEM_MORE_RANKS,
+                                      .size = 1,
                                       .create = tied_create,
                                       .destroy = tied_destroy};
 static const struct mp_systems systems = {.item = {&plain, &uneven, &tied}, .count = 3};

@@ -199,6 +199,7 @@ static void words_that_do_not_go_together_are_refused(void **state) {
         {"--threads", "--threads needs a value"},
         {"--threads 0 --calibrate c.yaml", "--threads: 0 is not a number of threads from 1 to"},
         {"--threads 1025 --calibrate c.yaml", "--threads: 1025 is not a number of threads"},
+        {"--threads 2x --calibrate c.yaml", "--threads: 2x is not a number of threads"},
         {"job.yaml --threads 1024", "--threads is for --calibrate"},
         {"job.yaml --threads 1", "--threads is for --calibrate"},
         {"job.yaml --quick", "--quick is for --calibrate"},

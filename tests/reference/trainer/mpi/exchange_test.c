@@ -20,13 +20,11 @@ static struct drill {
     bool rematerialise;
 } drill;
 
-static int drill_create(const struct mp_setting *setting, const void *options, void **self,
+static int drill_create(void *self, const struct mp_setting *setting, const void *options,
                         struct mp_error *error) {
     (void)options;
-    *self = malloc(sizeof *setting);
-    if (!*self)
-        return mp_fail(error, MP_ENOMEM, "no memory");
-    memcpy(*self, setting, sizeof *setting);
+    (void)error;
+    memcpy(self, setting, sizeof *setting);
     return MP_OK;
 }
 
@@ -100,8 +98,8 @@ static const struct mp_system drill_system = {
     .models = "Nothing.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE |
                     MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .size = sizeof(struct mp_setting),
     .create = drill_create,
-    .destroy = free,
     .initial_owners = drill_owners,
     .copies_limit = drill_copies,
     .padding_limit = drill_padding,

@@ -1,0 +1,78 @@
+/* Tables that end together, and lists that grow. */
+#include "reference/base/arena.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "tests/support.h"
+
+static void tables_are_zeroed_apart_and_aligned(void **state) {
+    struct mp_arena memory = {0};
+    int64_t *table[8];
+    long double *wide;
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 8; i++) {
+            assert_non_null(MP_TAKE(&memory, table[i], i));
+            for (int j = 0; j < i; j++) {
+                assert_int_equal(table[i][j], 0);
+                table[i][j] = 8 * i + j;
+            }
+        }
+        assert_string_equal(mp_arena_text(&memory, "a text"), "a text");
+        assert_non_null(MP_TAKE(&memory, wide, 3));
+        assert_int_equal((uintptr_t)wide % _Alignof(max_align_t), 0);
+        for (int i = 0; i < 8; i++)
+            for (int j = 0; j < i; j++)
+                assert_int_equal(table[i][j], 8 * i + j);
+        assert_int_equal(mp_arena_check(&memory, NULL), MP_OK);
+        mp_arena_release(&memory);
+        assert_null(memory.block);
+    }
+}
+
+static void what_there_is_no_room_for_is_remembered(void **state) {
+    struct mp_arena memory = {0};
+    struct mp_error error = {0};
+    int64_t *huge, *small;
+    (void)state;
+    for (size_t count = SIZE_MAX; count > SIZE_MAX / 16; count /= 2) {
+        assert_null(MP_TAKE(&memory, huge, count));
+        assert_int_equal(memory.lacking, SIZE_MAX);
+    }
+    assert_non_null(MP_TAKE(&memory, small, 1));
+    assert_int_equal(mp_arena_check(&memory, &error), MP_ENOMEM);
+    assert_string_equal(error.text, "no memory for a table of 18446744073709551615 bytes");
+    mp_arena_release(&memory);
+    assert_int_equal(mp_arena_check(&memory, NULL), MP_OK);
+    assert_null(MP_TAKE(&memory, huge, (size_t)1 << 50));
+    assert_true(memory.lacking >= (size_t)8 << 50 && memory.lacking < (size_t)9 << 50);
+    mp_arena_release(&memory);
+}
+
+static void lists_keep_their_items(void **state) {
+    struct item {
+        int32_t number;
+        char letter;
+    } *list = NULL;
+    (void)state;
+    for (int count = 0; count < 1000; count++) {
+        assert_true(MP_ROOM(list, count));
+        list[count] = (struct item){count, (char)(count % 7)};
+        for (int i = 0; i <= count; i += 1 + count / 16)
+            assert_true(list[i].number == i && list[i].letter == i % 7);
+    }
+    struct item *before = list;
+    assert_false(mp_list_room(&list, (size_t)1 << 62, sizeof *list));
+    assert_ptr_equal(list, before);
+    free(list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_zeroed_apart_and_aligned),
+        cmocka_unit_test(what_there_is_no_room_for_is_remembered),
+        cmocka_unit_test(lists_keep_their_items),
+    };
+    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
+}
