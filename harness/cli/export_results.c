@@ -41,15 +41,11 @@ static bool select_pair(struct mp_store *store, const char *sql,
     bool found = false;
     if (*code)
         return false;
-    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, &row, NULL) != SQLITE_OK)
-        *code = mp_store_fail(store, "cannot read the iterations", error);
-    sqlite3_bind_int64(row, 1, selection->run_id);
-    sqlite3_bind_int64(row, 2, selection->first);
-    sqlite3_bind_int64(row, 3, selection->last);
-    int step = *code ? SQLITE_DONE : sqlite3_step(row);
-    if (step != SQLITE_ROW && step != SQLITE_DONE)
-        *code = mp_store_fail(store, "cannot read the iterations", error);
-    if (step == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL) {
+    const int64_t values[] = {selection->run_id, selection->first, selection->last};
+    *code = mp_store_query(store, sql, values, 3, &row, error);
+    int got = *code ? *code : mp_store_next(store, row, error);
+    *code = got < 0 ? got : MP_OK;
+    if (got == 1 && sqlite3_column_type(row, 0) != SQLITE_NULL) {
         pair[0] = sqlite3_column_int64(row, 0);
         pair[1] = sqlite3_column_int64(row, 1);
         found = true;

@@ -156,18 +156,15 @@ static int read_database(struct measurements *all, const char *path, struct mp_e
     int code = mp_store_open_read_only(path, &store, error);
     if (code)
         return code;
-    if (sqlite3_prepare_v2(mp_store_connection(store), measured_sql, -1, &statement, NULL))
-        code = mp_store_fail(store, "reading iterations to a loss", error);
+    code = mp_store_query(store, measured_sql, NULL, 0, &statement, error);
     char job[MP_REPRODUCE_LABEL] = "";
     double value[256];
-    int count = 0, step = SQLITE_ROW;
-    while (!code && step == SQLITE_ROW) {
-        step = sqlite3_step(statement);
-        const char *name =
-            step == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+    int count = 0, got = 1;
+    while (!code && got == 1) {
+        got = mp_store_next(store, statement, error);
+        const char *name = got == 1 ? (const char *)sqlite3_column_text(statement, 0) : NULL;
         bool is_same = name && !strcmp(job, name);
-        if (step != SQLITE_ROW && step != SQLITE_DONE)
-            code = mp_store_fail(store, "reading iterations to a loss", error);
+        code = got < 0 ? got : MP_OK;
         if (!code && count > 0 && !is_same)
             code = add_measurement(all, job, strlen(job),
                                    (value[(count - 1) / 2] + value[count / 2]) / 2, error);

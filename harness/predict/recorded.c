@@ -15,11 +15,6 @@ struct reader {
     struct mp_recorded *run;
 };
 
-static int fail_query(const struct reader *reader, struct mp_error *error) {
-    return mp_fail(error, MP_EIO, "can't read run %lld of %s: %s", (long long)reader->run->run_id,
-                   reader->database, sqlite3_errmsg(mp_store_connection(reader->store)));
-}
-
 static int fail_memory(const struct reader *reader, struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for run %lld of %s", (long long)reader->run->run_id,
                    reader->database);
@@ -28,29 +23,15 @@ static int fail_memory(const struct reader *reader, struct mp_error *error) {
 /* A query whose ?1 is the run and ?2, if it has one, `rank`. */
 static int prepare(const struct reader *reader, const char *sql, int rank, sqlite3_stmt **statement,
                    struct mp_error *error) {
-    *statement = NULL;
-    bool is_good = sqlite3_prepare_v2(mp_store_connection(reader->store), sql, -1, statement,
-                                      NULL) == SQLITE_OK;
-    if (is_good && sqlite3_bind_parameter_count(*statement) > 0)
-        is_good = sqlite3_bind_int64(*statement, 1, reader->run->run_id) == SQLITE_OK;
-    if (is_good && sqlite3_bind_parameter_count(*statement) > 1)
-        is_good = sqlite3_bind_int64(*statement, 2, rank) == SQLITE_OK;
-    return is_good ? MP_OK : fail_query(reader, error);
-}
-
-/* 1: a row, 0: no more, negative: an error. */
-static int step(const struct reader *reader, sqlite3_stmt *statement, struct mp_error *error) {
-    int code = sqlite3_step(statement);
-    if (code == SQLITE_ROW)
-        return 1;
-    return code == SQLITE_DONE ? 0 : fail_query(reader, error);
+    const int64_t values[] = {reader->run->run_id, rank};
+    return mp_store_query(reader->store, sql, values, 2, statement, error);
 }
 
 static int find_only_run(struct reader *reader, struct mp_error *error) {
     sqlite3_stmt *row;
     int64_t runs = 0;
     int code = prepare(reader, "SELECT count(*), min(run_id) FROM run", 0, &row, error);
-    if (!code && (code = step(reader, row, error)) == 1) {
+    if (!code && (code = mp_store_next(reader->store, row, error)) == 1) {
         runs = sqlite3_column_int64(row, 0);
         reader->run->run_id = sqlite3_column_int64(row, 1);
     }
@@ -84,7 +65,7 @@ static int read_run(struct reader *reader, struct mp_error *error) {
                        "WHERE rank.run_id = run.run_id) FROM run WHERE run_id = ?1",
                        0, &row, error);
     if (!code)
-        code = step(reader, row, error);
+        code = mp_store_next(reader->store, row, error);
     if (code == 1) {
         run->ranks = sqlite3_column_int(row, 0);
         run->ranks_per_node = sqlite3_column_int(row, 1);
@@ -106,7 +87,7 @@ static int check_clocks(struct reader *reader, struct mp_error *error) {
                        "SELECT rank, clock FROM rank WHERE run_id = ?1 AND "
                        "coalesce(clock, 'no clock') IN ('wall clock', 'no clock') ORDER BY rank",
                        0, &row, error);
-    if (!code && (code = step(reader, row, error)) == 1 && reader->run->ranks > 1)
+    if (!code && (code = mp_store_next(reader->store, row, error)) == 1 && reader->run->ranks > 1)
         code = mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no common clock: rank %d was put on it by %s",
                        (long long)reader->run->run_id, reader->database, sqlite3_column_int(row, 0),
@@ -122,7 +103,7 @@ static int read_iterations(struct reader *reader, struct mp_error *error) {
                        "SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
                        "ORDER BY iteration",
                        0, &row, error);
-    while (!code && (code = step(reader, row, error)) == 1) {
+    while (!code && (code = mp_store_next(reader->store, row, error)) == 1) {
         if (!MP_ROOM(run->number, run->iterations) || !MP_ROOM(run->seconds, run->iterations)) {
             code = fail_memory(reader, error);
             break;
@@ -155,7 +136,7 @@ static int read_bounds(struct reader *reader, int rank, struct mp_error *error) 
                        "SELECT iteration, start_ns, end_ns FROM v_span WHERE run_id = ?1 AND "
                        "rank = ?2 AND phase = 'iteration' ORDER BY iteration",
                        rank, &row, error);
-    while (!code && (code = step(reader, row, error)) == 1) {
+    while (!code && (code = mp_store_next(reader->store, row, error)) == 1) {
         int i = find_iteration(run, sqlite3_column_int64(row, 0), at);
         code = MP_OK;
         if (i < 0)
@@ -217,7 +198,7 @@ static int read_spans(struct reader *reader, int rank, struct mp_error *error) {
                        "AND stream = 'compute' AND phase <> 'iteration' "
                        "ORDER BY iteration, start_ns, end_ns",
                        rank, &row, error);
-    while (!code && (code = step(reader, row, error)) == 1) {
+    while (!code && (code = mp_store_next(reader->store, row, error)) == 1) {
         int i = find_iteration(run, sqlite3_column_int64(row, 0), at);
         code = MP_OK;
         if (i < 0)

@@ -94,12 +94,11 @@ static const char *clean_column(sqlite3_stmt *row, int column, char *text, size_
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
     char collector[64], note[512];
-    if (sqlite3_prepare_v2(mp_store_connection(store),
-                           "SELECT DISTINCT collector, value FROM fact JOIN device_spool USING "
-                           "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
-                           -1, &select, NULL) != SQLITE_OK)
+    if (mp_store_query(store,
+                       "SELECT DISTINCT collector, value FROM fact JOIN device_spool USING "
+                       "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
+                       &run_id, 1, &select, NULL))
         return;
-    sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW)
         fprintf(stream, "%s: %s\n", clean_column(select, 0, collector, sizeof collector),
                 clean_column(select, 1, note, sizeof note));
@@ -110,12 +109,11 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
 static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
     char collector[64], text[512];
-    if (sqlite3_prepare_v2(mp_store_connection(store),
-                           "SELECT collector, coalesce(status, 'it was killed before it said'), "
-                           "count(*) FROM device_spool WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1",
-                           -1, &select, NULL) != SQLITE_OK)
+    if (mp_store_query(store,
+                       "SELECT collector, coalesce(status, 'it was killed before it said'), "
+                       "count(*) FROM device_spool WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1",
+                       &run_id, 1, &select, NULL))
         return;
-    sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW) {
         const char *status = clean_column(select, 1, text, sizeof text);
         int processes = sqlite3_column_int(select, 2);

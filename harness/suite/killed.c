@@ -26,15 +26,13 @@ static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
 /* The highest number of a run; new ones get higher ones. */
 static int find_last_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
-    int code = MP_OK;
-    if (sqlite3_prepare_v2(mp_store_connection(store), "SELECT coalesce(max(run_id), 0) FROM run",
-                           -1, &row, NULL) == SQLITE_OK &&
-        sqlite3_step(row) == SQLITE_ROW)
+    int code =
+        mp_store_query(store, "SELECT coalesce(max(run_id), 0) FROM run", NULL, 0, &row, error);
+    int got = code ? code : mp_store_next(store, row, error);
+    if (got == 1)
         *run_id = sqlite3_column_int64(row, 0);
-    else
-        code = mp_store_fail(store, "reading its runs", error);
     sqlite3_finalize(row);
-    return code;
+    return got < 0 ? got : MP_OK;
 }
 
 static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,

@@ -31,30 +31,6 @@ static void destroy(void *self) {
     free(run);
 }
 
-static int fail_query(const struct run_trace *run, struct mp_error *error) {
-    return mp_fail(error, MP_EIO, "can't read the loads of run %lld in %s: %s",
-                   (long long)run->run_id, run->database,
-                   sqlite3_errmsg(mp_store_connection(run->store)));
-}
-
-/* A query whose parameters ?1, ?2, ... are `values`. */
-static int prepare(const struct run_trace *run, const char *sql, const int64_t values[], int count,
-                   sqlite3_stmt **statement, struct mp_error *error) {
-    int failed =
-        sqlite3_prepare_v2(mp_store_connection(run->store), sql, -1, statement, NULL) != SQLITE_OK;
-    for (int i = 0; i < count && !failed; i++)
-        failed = sqlite3_bind_int64(*statement, i + 1, values[i]) != SQLITE_OK;
-    return failed ? fail_query(run, error) : MP_OK;
-}
-
-/* 1: a row, 0: no more, negative: an error. */
-static int step(const struct run_trace *run, sqlite3_stmt *statement, struct mp_error *error) {
-    int code = sqlite3_step(statement);
-    if (code == SQLITE_ROW)
-        return 1;
-    return code == SQLITE_DONE ? 0 : fail_query(run, error);
-}
-
 /* ---- blocks ---- */
 
 static int fail_row(const struct run_trace *run, int rank, const char *what,
@@ -88,8 +64,8 @@ static int read_row(const struct run_trace *run, int rank, uint32_t row[], struc
     const int64_t key[] = {run->run_id, rank, run->iteration, run->layer};
     for (int i = 0; i < 4; i++)
         if (sqlite3_bind_int64(run->routes, i + 1, key[i]) != SQLITE_OK)
-            return fail_query(run, error);
-    int code = step(run, run->routes, error);
+            return mp_store_fail(run->store, "cannot read the loads", error);
+    int code = mp_store_next(run->store, run->routes, error);
     if (code == 0)
         code = fail_row(run, rank, "has no loads", error);
     else if (code == 1)
@@ -104,7 +80,7 @@ static int bind_choices(struct run_trace *run, int rank, struct mp_error *error)
     sqlite3_reset(run->choices);
     for (int i = 0; i < 4; i++)
         if (sqlite3_bind_int64(run->choices, i + 1, key[i]) != SQLITE_OK)
-            return fail_query(run, error);
+            return mp_store_fail(run->store, "cannot read the loads", error);
     return MP_OK;
 }
 
@@ -113,7 +89,7 @@ static int read_choices(struct run_trace *run, int rank, int32_t expert[], int64
                         struct mp_error *error) {
     int code = bind_choices(run, rank, error);
     *choices = 0;
-    while (!code && (code = step(run, run->choices, error)) == 1) {
+    while (!code && (code = mp_store_next(run->store, run->choices, error)) == 1) {
         const unsigned char *at = sqlite3_column_blob(run->choices, 3);
         int width = sqlite3_column_int(run->choices, 2);
         int bytes = sqlite3_column_bytes(run->choices, 3);
@@ -157,7 +133,7 @@ static int read_tokens(struct run_trace *run, struct mp_load *load, struct mp_er
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct run_trace *run = self;
     if (run->layer == run->shape.layers) {
-        int code = step(run, run->iterations, error);
+        int code = mp_store_next(run->store, run->iterations, error);
         *end = code == 0;
         if (code != 1)
             return code;
@@ -182,8 +158,9 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
 static int find_only_run(struct run_trace *run, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int64_t runs = 0;
-    int code = prepare(run, "SELECT count(*), min(run_id) FROM run", NULL, 0, &row, error);
-    if (!code && step(run, row, error) == 1) {
+    int code =
+        mp_store_query(run->store, "SELECT count(*), min(run_id) FROM run", NULL, 0, &row, error);
+    if (!code && mp_store_next(run->store, row, error) == 1) {
         runs = sqlite3_column_int64(row, 0);
         run->run_id = sqlite3_column_int64(row, 1);
     }
@@ -201,12 +178,13 @@ static int find_only_run(struct run_trace *run, struct mp_error *error) {
 /* Ranks, experts per token and words from the run's row. */
 static int describe_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
-    int code = prepare(run,
+    int code =
+        mp_store_query(run->store,
                        "SELECT ranks, ifnull(gate, ''), suite, job, system, workload, started_at "
                        "FROM run WHERE run_id = ?1",
                        &run->run_id, 1, &row, error);
     if (!code) {
-        code = step(run, row, error);
+        code = mp_store_next(run->store, row, error);
         if (code == 0)
             code = mp_fail(error, MP_ENOTFOUND,
                            "%s has no run %lld; moeperf report --db %s --runs lists them",
@@ -236,13 +214,13 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
 /* Layers and experts from its first load. */
 static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
-    int code = prepare(run,
-                       "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM load "
-                       "WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
-                       "FROM load WHERE run_id = ?1 AND iteration >= 0",
-                       &run->run_id, 1, &row, error);
+    int code = mp_store_query(run->store,
+                              "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM load "
+                              "WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
+                              "FROM load WHERE run_id = ?1 AND iteration >= 0",
+                              &run->run_id, 1, &row, error);
     if (!code)
-        code = step(run, row, error);
+        code = mp_store_next(run->store, row, error);
     if (code == 1) {
         info->shape.layers = sqlite3_column_int(row, 0);
         info->shape.experts = sqlite3_column_int(row, 1);
@@ -261,12 +239,12 @@ static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
     const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
     sqlite3_stmt *row = NULL;
     int64_t left_out = 0;
-    int code = prepare(run,
-                       "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
-                       "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
-                       values, 2, &row, error);
+    int code = mp_store_query(run->store,
+                              "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
+                              "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
+                              values, 2, &row, error);
     if (!code)
-        code = step(run, row, error);
+        code = mp_store_next(run->store, row, error);
     if (code == 1) {
         left_out = sqlite3_column_int64(row, 0);
         code = MP_OK;
@@ -290,9 +268,9 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
     int code = 1;
     for (int i = 0; i < 2 && code == 1; i++) {
         sqlite3_stmt *row = NULL;
-        code = prepare(run, asked[i], &run->run_id, 1, &row, error);
+        code = mp_store_query(run->store, asked[i], &run->run_id, 1, &row, error);
         if (!code)
-            code = step(run, row, error);
+            code = mp_store_next(run->store, row, error);
         sqlite3_finalize(row);
     }
     if (code != 1 || info->shape.top_k == 0)
@@ -301,10 +279,10 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
     run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
     if (!run->tokens)
         return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", info->shape.ranks);
-    return prepare(run,
-                   "SELECT first, top_k, width, experts FROM choice WHERE run_id = ?1 AND "
-                   "rank = ?2 AND iteration = ?3 AND layer = ?4 ORDER BY first",
-                   NULL, 0, &run->choices, error);
+    return mp_store_query(run->store,
+                          "SELECT first, top_k, width, experts FROM choice WHERE run_id = ?1 AND "
+                          "rank = ?2 AND iteration = ?3 AND layer = ?4 ORDER BY first",
+                          NULL, 0, &run->choices, error);
 }
 
 static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
@@ -321,15 +299,15 @@ static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp
     run->layer = run->shape.layers;
     const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};
     if (!code)
-        code = prepare(run,
-                       "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
-                       "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",
-                       values, 2, &run->iterations, error);
+        code = mp_store_query(run->store,
+                              "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
+                              "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",
+                              values, 2, &run->iterations, error);
     if (!code)
-        code = prepare(run,
-                       "SELECT routes FROM load WHERE run_id = ?1 AND rank = ?2 AND "
-                       "iteration = ?3 AND layer = ?4",
-                       NULL, 0, &run->routes, error);
+        code = mp_store_query(run->store,
+                              "SELECT routes FROM load WHERE run_id = ?1 AND rank = ?2 AND "
+                              "iteration = ?3 AND layer = ?4",
+                              NULL, 0, &run->routes, error);
     return code;
 }
 

@@ -41,7 +41,7 @@ int collectives_prepare(struct timeline *timeline, struct mp_error *error) {
                             "FROM v_collective WHERE run_id = ?1",
                             &timeline->selection, &create, error);
     if (!code)
-        code = output_next(store, create, error);
+        code = mp_store_next(store, create, error);
     sqlite3_finalize(create);
     return code;
 }
@@ -127,7 +127,7 @@ int collectives_write(struct timeline *timeline, struct mp_error *error) {
     if (code)
         return code;
     timeline_bind(timeline, row);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         if (sqlite3_column_type(row, START) == SQLITE_NULL ||
             sqlite3_column_int(row, IS_UNPLACED)) {
             timeline->exported->gpu_left_out++;

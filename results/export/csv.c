@@ -17,7 +17,7 @@ static void list_views(struct mp_store *store, char *text, size_t size) {
                      "SELECT name FROM temp.sqlite_schema WHERE type = 'view' ORDER BY name",
                      &all, &row, NULL))
         return;
-    while (used < size && output_next(store, row, NULL) == 1)
+    while (used < size && mp_store_next(store, row, NULL) == 1)
         used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
                                  (const char *)sqlite3_column_text(row, 0));
     sqlite3_finalize(row);
@@ -36,7 +36,7 @@ static char *find_view(struct mp_store *store, const char *view, struct mp_error
     if (code)
         return NULL;
     sqlite3_bind_text(row, 1, view, -1, SQLITE_STATIC);
-    int got = output_next(store, row, error);
+    int got = mp_store_next(store, row, error);
     if (got == 1)
         name = strdup((const char *)sqlite3_column_text(row, 0));
     sqlite3_finalize(row);
@@ -161,7 +161,7 @@ static int write_view(struct output *output, const char *name,
     }
     if (!code)
         fputc('\n', output->file);
-    while (!code && (got = output_next(output->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
         write_row(output->file, row);
         exported->rows++;
     }

@@ -110,7 +110,7 @@ int flows_write(struct timeline *timeline, struct mp_error *error) {
     int got = 0;
     int code =
         output_query(timeline->output.store, exchanges_sql, &timeline->selection, &row, error);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         if (exchange.parts > 0 && !is_same(&exchange, row)) {
             code = write_exchange(timeline, &exchange, error);
             exchange.parts = 0;

@@ -176,7 +176,7 @@ int gpu_write(struct timeline *timeline, struct mp_error *error) {
     if (code)
         return code;
     timeline_bind(timeline, row);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         if (sqlite3_column_type(row, START) == SQLITE_NULL ||
             sqlite3_column_int(row, IS_UNPLACED)) {
             timeline->exported->gpu_left_out++;

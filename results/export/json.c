@@ -41,7 +41,7 @@ static int write_run(struct output *output, const struct mp_results_selection *s
                      struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int code = output_query(output->store, run_sql, selection, &row, error);
-    int got = code ? code : output_next(output->store, row, error);
+    int got = code ? code : mp_store_next(output->store, row, error);
     if (got == 1) {
         fputs("{\"format\":\"moeperf run\",\"version\":1,\"run\":", output->file);
         code = output_json(output, output_row(row, 0), error);
@@ -61,7 +61,7 @@ static int write_section(struct output *output, const struct section *section,
     const char *before = "\n";
     int got = 0, code = output_query(output->store, section->sql, selection, &row, error);
     fprintf(output->file, ",\n\"%s\":[", section->name);
-    while (!code && (got = output_next(output->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
         fputs(before, output->file);
         before = ",\n";
         code = output_json(output, output_row(row, section->arrays), error);

@@ -31,7 +31,7 @@ int launches_begin_rank(struct timeline *timeline, struct mp_error *error) {
     if (code)
         return code;
     sqlite3_bind_int(row, 4, timeline->rank);
-    int got = output_next(store, row, error);
+    int got = mp_store_next(store, row, error);
     timeline->keeps_launches = got == 1 && sqlite3_column_int(row, 0);
     sqlite3_finalize(row);
     return got < 0 ? got : MP_OK;

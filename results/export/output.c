@@ -29,23 +29,10 @@ int output_close(struct output *output, int code, struct mp_error *error) {
 int output_query(struct mp_store *store, const char *sql,
                  const struct mp_results_selection *selection, sqlite3_stmt **statement,
                  struct mp_error *error) {
-    *statement = NULL;
-    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, statement, NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot read the results", error);
     const int64_t values[] = {selection->run_id,
                               selection->some_iterations ? selection->first : INT64_MIN,
                               selection->some_iterations ? selection->last : INT64_MAX};
-    int wanted = sqlite3_bind_parameter_count(*statement);
-    for (int i = 0; i < 3 && i < wanted; i++)
-        sqlite3_bind_int64(*statement, i + 1, values[i]);
-    return MP_OK;
-}
-
-int output_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
-    int step = sqlite3_step(statement);
-    if (step == SQLITE_ROW)
-        return 1;
-    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+    return mp_store_query(store, sql, values, 3, statement, error);
 }
 
 static int choose_only_run(struct mp_store *store, struct mp_results_selection *selection,
@@ -55,7 +42,7 @@ static int choose_only_run(struct mp_store *store, struct mp_results_selection *
         output_query(store, "SELECT count(*), max(run_id) FROM v_run", selection, &row, error);
     if (code)
         return code;
-    int got = output_next(store, row, error);
+    int got = mp_store_next(store, row, error);
     int64_t count = got == 1 ? sqlite3_column_int64(row, 0) : 0;
     selection->run_id = got == 1 ? sqlite3_column_int64(row, 1) : 0;
     sqlite3_finalize(row);
@@ -85,7 +72,7 @@ int output_choose(struct mp_store *store, const struct mp_results_selection *wan
     if (code || !wanted->run_id)
         return code ? code : choose_only_run(store, selection, error);
     code = output_query(store, "SELECT 1 FROM run WHERE run_id = ?1", wanted, &row, error);
-    int got = code ? code : output_next(store, row, error);
+    int got = code ? code : mp_store_next(store, row, error);
     sqlite3_finalize(row);
     if (got == 0)
         return mp_fail(error, MP_ENOTFOUND,

@@ -27,8 +27,6 @@ int output_close(struct output *output, int code, struct mp_error *error);
 int output_query(struct mp_store *store, const char *sql,
                  const struct mp_results_selection *selection, sqlite3_stmt **statement,
                  struct mp_error *error);
-/* 1: a row, 0: no more, negative: an error. */
-int output_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error);
 
 int output_check_iterations(const struct mp_results_selection *selection, struct mp_error *error);
 /* Fills in the run that is meant (run_id 0: the only one) and checks the iterations. */

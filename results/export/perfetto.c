@@ -104,7 +104,7 @@ static int write_spans(struct timeline *timeline, int64_t first, int64_t last,
     if (code)
         return code;
     sqlite3_bind_int64(row, 4, last);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         const struct timeline_name *stream =
             timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_STREAM), error);
         if (!stream) {
@@ -140,7 +140,7 @@ static int choose_times(struct timeline *timeline, int64_t first, int64_t last,
     if (code)
         return code;
     sqlite3_bind_int64(row, 4, last);
-    int got = output_next(timeline->output.store, row, error);
+    int got = mp_store_next(timeline->output.store, row, error);
     if (got == 1) {
         timeline->from_ns = sqlite3_column_int64(row, 0);
         timeline->to_ns = sqlite3_column_int64(row, 1);
@@ -200,7 +200,7 @@ static int write_ranks(struct timeline *timeline, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int got = 0,
         code = output_query(timeline->output.store, ranks_sql, &timeline->selection, &row, error);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1)
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1)
         code = write_rank(timeline, row, error);
     sqlite3_finalize(row);
     return code ? code : got;
@@ -214,7 +214,7 @@ static int write_about(struct timeline *timeline, const char *name, const char *
     int got = 0,
         code = output_query(timeline->output.store, sql, &timeline->selection, &row, error);
     fprintf(timeline->output.file, ",\"%s\":[", name);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         fputs(before, timeline->output.file);
         before = ",\n";
         code = output_json(&timeline->output, output_row(row, 0), error);

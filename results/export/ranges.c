@@ -67,7 +67,7 @@ static json_t *name_thread(struct timeline *timeline, int64_t thread, bool start
         return NULL;
     sqlite3_bind_int(row, 4, timeline->rank);
     sqlite3_bind_int64(row, 5, thread);
-    const char *text = output_next(timeline->output.store, row, error) == 1
+    const char *text = mp_store_next(timeline->output.store, row, error) == 1
                            ? (const char *)sqlite3_column_text(row, 0)
                            : NULL;
     json_t *given = output_text(text ? text : "", text ? (size_t)sqlite3_column_bytes(row, 0) : 0);
@@ -213,7 +213,7 @@ int ranges_write(struct timeline *timeline, struct mp_error *error) {
     if (code)
         return code;
     timeline_bind(timeline, row);
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
         if (started != sqlite3_column_int(row, IS_STARTED) ||
             thread != sqlite3_column_int64(row, THREAD)) {
             thread = sqlite3_column_int64(row, THREAD);

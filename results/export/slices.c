@@ -46,7 +46,7 @@ static int read_name(struct timeline *timeline, struct timeline_name *name,
     struct mp_store *store = timeline->output.store;
     sqlite3_stmt *row = timeline->select_name;
     sqlite3_bind_int64(row, 1, name->id);
-    int got = output_next(store, row, error);
+    int got = mp_store_next(store, row, error);
     const char *text = got == 1 ? (const char *)sqlite3_column_text(row, 0) : "?";
     json_t *value = text ? output_text(text, strlen(text)) : NULL;
     name->text = text ? strdup(text) : NULL;

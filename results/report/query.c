@@ -7,19 +7,11 @@
 
 int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
                struct mp_error *error) {
-    *statement = NULL;
-    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, statement, NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot read the results", error);
-    if (sqlite3_bind_parameter_count(*statement) > 0)
-        sqlite3_bind_int64(*statement, 1, run_id);
-    return MP_OK;
+    return mp_store_query(store, sql, &run_id, 1, statement, error);
 }
 
 int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
-    int step = sqlite3_step(statement);
-    if (step == SQLITE_ROW)
-        return 1;
-    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+    return mp_store_next(store, statement, error);
 }
 
 double query_double(sqlite3_stmt *statement, int column) {

@@ -344,6 +344,23 @@ void mp_store_close(struct mp_store *store) {
     free(store);
 }
 
+int mp_store_query(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                   sqlite3_stmt **statement, struct mp_error *error) {
+    *statement = NULL;
+    if (sqlite3_prepare_v2(store->connection, sql, -1, statement, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot read the results", error);
+    const int wanted = sqlite3_bind_parameter_count(*statement);
+    store_bind_integers(*statement, 1, values, count < wanted ? count : wanted);
+    return MP_OK;
+}
+
+int mp_store_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
+    const int step = sqlite3_step(statement);
+    if (step == SQLITE_ROW)
+        return 1;
+    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+}
+
 struct sqlite3 *mp_store_connection(struct mp_store *store) {
     return store->connection;
 }

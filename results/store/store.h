@@ -147,6 +147,14 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
 struct sqlite3 *mp_store_connection(struct mp_store *store);
 const char *mp_store_path(const struct mp_store *store);
 
+struct sqlite3_stmt;
+/* Prepares a query; of ?1, ?2, ... those that it has are the first of `values`.  *statement is NULL
+ * behind an error, else for mp_store_next and sqlite3_finalize. */
+int mp_store_query(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                   struct sqlite3_stmt **statement, struct mp_error *error);
+/* 1: a row, 0: no more, negative: an error. */
+int mp_store_next(struct mp_store *store, struct sqlite3_stmt *statement, struct mp_error *error);
+
 /* Records an SQLite failure on this store as an mp_error: "path: doing what: SQLite's sentence",
  * with MP_ENOSPACE, MP_EFORMAT, MP_ENOMEM or MP_EIO by SQLite's code. */
 int mp_store_fail(const struct mp_store *store, const char *doing, struct mp_error *error);
