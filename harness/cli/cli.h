@@ -61,6 +61,11 @@ void cli_suggest_file(const char *wanted, const char *database, char path[MP_PAT
 /* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
 void cli_add_word(char *command, size_t size, const char *flag, const char *word);
 
+/* --figures, of commands that write pages with charts. */
+#define CLI_FIGURES_HELP                                                                           \
+    "writes every chart as SVG and PDF into this folder, for one\n"                                \
+    "column of a paper (3.3 inches) and for two (7, NAME-wide)"
+
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);
 

@@ -1,5 +1,3 @@
-#include <string.h>
-
 #include "results/report/page.h"
 #include "results/report/query.h"
 
@@ -73,14 +71,6 @@ json_t *page_choice(const char *label, json_t *data, json_t *signals) {
                      signals ? signals : json_object());
 }
 
-/* Its colours stand in page/style.css. */
-static void write_legend(FILE *out) {
-    fputs("<ul class=\"legend\">", out);
-    for (int f = 0; f < PAGE_FAMILIES; f++)
-        page_print(out, "<li>%s</li>", page_families[f]);
-    fputs("</ul>\n", out);
-}
-
 int page_figure(struct page *page, const char *chart, const char *title, const char *caption,
                 const char *choose, json_t *choices, struct mp_error *error) {
     if (choices && json_array_size(choices) == 0) {
@@ -92,8 +82,6 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
     if (!figure || json_array_append_new(page->figures, figure))
         return no_memory(error);
     page_print(page->out, "<h3>%s</h3>\n<figure><figcaption>%s</figcaption>\n", title, caption);
-    if (strcmp(chart, "phases") == 0 || strcmp(chart, "timeline") == 0)
-        write_legend(page->out);
     page_print(page->out,
                "<div class=\"chart\" data-figure=\"%d\" data-chart=\"%s\"></div></figure>\n",
                number, chart);

@@ -640,7 +640,7 @@ static void bad_wishes_leave_nothing(void **state) {
         {"moeperf predict --cluster hecate-b --loads w0 --vary levels.nod.bandwidth=1e9",
          "the name of a level of"},
         {"moeperf predict --cluster hecate-b --suite skewed --vary batch=1", "--vary and --suite"},
-        {"moeperf predict --cluster hecate-b --loads w0 --html x.html", "--html draws what --vary"},
+        {"moeperf predict --cluster hecate-b --loads w0 --html x.html", "--html and --figures draw what --vary"},
         {"moeperf predict --exchanges", "--cluster: not given; moeperf list clusters"},
         {"moeperf predict --exchanges --cluster tutel --set batch=8",
          "unknown option \"batch\" for a cluster"},
