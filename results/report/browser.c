@@ -267,9 +267,10 @@ int mp_browser_evaluate(struct mp_browser *browser, const char *expression, json
     if (code)
         return code;
     const json_t *thrown = json_object_get(result, "exceptionDetails");
+    const char *why = text_at(json_object_get(thrown, "exception"), "description");
     if (thrown)
-        code = mp_fail(error, MP_EIO, "the page's script fails: %.500s",
-                       text_at(json_object_get(thrown, "exception"), "description"));
+        code =
+            mp_fail(error, MP_EIO, "the page's script fails: %.*s", (int)strcspn(why, "\n"), why);
     else
         *value = json_incref(json_object_get(json_object_get(result, "result"), "value"));
     json_decref(result);

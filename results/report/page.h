@@ -16,7 +16,7 @@ struct page_chart {
 extern const struct page_chart page_charts[];
 extern const char chart_speedup[], chart_iteration_time[], chart_loss[], chart_phases[],
     chart_timeline[], chart_imbalance[], chart_experts[], chart_scatter[], chart_predicted[],
-    chart_grid[], chart_intervals[];
+    chart_grid[], chart_intervals[], chart_history[];
 
 /* A page being written. */
 struct page {

@@ -1,13 +1,19 @@
 #include "results/report/page.h"
 #include "results/report/query.h"
 
-const struct page_chart page_charts[] = {
-    {"speedup", chart_speedup},     {"iteration-time", chart_iteration_time},
-    {"loss", chart_loss},           {"phases", chart_phases},
-    {"timeline", chart_timeline},   {"imbalance", chart_imbalance},
-    {"experts", chart_experts},     {"scatter", chart_scatter},
-    {"predicted", chart_predicted}, {"grid", chart_grid},
-    {"intervals", chart_intervals}, {0}};
+const struct page_chart page_charts[] = {{"speedup", chart_speedup},
+                                         {"iteration-time", chart_iteration_time},
+                                         {"loss", chart_loss},
+                                         {"phases", chart_phases},
+                                         {"timeline", chart_timeline},
+                                         {"imbalance", chart_imbalance},
+                                         {"experts", chart_experts},
+                                         {"scatter", chart_scatter},
+                                         {"predicted", chart_predicted},
+                                         {"grid", chart_grid},
+                                         {"intervals", chart_intervals},
+                                         {"history", chart_history},
+                                         {0}};
 
 const char *const page_families[PAGE_FAMILIES] = {
     "expert",     "attention",         "other computation", "token exchange", "moving experts",

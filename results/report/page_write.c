@@ -245,9 +245,9 @@ int page_file(const char *path, const char *text, struct mp_error *error) {
 int page_write(const struct mp_page_output *output, struct page *page, page_body *body,
                const void *context, struct mp_error *error) {
     char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH], *html = NULL;
-    int code = mp_vega_find(folder, error); /* before the work */
-    if (!code && output->figures)
-        code = mp_browser_find(browser, error);
+    int code = output->figures ? mp_browser_find(browser, error) : MP_OK; /* before the work */
+    if (!code)
+        code = mp_vega_find(folder, error);
     if (!code)
         code = make_page(page, body, context, &html, error);
     if (!code && output->html)

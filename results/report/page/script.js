@@ -46,7 +46,7 @@
       labelFont: font, titleFont: font, labelFontSize: size, titleFontSize: size, titleFontWeight: paper ? 400 : 500,
     };
     const look = {
-      colours: { accent: of("accent"), text: of("text"), muted: of("muted") },
+      colours: { accent: of("accent"), text: of("text"), muted: of("muted"), change: of("warn-line") },
       config: {
         background: null,
         text: { font, fontSize: size - 1 },
@@ -193,7 +193,7 @@
       if (part.dataset.label) where.unshift(part.dataset.label.trim());
     }
     return figure.choices.map((choice, i) => ({
-      element, figure, choice, title: [title, ...where, choice.label].filter(Boolean).join("; "),
+      element, figure, choice, title: [title, ...where, ...(figure.choices.length > 1 ? [choice.label] : [])].join("; "),
       name: [String(number + 1).padStart(2, "0"), slug(title), ...(figure.choices.length > 1 ? [i + 1] : [])].join("-"),
     }));
   });

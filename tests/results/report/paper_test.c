@@ -124,9 +124,6 @@ static void a_missing_browser_is_named(void **state) {
     add_runs(folder);
     snprintf(figures, sizeof figures, "%s/figures", folder->path);
     const struct mp_page_output output = {NULL, figures};
-    char library[MP_VEGA_FOLDER];
-    if (mp_vega_find(library, &error))
-        skip("%s", error.text);
     setenv("MOEPERF_BROWSER", "/nowhere/chromium", 1);
     assert_int_equal(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND);
     assert_string_equal(error.text, "MOEPERF_BROWSER=/nowhere/chromium: No such file or directory");
