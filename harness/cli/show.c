@@ -376,8 +376,8 @@ static int find_among(const struct mp_systems *systems, char **names[KINDS], con
     return *object || error->code ? error->code : fail_unknown(systems, names, name, error);
 }
 
-static int find(const struct mp_systems *systems, const char *name, json_t **object,
-                struct mp_error *error) {
+int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
+             struct mp_error *error) {
     char **names[KINDS] = {NULL};
     struct mp_error missing = {0}; /* without a folder the rest can still be shown */
     for (int kind = 0; kind < KINDS; kind++)
@@ -463,7 +463,7 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
         return cli_show_trace(words.word[0], json, &page, error);
     if (draws)
         return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
-    code = find(systems, words.word[0], &object, error);
+    code = cli_find(systems, words.word[0], &object, error);
     if (code)
         return code;
     if (json)
