@@ -142,7 +142,10 @@ static int receive(struct mp_browser *browser, struct mp_error *error) {
         return MP_OK; /* a signal came */
     ssize_t size = recv(browser->channel, more + browser->got_size, PART, 0);
     if (size <= 0)
-        return mp_fail(error, MP_EIO, "%s, which draws charts, ended", browser->path);
+        return mp_fail(error, MP_EIO,
+                       "%.200s, which draws charts, ended; %.200s --headless --dump-dom "
+                       "about:blank says why",
+                       browser->path, browser->path);
     browser->got_size += (size_t)size;
     return MP_OK;
 }
