@@ -29,7 +29,7 @@ struct cli_command {
 
 extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_import, cli_export,
     cli_calibrate, cli_doctor;
-extern const struct cli_command cli_compare, cli_history, cli_reproduce;
+extern const struct cli_command cli_cite, cli_compare, cli_history, cli_reproduce;
 extern const struct cli_command cli_record;
 extern const struct cli_command cli_generate, cli_reshape, cli_predict, cli_place;
 
@@ -60,6 +60,16 @@ int cli_check_suggest(const char *path, struct mp_error *error);
 void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]);
 /* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
 void cli_add_word(char *command, size_t size, const char *flag, const char *word);
+
+/* --figures, of commands that write pages with charts. */
+#define CLI_FIGURES_HELP                                                                           \
+    "writes every chart as SVG and PDF into this folder, for one\n"                                \
+    "column of a paper (3.3 inches) and for two (7, NAME-wide)"
+
+/* A system, gate, exchange, workload, generator, suite, cluster, rules or topic of this name, as
+ * moeperf show prints it in JSON, to be given up.  MP_ENOTFOUND with the nearest name. */
+int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
+             struct mp_error *error);
 
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);

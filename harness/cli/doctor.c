@@ -18,6 +18,7 @@
 #include "harness/workload/generate.h"
 #include "profiler/nvtx/emit.h"
 #include "reference/base/program.h"
+#include "results/report/browser.h"
 #include "results/report/vega.h"
 
 enum state { STATE_GOOD, STATE_NOTE, STATE_MISSING }; /* NOTE: worth knowing, nothing stops */
@@ -142,6 +143,16 @@ static void check_html(struct finding *finding) {
         find(finding, STATE_GOOD, NULL, "moeperf report --html draws with Vega in %.400s", folder);
 }
 
+static void check_figures(struct finding *finding) {
+    char path[MP_BROWSER_PATH];
+    struct mp_error error = {0};
+    if (mp_browser_find(path, &error))
+        find(finding, STATE_NOTE, "install chromium (apt-get install chromium)",
+             "--figures is off: %.400s", error.text);
+    else
+        find(finding, STATE_GOOD, NULL, "--figures draws SVG and PDF with Vega in %.400s", path);
+}
+
 static void check_gpu_work(struct finding *finding) {
     char detail[sizeof finding->detail];
     bool works = cli_doctor_cupti(detail, sizeof detail);
@@ -241,15 +252,13 @@ static void check_disk(struct finding *finding) {
 static const struct {
     const char *name;
     void (*check)(struct finding *finding);
-} checks[] = {{"machine", check_processor}, {"compute", check_compute},
-              {"trainer", check_trainer},   {"mpirun", check_mpirun},
-              {"ranks", check_ranks},       {"database", check_database},
-              {"html report", check_html},  {"ranges", check_ranges},
-              {"traces", check_traces},     {"programs", check_programs},
-              {"suites", check_suites},     {"default text", check_text},
-              {"gpu", check_cuda},          {"gpu ranks", check_nccl_transport},
-              {"gpu work", check_gpu_work}, {"nccl", check_nccl},
-              {"disk", check_disk}};
+} checks[] = {
+    {"machine", check_processor}, {"compute", check_compute},   {"trainer", check_trainer},
+    {"mpirun", check_mpirun},     {"ranks", check_ranks},       {"database", check_database},
+    {"html report", check_html},  {"figures", check_figures},   {"ranges", check_ranges},
+    {"traces", check_traces},     {"programs", check_programs}, {"suites", check_suites},
+    {"default text", check_text}, {"gpu", check_cuda},          {"gpu ranks", check_nccl_transport},
+    {"gpu work", check_gpu_work}, {"nccl", check_nccl},         {"disk", check_disk}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static const char *const state_names[] = {"good", "note", "missing"};

@@ -8,6 +8,7 @@
 
 struct history_flags {
     const char *append, *suite, *job;
+    struct mp_page_output page;
     bool json;
 };
 
@@ -19,6 +20,10 @@ static int parse(struct history_flags *flags, int argc, char *argv[], struct cli
         {"--append", CLI_VALUE, &flags->append, "FILE.jsonl",
          "reads this file, too, and adds a line to it for every run that it\n"
          "lacks: a history that outlives databases"},
+        {"--html", CLI_VALUE, &flags->page.html, "FILE",
+         "writes one self-contained HTML file with a chart of each\n"
+         "series instead"},
+        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints all series as a JSON object"},
         {0},
     };
@@ -35,6 +40,7 @@ static int parse(struct history_flags *flags, int argc, char *argv[], struct cli
         CLI_WORDS_LIMIT,
         "  moeperf history nightly.db\n"
         "  moeperf history out/results.db --append history.jsonl\n"
+        "  moeperf history history.jsonl --html history.html\n"
         "  moeperf history history.jsonl --suite quickstart --job fssdp --json\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
@@ -82,6 +88,9 @@ static int history(const struct mp_systems *systems, int argc, char *argv[],
     if (flags.append && !has_lines(flags.append))
         return mp_fail(error, MP_EINVAL, "--append %.200s: its name has to end in .jsonl",
                        flags.append);
+    const bool draws = flags.page.html || flags.page.figures;
+    if (draws && flags.json)
+        return mp_fail(error, MP_EINVAL, "--html and --figures draw; --json does not go with them");
     if (flags.append && !access(flags.append, F_OK))
         code = mp_history_add_lines(&found, flags.append, error);
     known = json_array_size(found.rows);
@@ -93,7 +102,9 @@ static int history(const struct mp_systems *systems, int argc, char *argv[],
         code = append(&found, flags.append, known, error);
     if (!code)
         code = mp_history_find(&found, flags.suite, flags.job, error);
-    if (!code)
+    if (!code && draws)
+        code = mp_history_html(&found, &flags.page, error);
+    else if (!code)
         code = flags.json ? mp_history_print_json(&found, stdout, error)
                           : mp_history_print(&found, stdout, error);
     mp_history_destroy(&found);

@@ -24,7 +24,8 @@ enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database;
+    struct mp_page_output page;
     struct cli_words system, set, vary;
     bool fit, bound, json, assumptions, quiet;
 };
@@ -60,7 +61,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "KEY: a job's option, loads (generators, files),\n"
          "cluster, nodes, levels.NAME.bandwidth (B/s; moeperf\n"
          "show CLUSTER), levels.NAME.latency or .message-cost (s)"},
-        {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
+        {"--html", CLI_VALUE, &flags->page.html, "FILE", "draws what is varied as heat maps, too"},
+        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
         {"--bound", CLI_SWITCH, &flags->bound, NULL,
          "the least time in which any system could run these\n"
          "loads, proven, and how near each system comes, also\n"
@@ -121,8 +123,9 @@ static void add_setting(struct settings *settings, const char *key, const char *
 static int collect_settings(const struct predict_flags *flags, struct settings *settings,
                             struct mp_error *error) {
     char nodes[64];
-    if (flags->html && (flags->vary.count == 0 || flags->json))
-        return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
+    if ((flags->page.html || flags->page.figures) && (flags->vary.count == 0 || flags->json))
+        return mp_fail(error, MP_EINVAL,
+                       "--html and --figures draw what --vary varies, without --json");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -487,7 +490,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .item = cells.item,
                                                 .count = suite->count,
                                                 .points = points,
-                                                .html = flags->html,
+                                                .page = flags->page,
                                                 .database = flags->database,
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "harness/cli/predict_points.h"
+#include "results/report/html.h"
 
 /* A job that was predicted, or refused with the reason. */
 struct cli_prediction {
@@ -27,10 +28,10 @@ struct cli_predictions {
     struct cli_prediction *item;  /* [count], in the suite's order */
     int count;                    /* predicted before the user stopped */
     const struct cli_points *points;
-    const char *html;      /* where to draw what is varied; NULL: nowhere */
-    const char *database;  /* NULL: nothing was kept */
-    const char *suite_run; /* there */
-    bool all_assumptions;  /* listed, not only the first few */
+    struct mp_page_output page; /* where to draw what is varied */
+    const char *database;       /* NULL: nothing was kept */
+    const char *suite_run;      /* there */
+    bool all_assumptions;       /* listed, not only the first few */
 };
 
 /* The prediction of a system (with its options, as it was asked for) at values of the axes; NULL:
@@ -42,7 +43,7 @@ const struct cli_prediction *cli_prediction_at(const struct cli_predictions *pre
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
 /* How many times as fast as ep each system is at each point and what share of its time the bound
  * is, and where it stands over all of them (predict_standing.h), on standard output and as the
- * page `html`; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
+ * page; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* Both print on standard output and return a code. */

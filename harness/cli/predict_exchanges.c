@@ -21,7 +21,8 @@ static const char *const usual_nodes[] = {"2", "4", "8", "16"};
 enum { SIZES = sizeof sizes / sizeof *sizes, NODES = sizeof usual_nodes / sizeof *usual_nodes };
 
 struct exchange_flags {
-    const char *cluster, *nodes, *html;
+    const char *cluster, *nodes;
+    struct mp_page_output page;
     struct cli_words set;
     bool exchanges, json;
 };
@@ -45,7 +46,8 @@ static int parse(struct exchange_flags *flags, int argc, char *argv[], struct mp
          "sets a number of the cluster: levels.NAME.bandwidth\n"
          "(B/s), levels.NAME.latency or levels.NAME.message-cost\n"
          "(s); may be repeated"},
-        {"--html", CLI_VALUE, &flags->html, "FILE", "draws heat maps, too"},
+        {"--html", CLI_VALUE, &flags->page.html, "FILE", "draws heat maps, too"},
+        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -191,7 +193,7 @@ static int print_all(const struct comparison *comparison, struct mp_error *error
 }
 
 /* A heat map of each exchange beside flat; above them who wins where. */
-static int write_html(const struct comparison *comparison, const char *path,
+static int write_html(const struct comparison *comparison, const struct mp_page_output *output,
                       struct mp_error *error) {
     struct mp_grid grid[MP_EXCHANGE_KINDS];
     int count = 0;
@@ -229,7 +231,7 @@ static int write_html(const struct comparison *comparison, const char *path,
     const struct mp_grids page = {
         .grid = grid, .count = count, .title = "Where which exchange wins", .about = about};
     int code = failed ? mp_fail(error, MP_ENOMEM, "no memory for the page")
-                      : mp_grid_html(&page, path, error);
+                      : mp_grid_html(&page, output, error);
     free(about);
     return code;
 }
@@ -262,8 +264,8 @@ int cli_exchanges(int argc, char *argv[], struct mp_error *error) {
     int code = parse(&flags, argc, argv, error);
     if (!code)
         code = compare(&flags, comparison, error);
-    if (!code && flags.html)
-        code = write_html(comparison, flags.html, error);
+    if (!code && (flags.page.html || flags.page.figures))
+        code = write_html(comparison, &flags.page, error);
     if (!code)
         code = flags.json ? print_json(comparison, error) : print_all(comparison, error);
     free(comparison);

@@ -280,7 +280,7 @@ static void print_standing(const struct table *table, const struct cli_predictio
 }
 
 /* What was predicted, for the page. */
-static int write_html(const struct grids *grids, const struct table *standing, const char *path,
+static int write_html(const struct grids *grids, const struct table *standing,
                       struct mp_error *error) {
     char *about = NULL;
     size_t size;
@@ -294,7 +294,8 @@ static int write_html(const struct grids *grids, const struct table *standing, c
                                   .about = about,
                                   .table = standing,
                                   .table_caption = STANDING_NOTE};
-    int code = failed ? mp_no_memory(error) : mp_grid_html(&page, path, error);
+    int code =
+        failed ? mp_no_memory(error) : mp_grid_html(&page, &grids->predictions->page, error);
     free(about);
     return code;
 }
@@ -327,8 +328,8 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
     int code = make_grids(grids, error);
     if (!code)
         code = cli_standing_table(standing, systems, &table, error);
-    if (!code && predictions->html)
-        code = write_html(grids, &table, predictions->html, error);
+    if (!code && (predictions->page.html || predictions->page.figures))
+        code = write_html(grids, &table, error);
     for (int i = 0; i < grids->count && !code; i++)
         code = print_grid(grids, &grids->grid[i], error);
     if (!code) {

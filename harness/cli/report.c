@@ -8,7 +8,8 @@
 #include "results/report/html.h"
 
 struct report_flags {
-    const char *database, *run, *suite, *suite_run, *html;
+    const char *database, *run, *suite, *suite_run;
+    struct mp_page_output page;
     bool json, runs, stragglers;
 };
 
@@ -20,8 +21,9 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         {"--suite", CLI_VALUE, &flags->suite, "NAME", "the latest invocation of this suite"},
         {"--suite-run", CLI_VALUE, &flags->suite_run, "ID", "exactly this invocation"},
         {"--runs", CLI_SWITCH, &flags->runs, NULL, "lists the runs in the database instead"},
-        {"--html", CLI_VALUE, &flags->html, "FILE",
+        {"--html", CLI_VALUE, &flags->page.html, "FILE",
          "writes one self-contained HTML file with charts instead"},
+        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
         {"--stragglers", CLI_SWITCH, &flags->stragglers, NULL,
          "who waits for whom and why, in full; with --run, of\n"
          "one run"},
@@ -39,6 +41,7 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         0,
         "  moeperf report\n"
         "  moeperf report --html report.html\n"
+        "  moeperf report --figures figures\n"
         "  moeperf report --db out/quickstart/results.db --runs\n"
         "  moeperf report --run 2 --json\n"
         "  moeperf report --stragglers --run 2\n"};
@@ -86,8 +89,10 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    if (flags.html && (flags.json || flags.runs || flags.stragglers))
-        return mp_fail(error, MP_EINVAL, "--html writes a page; %s does not go with it",
+    const bool draws = flags.page.html || flags.page.figures;
+    if (draws && (flags.json || flags.runs || flags.stragglers))
+        return mp_fail(error, MP_EINVAL, "%s draws; %s does not go with it",
+                       flags.page.html ? "--html" : "--figures",
                        flags.json   ? "--json"
                        : flags.runs ? "--runs"
                                     : "--stragglers");
@@ -95,15 +100,14 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
         code = cli_run_number(flags.run, &run_id, error);
     if (!code)
         code = cli_open_database(flags.database, &store, error);
-    const struct mp_report_selection selection = {flags.suite, flags.suite_run,
-                                                  flags.html ? run_id : 0};
+    const struct mp_report_selection selection = {flags.suite, flags.suite_run, draws ? run_id : 0};
     enum mp_report_format format = flags.json ? MP_REPORT_JSON : MP_REPORT_TEXT;
     if (code) {
         mp_store_close(store);
         return code;
     }
-    if (flags.html)
-        code = mp_report_html(store, &selection, flags.html, error);
+    if (draws)
+        code = mp_report_html(store, &selection, &flags.page, error);
     else if (flags.stragglers)
         code = mp_report_stragglers_in_full(
             store, &(struct mp_report_selection){flags.suite, flags.suite_run, run_id}, format,

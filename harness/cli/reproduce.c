@@ -18,7 +18,8 @@ enum { MEASUREMENTS = 64 };
 
 struct reproduce_flags {
     bool json, details, strict, list, infer, write;
-    const char *loads, *measured, *budget, *seed, *html;
+    const char *loads, *measured, *budget, *seed;
+    struct mp_page_output page;
     struct cli_words set, iterations;
 };
 
@@ -58,7 +59,10 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         {"--write", CLI_SWITCH, &flags->write, NULL,
          "put the best set and this command into the paper's file,\n"
          "which later commands then use"},
-        {"--html", CLI_VALUE, &flags->html, "FILE", "draw what --infer found as a page"},
+        {"--html", CLI_VALUE, &flags->page.html, "FILE",
+         "draws published figures and predicted ones, or what --infer\n"
+         "found, as a page"},
+        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
         {"--strict", CLI_SWITCH, &flags->strict, NULL,
          "exit status 1 if a row is outside or refused that is\n"
          "inside by the paper's file (of a file that says of none:\n"
@@ -243,6 +247,10 @@ static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_set
     return code;
 }
 
+static bool is_drawn(const struct reproduce_flags *flags) {
+    return flags->page.html || flags->page.figures;
+}
+
 struct losing {
     const struct mp_reproduction *reproduction;
     bool is_lost;
@@ -286,6 +294,8 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
         code = flags->json ? cli_print_reproduction_json(reproduction, &settings, error)
                            : cli_print_reproduction(reproduction, &settings, flags->details, error);
     mp_known_bounds_destroy(bounds);
+    if (!code && is_drawn(flags))
+        code = cli_draw_reproduction(reproduction, &flags->page, error);
     if (!code && flags->strict)
         mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
@@ -317,8 +327,8 @@ static int keep_inference(const struct mp_inference *inference, int64_t seed,
                           const struct reproduce_flags *flags, struct mp_error *error) {
     char command[MP_PATH_SIZE];
     int code = MP_OK;
-    if (flags->html)
-        code = cli_draw_inference(inference, flags->html, error);
+    if (is_drawn(flags))
+        code = cli_draw_inference(inference, &flags->page, error);
     snprintf(command, sizeof command,
              "moeperf reproduce %s --infer --budget %lld --seed %lld --write",
              inference->reproduction->name, (long long)inference->predictions, (long long)seed);
@@ -377,8 +387,8 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     code = find_file(words.word[0], path, error);
     if (!code)
         code = mp_reproduction_load(path, systems, &reproduction, error);
-    if (!code && !flags.infer && (flags.budget || flags.seed || flags.html || flags.write))
-        code = mp_fail(error, MP_EINVAL, "--budget, --seed, --html and --write go with --infer");
+    if (!code && !flags.infer && (flags.budget || flags.seed || flags.write))
+        code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
     if (!code && flags.list)
         code = cli_print_published(reproduction, error);
     else if (!code)

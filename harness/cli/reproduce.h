@@ -3,6 +3,7 @@
 #define MOEPERF_HARNESS_CLI_REPRODUCE_H
 
 #include "harness/reproduce/infer.h"
+#include "results/report/html.h"
 
 /* All print on standard output and return a code. */
 int cli_print_reproduction(const struct mp_reproduction *reproduction,
@@ -11,10 +12,13 @@ int cli_print_reproduction(const struct mp_reproduction *reproduction,
 int cli_print_reproduction_json(const struct mp_reproduction *reproduction,
                                 const struct mp_reproduce_settings *settings,
                                 struct mp_error *error);
-/* What was inferred, for people; as one JSON object; as a page (results/report/intervals.h). */
+/* As a page (results/report/intervals.h). */
+int cli_draw_reproduction(const struct mp_reproduction *reproduction,
+                          const struct mp_page_output *output, struct mp_error *error);
+/* What was inferred, for people; as one JSON object; as a page. */
 int cli_print_inference(const struct mp_inference *inference, struct mp_error *error);
 int cli_print_inference_json(const struct mp_inference *inference, struct mp_error *error);
-int cli_draw_inference(const struct mp_inference *inference, const char *path,
+int cli_draw_inference(const struct mp_inference *inference, const struct mp_page_output *output,
                        struct mp_error *error);
 
 /* A number in its unit, "1.50" or "+3.0 %"; and what is published, with a mark of its certainty. */

@@ -247,32 +247,43 @@ static double beside(const struct mp_paper_row *row, double number) {
     return ratio > 0 ? log10(ratio) : isnan(ratio) ? NAN : -1;
 }
 
+/* A line with what is published and one number, called `what`. */
+static void fill_line(const struct mp_reproduced *line, const char *what, struct mp_interval *row) {
+    const struct mp_paper_row *published = &line->row->published;
+    double low, high;
+    char name[2 * MP_REPRODUCE_LABEL], published_text[80], number[32];
+    mp_paper_range(published, &low, &high);
+    *row = (struct mp_interval){.group = what,
+                                .is_inside = line->is_inside,
+                                .given = {beside(published, low), beside(published, high)},
+                                .all = {NAN, NAN},
+                                .near = {NAN, NAN},
+                                .best = beside(published, line->value)};
+    mp_reproduced_name(line, name);
+    snprintf(row->label, sizeof row->label, "%.120s", name);
+    cli_format_published(published, published_text);
+    cli_format_figure(published->unit, line->value, number);
+    snprintf(row->text, sizeof row->text, "published %s; %s %s, %s", published_text, what, number,
+             isnan(line->value) ? "not predicted"
+             : line->is_inside  ? "inside"
+                                : "outside");
+}
+
 static void fill_row(const struct mp_inference *all, int i, struct mp_interval *row) {
     const struct mp_reproduced *line = &all->line[i];
     const struct mp_paper_row *published = &line->row->published;
     struct mp_infer_interval prior = mp_infer_prior(all, i), near = mp_infer_line(all, i);
-    double low, high;
-    char published_text[80], best[32], between[80], sets[80];
-    mp_paper_range(published, &low, &high);
-    *row =
-        (struct mp_interval){.group = uses[line->row->use],
-                             .is_inside = line->is_inside,
-                             .given = {beside(published, low), beside(published, high)},
-                             .all = {beside(published, prior.low), beside(published, prior.high)},
-                             .near = {beside(published, near.low), beside(published, near.high)},
-                             .best = beside(published, line->value)};
-    char name[2 * MP_REPRODUCE_LABEL];
-    mp_reproduced_name(line, name);
-    snprintf(row->label, sizeof row->label, "%.120s", name);
-    cli_format_published(published, published_text);
-    cli_format_figure(published->unit, line->value, best);
+    char between[80], sets[80];
+    fill_line(line, "best", row);
+    row->group = uses[line->row->use];
+    row->all[0] = beside(published, prior.low);
+    row->all[1] = beside(published, prior.high);
+    row->near[0] = beside(published, near.low);
+    row->near[1] = beside(published, near.high);
     format_interval(published->unit, prior, sets);
     format_interval(published->unit, near, between);
-    snprintf(row->text, sizeof row->text, "published %s; best %s, %s; nearly as good %s; prior %s",
-             published_text, best,
-             isnan(line->value) ? "not predicted"
-             : line->is_inside  ? "inside"
-                                : "outside",
+    size_t length = strlen(row->text);
+    snprintf(row->text + length, sizeof row->text - length, "; nearly as good %s; prior %s",
              between, sets);
 }
 
@@ -312,10 +323,44 @@ static char *write_sentences(const struct mp_inference *all) {
     return text;
 }
 
-int cli_draw_inference(const struct mp_inference *all, const char *path, struct mp_error *error) {
+struct lines {
+    struct mp_interval *row; /* NULL: they are counted */
+    int rows;
+};
+
+static void add_line(void *context, const struct mp_reproduced *line) {
+    struct lines *lines = context;
+    if (lines->row)
+        fill_line(line, "predicted", &lines->row[lines->rows]);
+    lines->rows++;
+}
+
+int cli_draw_reproduction(const struct mp_reproduction *reproduction,
+                          const struct mp_page_output *output, struct mp_error *error) {
+    struct lines lines = {NULL, 0};
+    char title[128];
+    mp_reproduction_lines(reproduction, add_line, &lines);
+    lines.row = calloc((size_t)lines.rows + 1, sizeof *lines.row);
+    if (!lines.row)
+        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    lines.rows = 0;
+    mp_reproduction_lines(reproduction, add_line, &lines);
+    snprintf(title, sizeof title, "%.80s: published and predicted", reproduction->name);
+    const struct mp_intervals_page page = {.title = title,
+                                           .about = reproduction->description,
+                                           .row = lines.row,
+                                           .rows = lines.rows,
+                                           .sentences = ""};
+    int code = mp_intervals_html(&page, output, error);
+    free(lines.row);
+    return code;
+}
+
+int cli_draw_inference(const struct mp_inference *all, const struct mp_page_output *output,
+                       struct mp_error *error) {
     int unknowns = all->reproduction->unknowns, inside[2], count[2], code;
     struct mp_interval *row = calloc((size_t)(all->lines + unknowns), sizeof *row);
-    char *sentences = write_sentences(all), about[512];
+    char *sentences = write_sentences(all), about[512], title[128];
     for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
         mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
     snprintf(about, sizeof about,
@@ -323,19 +368,20 @@ int cli_draw_inference(const struct mp_inference *all, const char *path, struct 
              "predictions, none measured.",
              all->reproduction->description, inside[MP_USE_FIT], count[MP_USE_FIT],
              inside[MP_USE_SCORE], count[MP_USE_SCORE], all->sets, (long long)all->predictions);
+    snprintf(title, sizeof title, "%.80s: which assumptions explain it", all->reproduction->name);
     if (row && sentences) {
         for (int i = 0; i < all->lines; i++)
             fill_row(all, i, &row[i]);
         for (int u = 0; u < unknowns; u++)
             fill_unknown(all, u, &row[all->lines + u]);
-        const struct mp_intervals_page page = {.title = all->reproduction->name,
+        const struct mp_intervals_page page = {.title = title,
                                                .about = about,
                                                .row = row,
                                                .rows = all->lines,
                                                .unknown = row + all->lines,
                                                .unknowns = unknowns,
                                                .sentences = sentences};
-        code = mp_intervals_html(&page, path, error);
+        code = mp_intervals_html(&page, output, error);
     } else {
         code = mp_fail(error, MP_ENOMEM, "no memory for the page");
     }

@@ -373,8 +373,8 @@ static int find_among(const struct mp_systems *systems, char **names[KINDS], con
     return *object || error->code ? error->code : fail_unknown(systems, names, name, error);
 }
 
-static int find(const struct mp_systems *systems, const char *name, json_t **object,
-                struct mp_error *error) {
+int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
+             struct mp_error *error) {
     char **names[KINDS] = {NULL};
     struct mp_error missing = {0}; /* without a folder the rest can still be shown */
     for (int kind = 0; kind < KINDS; kind++)
@@ -423,14 +423,16 @@ static void print_text(const json_t *object) {
 
 static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
     bool json = false;
-    const char *html = NULL;
+    struct mp_page_output page = {NULL, NULL};
     struct cli_words words;
     json_t *object;
-    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
-                                     {"--html", CLI_VALUE, &html, "PAGE",
-                                      "of a trace: writes one self-contained HTML file with heat\n"
-                                      "maps instead"},
-                                     {0}};
+    const struct cli_flag table[] = {
+        {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
+        {"--html", CLI_VALUE, &page.html, "PAGE",
+         "of a trace: writes one self-contained HTML file with heat\n"
+         "maps instead"},
+        {"--figures", CLI_VALUE, &page.figures, "FOLDER", "of a trace: " CLI_FIGURES_HELP},
+        {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [options]",
         "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
@@ -451,13 +453,14 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
     int code = cli_parse(&usage, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    if (html && json)
-        return mp_fail(error, MP_EINVAL, "--html writes a page; --json does not go with it");
+    const char *draws = page.html ? "--html" : page.figures ? "--figures" : NULL;
+    if (draws && json)
+        return mp_fail(error, MP_EINVAL, "%s draws; --json does not go with it", draws);
     if (cli_is_trace(words.word[0]))
-        return cli_show_trace(words.word[0], json, html, error);
-    if (html)
-        return mp_fail(error, MP_EINVAL, "--html is for traces, FILE.mptrace");
-    code = find(systems, words.word[0], &object, error);
+        return cli_show_trace(words.word[0], json, &page, error);
+    if (draws)
+        return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
+    code = cli_find(systems, words.word[0], &object, error);
     if (code)
         return code;
     if (json)

@@ -311,13 +311,14 @@ static int summarise(struct shown *shown, struct mp_error *error) {
     return code ? code : mp_trace_statistics_summarise(shown->statistics, -1, &shown->all, error);
 }
 
-static int show(struct shown *shown, bool json, const char *html, struct mp_error *error) {
+static int show(struct shown *shown, bool json, const struct mp_page_output *output,
+                struct mp_error *error) {
     int code = summarise(shown, error);
     if (code)
         return code;
     struct page page = {.title = "moeperf: a trace"};
-    if (html)
-        return page_file(html, &page, write_body, shown, error);
+    if (output->html || output->figures)
+        return page_write(output, &page, write_body, shown, error);
     if (json)
         return print_json(shown, error);
     cli_print_trace(stdout, shown->info, &shown->all);
@@ -326,7 +327,8 @@ static int show(struct shown *shown, bool json, const char *html, struct mp_erro
     return code || !shown->tokens ? code : cli_layers_print(&tokens, error);
 }
 
-int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error) {
+int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
+                   struct mp_error *error) {
     struct mp_trace_stream *stream;
     struct mp_trace_statistics *statistics;
     struct mp_token_statistics *tokens = NULL;
@@ -338,7 +340,7 @@ int cli_show_trace(const char *path, bool json, const char *html, struct mp_erro
         code = cli_measure_tokens(path, &tokens, error);
     struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL, NULL};
     if (!code)
-        code = show(&shown, json, html, error);
+        code = show(&shown, json, page, error);
     free(shown.layer);
     free(shown.uneven);
     mp_token_statistics_destroy(tokens);

@@ -4,13 +4,14 @@
 
 #include <stdbool.h>
 
-#include "reference/base/error.h"
+#include "results/report/html.h"
 
 /* Whether what was named is to be taken for a trace, by its ending. */
 bool cli_is_trace(const char *name);
 
-/* Prints its statistics (harness/workload/statistics.h), as JSON if wanted, or writes a page to
- * `html` if that is not NULL.  Errors: the trace's, and those of page_file. */
-int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error);
+/* Prints its statistics (harness/workload/statistics.h), as JSON if wanted, or writes a page
+ * if that has a place.  Errors: the trace's, and those of page_write. */
+int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
+                   struct mp_error *error);
 
 #endif

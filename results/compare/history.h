@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "results/compare/changes.h"
+#include "results/report/html.h"
 #include "results/store/store.h"
 
 /* Texts are borrowed from the rows. */
@@ -64,5 +65,17 @@ void mp_history_destroy(struct mp_history *history); /* accepts a zeroed one */
 /* What changed and where, a paragraph with a sparkline for every timed series; or all of it. */
 int mp_history_print(const struct mp_history *history, FILE *out, struct mp_error *error);
 int mp_history_print_json(const struct mp_history *history, FILE *out, struct mp_error *error);
+
+/* A page with what changed in a table and a chart of each series.  Written as mp_report_html
+ * writes, with its errors. */
+int mp_history_html(const struct mp_history *history, const struct mp_page_output *output,
+                    struct mp_error *error);
+
+/* ---- for those who print ---- */
+
+enum { MP_HISTORY_REVISION = 12, MP_HISTORY_DAY = 10 }; /* characters shown of each */
+
+/* The first series behind number `first` that is of another job. */
+int mp_history_job_end(const struct mp_history *history, int first);
 
 #endif

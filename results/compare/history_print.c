@@ -6,7 +6,7 @@
 #include "results/compare/history.h"
 #include "results/report/query.h"
 
-enum { SPARKS = 60, REVISION = 12, DAY = 10 };
+enum { SPARKS = 60 };
 
 /* ---- text ---- */
 
@@ -31,7 +31,7 @@ static void print_sparkline(const struct mp_history_series *series, bool is_flat
 static void print_point(const struct mp_history_point *point, FILE *out) {
     char revision[64];
     mp_clean_text(revision, sizeof revision, *point->revision ? point->revision : "unknown");
-    fprintf(out, "%.*s, %.*s", REVISION, revision, DAY, point->started_at);
+    fprintf(out, "%.*s, %.*s", MP_HISTORY_REVISION, revision, MP_HISTORY_DAY, point->started_at);
 }
 
 static void print_change(const struct mp_history_series *series, const struct mp_change *change,
@@ -70,9 +70,17 @@ static bool same_job(const struct mp_history_series *a, const struct mp_history_
            !strcmp(a->machine, b->machine);
 }
 
+int mp_history_job_end(const struct mp_history *history, int first) {
+    int end = first + 1;
+    while (end < history->count && same_job(&history->series[first], &history->series[end]))
+        end++;
+    return end;
+}
+
 static void print_days(const struct mp_history_series *series, FILE *out) {
-    fprintf(out, "%d revision%s, %.*s to %.*s", series->points, series->points == 1 ? "" : "s", DAY,
-            series->point[0].started_at, DAY, series->point[series->points - 1].started_at);
+    fprintf(out, "%d revision%s, %.*s to %.*s", series->points, series->points == 1 ? "" : "s",
+            MP_HISTORY_DAY, series->point[0].started_at, MP_HISTORY_DAY,
+            series->point[series->points - 1].started_at);
 }
 
 /* What a job has: the timed series first, if there is one. */
@@ -101,9 +109,7 @@ static void print_job(const struct mp_history_series series[], int count, FILE *
 
 int mp_history_print(const struct mp_history *history, FILE *out, struct mp_error *error) {
     for (int first = 0, end; first < history->count; first = end) {
-        for (end = first + 1;
-             end < history->count && same_job(&history->series[first], &history->series[end]);)
-            end++;
+        end = mp_history_job_end(history, first);
         print_job(&history->series[first], end - first, out);
     }
     return check_printed(out, error);

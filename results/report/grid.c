@@ -91,7 +91,8 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     return code;
 }
 
-int mp_grid_html(const struct mp_grids *grids, const char *path, struct mp_error *error) {
+int mp_grid_html(const struct mp_grids *grids, const struct mp_page_output *output,
+                 struct mp_error *error) {
     struct page page = {0};
-    return page_file(path, &page, write_body, grids, error);
+    return page_write(output, &page, write_body, grids, error);
 }

@@ -3,6 +3,7 @@
 #ifndef MOEPERF_RESULTS_REPORT_GRID_H
 #define MOEPERF_RESULTS_REPORT_GRID_H
 
+#include "results/report/html.h"
 #include "results/report/table.h"
 
 enum { MP_GRID_ROWS = 256, MP_GRID_COLUMNS = 11 };
@@ -32,6 +33,7 @@ struct mp_grids {
 
 /* Writes a page with a heat map of each grid, one of which is seen at a time; of grids that have
  * shares another one of these.  Written as mp_report_html writes, with its errors. */
-int mp_grid_html(const struct mp_grids *grids, const char *path, struct mp_error *error);
+int mp_grid_html(const struct mp_grids *grids, const struct mp_page_output *output,
+                 struct mp_error *error);
 
 #endif

@@ -63,7 +63,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
 }
 
 int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,
-                   const char *path, struct mp_error *error) {
+                   const struct mp_page_output *output, struct mp_error *error) {
     struct page page = {.store = store};
-    return page_file(path, &page, write_body, selection, error);
+    return page_write(output, &page, write_body, selection, error);
 }

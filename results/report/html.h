@@ -10,16 +10,24 @@
 
 #include "results/report/report.h"
 
-/* Writes the report of the selected runs to `path`, first beside it and then by renaming: there is
- * never half a report.  Per setting: findings, speed-up with the range of rounds, iteration times,
- * losses, phases, predicted beside measured; per system, of at most MP_HTML_RUNS: who waits for
- * whom, a timeline of the slowest, the median and the fastest steady iteration, how uneven the
- * routes were by layer, expert and iteration, tokens beside waiting, what recording cost,
- * environment.
+/* Where a page goes; NULL: not there. */
+struct mp_page_output {
+    const char *html;    /* a file, written first beside it and then renamed: never half a page */
+    const char *figures; /* a folder, made if it is not there: every chart as SVG and PDF, 3.3 and,
+                          * NAME-wide, 7 inches wide with letters of 8 points, and figures.txt with
+                          * a line "NAME: title" for each.  A browser draws them (browser.h). */
+};
+
+/* Writes the report of the selected runs.  Per setting: findings, speed-up with the range of
+ * rounds, iteration times, losses, phases, predicted beside measured; per system, of at most
+ * MP_HTML_RUNS: who waits for whom, a timeline of the slowest, the median and the fastest steady
+ * iteration, how uneven the routes were by layer, expert and iteration, tokens beside waiting, what
+ * recording cost, environment.
  *
- * Errors: MP_ENOTFOUND (no such run; Vega is not installed), MP_EIO, MP_ENOMEM, MP_ENOSPACE. */
+ * Errors: MP_ENOTFOUND (no such run; Vega is not installed, or for figures no browser), MP_EIO,
+ * MP_ENOMEM, MP_ENOSPACE. */
 int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,
-                   const char *path, struct mp_error *error);
+                   const struct mp_page_output *output, struct mp_error *error);
 
 enum { MP_HTML_RUNS = 16 }; /* with charts of their own */
 

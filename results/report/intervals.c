@@ -42,17 +42,20 @@ static void write_table(FILE *out, const struct mp_interval row[], int count) {
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_intervals_page *own = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", own->title);
-    page_print(page->out, "<header>\n<h1>%s: which assumptions explain it</h1>\n", own->title);
+    page_print(page->out, "<header>\n<h1>%s</h1>\n", own->title);
     page_lines(page->out, own->about);
     fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n",
           page->out);
     int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
-                           "Band: what counts as published. Thin line: prior, under all sets of "
-                           "assumptions that were drawn before any search. Thick line: under "
-                           "those nearly as good as the best. Dot: the best; hollow where it is "
-                           "outside.",
+                           own->unknowns == 0
+                               ? "Band: what counts as published. Dot: predicted; hollow where it "
+                                 "is outside."
+                               : "Band: what counts as published. Thin line: prior, under all sets "
+                                 "of assumptions that were drawn before any search. Thick line: "
+                                 "under those nearly as good as the best. Dot: the best; hollow "
+                                 "where it is outside.",
                            error);
-    if (!code)
+    if (!code && own->unknowns > 0)
         code = write_chart(page, own->unknown, own->unknowns, false, "What is unknown",
                            "Thin line: the range that is plausible. Thick line: of the sets nearly "
                            "as good as the best; the wider, the less the figures say. Dot: the "
@@ -64,15 +67,16 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     }
     fputs("<h2>In numbers</h2>\n", page->out);
     write_table(page->out, own->row, own->rows);
-    write_table(page->out, own->unknown, own->unknowns);
+    if (own->unknowns > 0)
+        write_table(page->out, own->unknown, own->unknowns);
     fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);
     return code;
 }
 
-int mp_intervals_html(const struct mp_intervals_page *own, const char *path,
+int mp_intervals_html(const struct mp_intervals_page *own, const struct mp_page_output *output,
                       struct mp_error *error) {
     struct page page = {0};
-    return page_file(path, &page, write_body, own, error);
+    return page_write(output, &page, write_body, own, error);
 }

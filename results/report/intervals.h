@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "reference/base/error.h"
+#include "results/report/html.h"
 
 /* One line of a chart; NAN where there is nothing to draw. */
 struct mp_interval {
@@ -22,12 +22,12 @@ struct mp_intervals_page {
     const struct mp_interval *row; /* in logarithms to base 10 of ratios to what is published */
     int rows;
     const struct mp_interval *unknown; /* from 0, the least of the range, to 1 */
-    int unknowns;
-    const char *sentences; /* on what holds under no set, one a line */
+    int unknowns;                      /* 0: the rows are of one prediction, and have no ranges */
+    const char *sentences;             /* on what holds under no set, one a line */
 };
 
 /* A page with a chart of each.  Written as mp_report_html writes, with its errors. */
-int mp_intervals_html(const struct mp_intervals_page *page, const char *path,
+int mp_intervals_html(const struct mp_intervals_page *page, const struct mp_page_output *output,
                       struct mp_error *error);
 
 #endif

@@ -16,7 +16,7 @@ struct page_chart {
 extern const struct page_chart page_charts[];
 extern const char chart_speedup[], chart_iteration_time[], chart_loss[], chart_phases[],
     chart_timeline[], chart_imbalance[], chart_experts[], chart_scatter[], chart_predicted[],
-    chart_grid[], chart_intervals[];
+    chart_grid[], chart_intervals[], chart_history[];
 
 /* A page being written. */
 struct page {
@@ -54,12 +54,16 @@ void page_command(FILE *out, const char *command);
 /* Findings (findings.h) as a list, warnings last. */
 void page_findings(FILE *out, const json_t *findings);
 
-/* Writes a page to `path`, first beside it and then by renaming: what `body` makes of `context`,
- * title included, inside of page/report.html.  Errors: its own, mp_vega_find's, MP_EIO, MP_ENOMEM,
- * MP_ENOSPACE. */
+/* Writes a page: what `body` makes of `context`, title included, inside of page/report.html.
+ * Errors: its own, mp_vega_find's, page_paper's, MP_EIO, MP_ENOMEM, MP_ENOSPACE. */
 typedef int page_body(const void *context, struct page *page, struct mp_error *error);
-int page_file(const char *path, struct page *page, page_body *body, const void *context,
-              struct mp_error *error);
+int page_write(const struct mp_page_output *output, struct page *page, page_body *body,
+               const void *context, struct mp_error *error);
+/* Writes a text to a file, whole or not at all.  Errors: MP_EIO, MP_ENOMEM, MP_ENOSPACE. */
+int page_file(const char *path, const char *text, struct mp_error *error);
+/* Puts the charts of a page, as HTML, into a folder (page_paper.c).  Errors: MP_ENOTFOUND (no
+ * chart, or mp_browser_find's), MP_EINVAL, MP_EIO, MP_ENOMEM, MP_ENOSPACE. */
+int page_paper(const char *html, const char *folder, struct mp_error *error);
 
 /* ---- figures (page_figure.c) ---- */
 

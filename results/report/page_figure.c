@@ -1,15 +1,19 @@
-#include <string.h>
-
 #include "results/report/page.h"
 #include "results/report/query.h"
 
-const struct page_chart page_charts[] = {
-    {"speedup", chart_speedup},     {"iteration-time", chart_iteration_time},
-    {"loss", chart_loss},           {"phases", chart_phases},
-    {"timeline", chart_timeline},   {"imbalance", chart_imbalance},
-    {"experts", chart_experts},     {"scatter", chart_scatter},
-    {"predicted", chart_predicted}, {"grid", chart_grid},
-    {"intervals", chart_intervals}, {0}};
+const struct page_chart page_charts[] = {{"speedup", chart_speedup},
+                                         {"iteration-time", chart_iteration_time},
+                                         {"loss", chart_loss},
+                                         {"phases", chart_phases},
+                                         {"timeline", chart_timeline},
+                                         {"imbalance", chart_imbalance},
+                                         {"experts", chart_experts},
+                                         {"scatter", chart_scatter},
+                                         {"predicted", chart_predicted},
+                                         {"grid", chart_grid},
+                                         {"intervals", chart_intervals},
+                                         {"history", chart_history},
+                                         {0}};
 
 const char *const page_families[PAGE_FAMILIES] = {
     "expert",     "attention",         "other computation", "token exchange", "moving experts",
@@ -73,14 +77,6 @@ json_t *page_choice(const char *label, json_t *data, json_t *signals) {
                      signals ? signals : json_object());
 }
 
-/* Its colours stand in page/style.css. */
-static void write_legend(FILE *out) {
-    fputs("<ul class=\"legend\">", out);
-    for (int f = 0; f < PAGE_FAMILIES; f++)
-        page_print(out, "<li>%s</li>", page_families[f]);
-    fputs("</ul>\n", out);
-}
-
 int page_figure(struct page *page, const char *chart, const char *title, const char *caption,
                 const char *choose, json_t *choices, struct mp_error *error) {
     if (choices && json_array_size(choices) == 0) {
@@ -92,8 +88,6 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
     if (!figure || json_array_append_new(page->figures, figure))
         return no_memory(error);
     page_print(page->out, "<h3>%s</h3>\n<figure><figcaption>%s</figcaption>\n", title, caption);
-    if (strcmp(chart, "phases") == 0 || strcmp(chart, "timeline") == 0)
-        write_legend(page->out);
     page_print(page->out,
                "<div class=\"chart\" data-figure=\"%d\" data-chart=\"%s\"></div></figure>\n",
                number, chart);

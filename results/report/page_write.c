@@ -4,6 +4,7 @@
 
 #include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
+#include "results/report/browser.h"
 #include "results/report/command.h"
 #include "results/report/markup.h"
 #include "results/report/page.h"
@@ -211,8 +212,9 @@ static int assemble(const char *title, const char *body, json_t *figures, FILE *
     return code ? code : check_printed(out, error);
 }
 
-static int write_page(struct page *page, page_body *body, const void *context, FILE *out,
-                      struct mp_error *error) {
+/* The whole page as text, to be freed. */
+static int make_page(struct page *page, page_body *body, const void *context, char **html,
+                     struct mp_error *error) {
     char *text = NULL;
     size_t size;
     page->figures = json_array();
@@ -221,22 +223,37 @@ static int write_page(struct page *page, page_body *body, const void *context, F
                                           : mp_fail(error, MP_ENOMEM, "no memory for the report");
     if (page->out && fclose(page->out) && !code)
         code = mp_fail(error, MP_ENOMEM, "no memory for the report");
-    if (!code)
-        code = assemble(page->title, text, page->figures, out, error);
+    FILE *whole = code ? NULL : open_memstream(html, &size);
+    if (whole)
+        code = assemble(page->title, text, page->figures, whole, error);
+    if ((!whole || fclose(whole)) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
     free(text);
     json_decref(page->figures);
     return code;
 }
 
-int page_file(const char *path, struct page *page, page_body *body, const void *context,
-              struct mp_error *error) {
-    char folder[MP_VEGA_FOLDER];
+int page_file(const char *path, const char *text, struct mp_error *error) {
     struct mp_whole_file file;
-    int code = mp_vega_find(folder, error); /* before the work */
+    int code = mp_whole_file_open(&file, path, error);
     if (code)
         return code;
-    code = mp_whole_file_open(&file, path, error);
+    fputs(text, file.stream);
+    return mp_whole_file_close(&file, MP_OK, error);
+}
+
+int page_write(const struct mp_page_output *output, struct page *page, page_body *body,
+               const void *context, struct mp_error *error) {
+    char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH], *html = NULL;
+    int code = output->figures ? mp_browser_find(browser, error) : MP_OK; /* before the work */
     if (!code)
-        code = write_page(page, body, context, file.stream, error);
-    return mp_whole_file_close(&file, code, error);
+        code = mp_vega_find(folder, error);
+    if (!code)
+        code = make_page(page, body, context, &html, error);
+    if (!code && output->html)
+        code = page_file(output->html, html, error);
+    if (!code && output->figures)
+        code = page_paper(html, output->figures, error);
+    free(html);
+    return code;
 }

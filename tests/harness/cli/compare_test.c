@@ -120,6 +120,11 @@ static void a_history_outlives_its_databases(void **state) {
     json_decref(object);
     assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
     assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
+    assert_says("moeperf history base.db --html h.html --json", 2, "--json does not go with them");
+    assert_says("MOEPERF_VEGA=/nowhere moeperf history base.db --html h.html", 2,
+                "install libjs-vega");
+    assert_says("MOEPERF_BROWSER=/nowhere moeperf report --db base.db --figures f", 2,
+                "MOEPERF_BROWSER=/nowhere: No such file or directory");
     assert_says("moeperf history gone.db", 2, "gone.db: no such database");
     free(shell("echo '{' >> h.jsonl", 0));
     assert_says("moeperf history h.jsonl", 2, "h.jsonl:3: ");

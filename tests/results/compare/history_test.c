@@ -2,6 +2,8 @@
  * revision. */
 #include "results/compare/history.h"
 
+#include "results/report/browser.h"
+#include "results/report/vega.h"
 #include "tests/results/compare/gate_runs.h"
 
 /* A line of a history; times of a day each. */
@@ -40,9 +42,7 @@ static const struct mp_history_series *series_of(const struct mp_history *histor
 
 /* 24 revisions of two runs each, told in no order; the second machine is 3 ms faster.  From r12 on
  * one of them takes 8 % longer, and from r05 on 10 bytes more are sent. */
-static void the_first_revision_of_a_change_is_named(void **state) {
-    struct runs_folder *folder = *state;
-    struct mp_history history = {0};
+static void read_changes(const struct runs_folder *folder, struct mp_history *history) {
     char path[120];
     FILE *file = open_lines(folder, path, "w");
     for (int i = 0; i < 48; i++) {
@@ -52,7 +52,12 @@ static void the_first_revision_of_a_change_is_named(void **state) {
         add_line(file, "b", "ep", revision, revision + 1, 7 + i % 2 * 1e-6, 100);
     }
     fclose(file);
-    read_lines(&history, path, NULL);
+    read_lines(history, path, NULL);
+}
+
+static void the_first_revision_of_a_change_is_named(void **state) {
+    struct mp_history history = {0};
+    read_changes(*state, &history);
     assert_int_equal(history.count, 8);
     const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
     assert_int_equal(slower->points, 24);
@@ -69,6 +74,44 @@ static void the_first_revision_of_a_change_is_named(void **state) {
                 bytes->change[0].after == 110); /* whole numbers */
     assert_int_equal(series_of(&history, "a", "rows")->changes, 0);
     assert_int_equal(series_of(&history, "a", "parts")->changes, 1); /* 100 / 11 and 110 / 11 */
+    mp_history_destroy(&history);
+}
+
+static void count(const char *text, const char *words, int expected) {
+    int found = 0;
+    for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
+        found++;
+    if (found != expected)
+        fail_msg("%d times %s in %.3000s", found, words, text);
+}
+
+/* Points with intervals, levels and what begins where; what changed has a chart in sight. */
+static void a_page_has_a_chart_of_each_series(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    struct mp_error error = {0};
+    char path[120], text[1 << 20];
+    if (mp_vega_find(text, &error))
+        skip("%s", error.text);
+    read_changes(folder, &history);
+    snprintf(path, sizeof path, "%s/h.html", folder->path);
+    runs_ok(mp_history_html(&history, &(struct mp_page_output){path, NULL}, &error), &error);
+    FILE *file = fopen(path, "r");
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    count(text, "data-chart=\"history\"", 4 + 2); /* two times, bytes and parts; the rest of each */
+    count(text, "[\"r11\",10.0,10.0,10.0,10.0,2,\"2026-01-12T00:00:00Z\",null]", 1);
+    count(text, "[\"r12\",10.8,10.8,10.8,10.8,2,\"2026-01-13T00:00:00Z\",\"r12 +8 %\"]", 1);
+    count(text, "[\"r05\",110.0,110.0,110.0,110.0,2,\"2026-01-06T00:00:00Z\",\"r05 +10 %\"]", 1);
+    count(text, "[\"r04\",100.0,100.0,100.0,100.0,2,", 1);
+    count(text, "[\"r05\",8.0,8.0,8.0,8.0,2,\"2026-01-06T00:00:00Z\",\"r05 parts differ\"]", 1);
+    count(text, "[\"r12\",7.0,7.0,7.0,null,2,", 3); /* rows of both, and time of the second */
+    count(text,
+          "<tr><th scope=\"row\" class=\"words\">s, ep, 2 ranks, cpu a</th><td class=\"words\">"
+          "ms per iteration</td><td class=\"words\">r12</td><td class=\"words\">2026-01-13</td>"
+          "<td>10</td><td>10.8</td><td>+8 %</td><td>0.001</td></tr>",
+          1);
+    count(text, "<td>100</td><td>110</td><td>+10 %</td><td>–</td>", 1);
     mp_history_destroy(&history);
 }
 
@@ -207,8 +250,35 @@ static void it_is_told_in_words(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
 
+/* Drawn by a browser: levels, what begins where, and nothing out of place. */
+static void its_figures_name_what_changed(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_history history = {0};
+    struct mp_error error = {0};
+    char path[160], text[1 << 18];
+    if (mp_vega_find(text, &error))
+        skip("%s", error.text);
+    if (mp_browser_find(text, &error))
+        skip("no chromium is installed, which draws the figures");
+    read_changes(folder, &history);
+    snprintf(path, sizeof path, "%s/f", folder->path);
+    runs_ok(mp_history_html(&history, &(struct mp_page_output){NULL, path}, &error), &error);
+    snprintf(path, sizeof path, "%s/f/01-ms-per-iteration.svg", folder->path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    count(text, ">r12 +8 %</text>", 1);
+    const char *height = strstr(text, "height=\"");
+    assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
+    count(text, "NaN", 0);
+    mp_history_destroy(&history);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(a_page_has_a_chart_of_each_series),
+        TEST(its_figures_name_what_changed),
         TEST(the_first_revision_of_a_change_is_named),
         TEST(revisions_stand_where_they_were_first_run),
         TEST(the_same_run_counts_once),

@@ -75,7 +75,8 @@ static void write_report(struct runs_folder *folder, const struct mp_report_sele
                          char path[128]) {
     struct mp_error error = {0};
     snprintf(path, 128, "%s/report.html", folder->path);
-    runs_ok(mp_report_html(folder->store, selection, path, &error), &error);
+    runs_ok(mp_report_html(folder->store, selection, &(struct mp_page_output){path, NULL}, &error),
+            &error);
 }
 
 static int count_of(const char *text, const char *words) {
@@ -375,7 +376,9 @@ static void a_missing_library_is_named(void **state) {
     snprintf(module, sizeof module, "%s/vega/vega-scale.min.js", folder->path);
     assert_int_equal(unlink(module), 0);
     snprintf(path, sizeof path, "%s/report.html", folder->path);
-    assert_int_equal(mp_report_html(folder->store, NULL, path, &error), MP_ENOTFOUND);
+    assert_int_equal(
+        mp_report_html(folder->store, NULL, &(struct mp_page_output){path, NULL}, &error),
+        MP_ENOTFOUND);
     assert_non_null(strstr(error.text, "/vega-scale.min.js: "));
     assert_non_null(strstr(error.text, "apt-get install libjs-vega"));
     assert_int_equal(access(path, F_OK), -1);
@@ -390,13 +393,17 @@ static void a_report_that_fails_leaves_the_old_one(void **state) {
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
     char *before = text_of(path);
-    assert_int_equal(mp_report_html(folder->store, &nothing, path, &error), MP_ENOTFOUND);
+    assert_int_equal(
+        mp_report_html(folder->store, &nothing, &(struct mp_page_output){path, NULL}, &error),
+        MP_ENOTFOUND);
     char *after = text_of(path);
     assert_string_equal(before, after);
     snprintf(command, sizeof command, "test -z \"$(ls %s/*.part 2>/dev/null)\"", folder->path);
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
     error = (struct mp_error){0};
-    assert_int_equal(mp_report_html(folder->store, NULL, "/nowhere/at/all.html", &error), MP_EIO);
+    assert_int_equal(mp_report_html(folder->store, NULL,
+                                    &(struct mp_page_output){"/nowhere/at/all.html", NULL}, &error),
+                     MP_EIO);
     assert_non_null(strstr(error.text, "/nowhere/at/all.html"));
     free(before);
     free(after);
@@ -490,6 +497,28 @@ static void check_charts(const json_t *found) {
             fail_msg("%s is not there", drawn[d].chart);
 }
 
+/* What the buttons under a chart save: SVG and PNG, named as files of `--figures` are. */
+static void check_saved(const json_t *found) {
+    const json_t *saved = json_object_get(found, "saved");
+    const size_t charts = json_array_size(saved) / 2;
+    const char *last = "";
+    assert_int_equal(json_array_size(saved) % 2, 0);
+    assert_true(charts > 0);
+    for (size_t i = 0; i < 2 * charts; i++) {
+        const json_t *item = json_array_get(saved, i);
+        const char *name = json_string_value(json_array_get(item, 0));
+        const char *start = json_string_value(json_array_get(item, 1));
+        const char *ending = i % 2 ? ".png" : ".svg";
+        if (strncmp(start,
+                    i % 2 ? "data:image/png;base64,iVBORw0KGgo" : "data:image/svg+xml,%3Csvg",
+                    25) != 0 ||
+            strcmp(name + strlen(name) - 4, ending) != 0 || strcmp(name, last) == 0 ||
+            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != strlen(name))
+            fail_msg("%s has %s", name, start);
+        last = name;
+    }
+}
+
 static void check_page(const json_t *found, int width) {
     assert_string_equal(json_string_value(json_object_get(found, "errors")), "");
     assert_int_equal(json_integer_value(json_object_get(found, "width")), width);
@@ -498,6 +527,7 @@ static void check_page(const json_t *found, int width) {
     assert_int_equal(json_integer_value(json_object_get(found, "images")), 0);
     assert_true(json_is_false(json_object_get(found, "injected")));
     check_places(found);
+    check_saved(found);
 }
 
 static void need_browser(void) {
@@ -589,7 +619,7 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
     table_set(&table, 0, "%s", HOSTILE);
     table_set_number(&table, 1, 7, 0);
     snprintf(path, 128, "%s/grid.html", folder->path);
-    runs_ok(mp_grid_html(&page, path, &error), &error);
+    runs_ok(mp_grid_html(&page, &(struct mp_page_output){path, NULL}, &error), &error);
     table_free(&table);
     return path;
 }
@@ -654,7 +684,7 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
                                            .sentences = "never together " HOSTILE "\n"};
     struct mp_error error = {0};
     snprintf(path, 128, "%s/intervals.html", folder->path);
-    runs_ok(mp_intervals_html(&page, path, &error), &error);
+    runs_ok(mp_intervals_html(&page, &(struct mp_page_output){path, NULL}, &error), &error);
     return path;
 }
 

@@ -1,0 +1,81 @@
+/* A page's charts for papers: a browser (browser.h) draws them, page/script.js says how. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "reference/base/whole_file.h"
+#include "results/report/browser.h"
+#include "results/report/page.h"
+
+enum { PATH = 768 };
+
+/* Of two-column papers: a column, and the text of a page. */
+static const struct {
+    double inches;
+    const char *suffix;
+} widths[] = {{3.3, ""}, {7, "-wide"}};
+
+/* One chart at one width: what the browser shows is printed, too. */
+static int write_chart(struct mp_browser *browser, size_t number, const char *stem, double inches,
+                       struct mp_error *error) {
+    char expression[96], path[PATH];
+    json_t *drawn = NULL;
+    snprintf(expression, sizeof expression, "sheets.show(%zu, %.1f)", number, inches);
+    int code = mp_browser_evaluate(browser, expression, &drawn, error);
+    const char *svg = json_string_value(json_object_get(drawn, "svg"));
+    if (!code && !svg)
+        code = mp_fail(error, MP_EIO, "%.500s: the page's script draws nothing", stem);
+    if (!code) {
+        snprintf(path, sizeof path, "%s.svg", stem);
+        code = page_file(path, svg, error);
+    }
+    if (!code) {
+        snprintf(path, sizeof path, "%s.pdf", stem);
+        code = mp_browser_print(browser, json_number_value(json_object_get(drawn, "width")),
+                                json_number_value(json_object_get(drawn, "height")), path, error);
+    }
+    json_decref(drawn);
+    return code;
+}
+
+/* Every chart, and in figures.txt what each is called in the page. */
+static int write_charts(struct mp_browser *browser, const char *folder, const json_t *list,
+                        struct mp_error *error) {
+    char stem[PATH - 8], path[PATH];
+    struct mp_whole_file names;
+    size_t i;
+    json_t *sheet;
+    snprintf(path, sizeof path, "%.700s/figures.txt", folder);
+    int code = mp_whole_file_open(&names, path, error);
+    if (code)
+        return code;
+    json_array_foreach(list, i, sheet) {
+        const char *name = json_string_value(json_object_get(sheet, "name"));
+        for (size_t w = 0; w < sizeof widths / sizeof *widths && !code; w++) {
+            snprintf(stem, sizeof stem, "%.500s/%.200s%s", folder, name, widths[w].suffix);
+            code = write_chart(browser, i, stem, widths[w].inches, error);
+        }
+        fprintf(names.stream, "%s: %s\n", name, json_string_value(json_object_get(sheet, "title")));
+    }
+    return mp_whole_file_close(&names, code, error);
+}
+
+int page_paper(const char *html, const char *folder, struct mp_error *error) {
+    struct mp_browser *browser = NULL;
+    json_t *list = NULL;
+    if (strlen(folder) > 500)
+        return mp_fail(error, MP_EINVAL, "%.40s...: a folder's name of at most 500 bytes, please",
+                       folder);
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
+    int code = mp_browser_open(&browser, html, error);
+    if (!code)
+        code = mp_browser_evaluate(browser, "sheets.list()", &list, error);
+    if (!code && json_array_size(list) == 0)
+        code = mp_fail(error, MP_ENOTFOUND, "there is no chart to put into %s", folder);
+    if (!code)
+        code = write_charts(browser, folder, list, error);
+    json_decref(list);
+    mp_browser_close(browser);
+    return code;
+}

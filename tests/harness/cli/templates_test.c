@@ -1,0 +1,98 @@
+/* The files for CI systems that others copy: their commands, as the files have them, on a small
+ * suite. What fetches and builds is played: what is there is what was built. */
+#include <unistd.h>
+
+#include "reference/base/yaml.h"
+#include "results/report/vega.h"
+#include "tests/harness/cli/shell.h"
+
+/* A checkout's own scripts, and programs that others have. */
+static void make_checkout(void) {
+    char text[4096];
+    free(shell("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base", 0));
+    write_script("checkout/ci/setup", "exit 0\n");
+    write_script("checkout/ci/text", "exit 0\n");
+    write_script("played/apt-get", "exit 0\n");
+    write_script("played/git", "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --detach "
+                               "../base the-base' ] && mkdir ../base\n");
+    snprintf(text, sizeof text, "mkdir -p build/release\nln -sfn %s build/release/bin\n",
+             MOEPERF_FOLDER);
+    write_script("played/cmake", text);
+    write_file("checkout/tiny.yaml",
+               "suite: tiny\ncommon: {ranks: 1, layers: 1, width: 16, heads: 2, "
+               "experts: 4, expert-width: 16, sequence: 16, batch: 4, "
+               "iterations: 23, text: default}\njobs: [{name: ep, system: ep}]\n");
+}
+
+static void add_text(const struct mp_yaml *value, FILE *script) {
+    for (int i = 0; value && i < value->count; i++)
+        add_text(value->item[i], script);
+    if (value && value->kind == MP_YAML_SCALAR)
+        fprintf(script, "%s\n", value->text);
+}
+
+/* The commands of a job: of its steps, which GitHub gives a shell each, or its script. */
+static void write_commands(const struct mp_yaml *job, const char *path) {
+    FILE *script = fopen(path, "w");
+    const struct mp_yaml *steps = mp_yaml_get(job, "steps");
+    assert_non_null(script);
+    fputs("set -e\n", script);
+    for (int i = 0; steps && i < steps->count; i++)
+        add_text(mp_yaml_get(steps->item[i], "run"), script);
+    add_text(mp_yaml_get(job, "script"), script);
+    fclose(script);
+}
+
+static void run_commands(const struct mp_yaml *job, const char *says) {
+    write_commands(job, "script");
+    /* The same with fewer pairs: the last number counts. */
+    free(shell("sed -i '/--pairs 12/s/--quiet/--quiet --pairs 1 --slice 0/' script", 0));
+    assert_says("cd checkout && PATH=$PWD/../played:$PATH SUITE=tiny.yaml BASE=the-base "
+                "bash ../script; status=$?; [ $status -le 1 ] && echo done",
+                0, "done\n"); /* times of a busy machine may differ, and nothing else */
+    assert_says("grep -c 'pairs 12\\|--append' script", 0, "1\n");
+    assert_says(says, 0, "as it should be\n");
+}
+
+/* `jobs`: the key that has them, NULL: the document. */
+static void check(const char *file, const char *jobs, const char *gate, const char *history) {
+    char path[512], folder[MP_VEGA_FOLDER];
+    struct mp_yaml *document = NULL;
+    struct mp_error error = {0};
+    if (mp_vega_find(folder, &error))
+        skip("%s", error.text);
+    snprintf(path, sizeof path, "%s/ci/templates/%s", MOEPERF_SOURCE, file);
+    if (mp_yaml_load(path, &document, &error))
+        fail_msg("%s", error.text);
+    const struct mp_yaml *all = jobs ? mp_yaml_get(document, jobs) : document;
+    make_checkout();
+    run_commands(mp_yaml_get(all, gate),
+                 "cd checkout && grep -q '<testcase .*ep: loss ranks=1\"/>' gate.xml && "
+                 "echo as it should be");
+    run_commands(mp_yaml_get(all, history), "cd checkout && [ $(wc -l <history.jsonl) = 1 ] && "
+                                            "grep -q data-chart history.html && "
+                                            "echo as it should be");
+    unlink("checkout/nightly.db"); /* the next night's machine has none */
+    run_commands(mp_yaml_get(all, history), "cd checkout && [ $(wc -l <history.jsonl) = 2 ] && "
+                                            "echo as it should be");
+    free(shell("rm -rf checkout base", 0));
+    mp_yaml_destroy(document);
+}
+
+static void commands_for_github_work(void **state) {
+    (void)state;
+    check("github.yaml", "jobs", "gate", "history");
+}
+
+static void commands_for_gitlab_work(void **state) {
+    (void)state;
+    check("gitlab.yaml", NULL, "moeperf-gate", "moeperf-history");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands_for_github_work),
+        cmocka_unit_test(commands_for_gitlab_work),
+    };
+    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
+}

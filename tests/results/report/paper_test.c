@@ -1,0 +1,205 @@
+/* Figures for papers: a page's charts as SVG and PDF of a stated size, by a browser; and the
+ * browser itself, which is spoken to over a pipe. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "results/report/browser.h"
+#include "results/report/html.h"
+#include "results/report/vega.h"
+#include "tests/results/runs.h"
+
+static void need_browser(void) {
+    char folder[MP_VEGA_FOLDER], path[MP_BROWSER_PATH];
+    struct mp_error error = {0};
+    unsetenv("MOEPERF_BROWSER");
+    if (mp_vega_find(folder, &error))
+        skip("%s", error.text);
+    if (mp_browser_find(path, &error))
+        skip("no chromium is installed, which draws the figures");
+}
+
+static char *text_of(const char *folder, const char *name, size_t *size) {
+    char path[512], *text = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r"), *memory = open_memstream(&text, size);
+    if (!file)
+        fail_msg("%s is not there", path);
+    for (int byte; (byte = fgetc(file)) != EOF;)
+        fputc(byte, memory);
+    fclose(file);
+    fclose(memory);
+    return text;
+}
+
+static double number_behind(const char *text, const char *words) {
+    const char *at = strstr(text, words);
+    if (!at)
+        fail_msg("no %s in %.300s", words, text);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* Both files of a figure: one size, nothing from elsewhere, letters of eight points. */
+static void check_figure(const char *folder, const char *name, const char *suffix, double inches) {
+    char file[256];
+    size_t size;
+    snprintf(file, sizeof file, "%s%s.svg", name, suffix);
+    char *svg = text_of(folder, file, &size);
+    const double width = number_behind(svg, " width=\""), height = number_behind(svg, "height=\"");
+    if (strncmp(svg, "<svg ", 5) != 0 || width > inches || width < inches - 0.02 || height < 0.5 ||
+        height > 6 || !strstr(svg, "in\" viewBox"))
+        fail_msg("%s: %.300s", file, svg);
+    assert_non_null(strstr(svg, "font-size=\"10.66"));
+    assert_null(strstr(svg, "href=\"http"));
+    assert_null(strstr(svg, "NaN"));
+    free(svg);
+    snprintf(file, sizeof file, "%s%s.pdf", name, suffix);
+    char *pdf = text_of(folder, file, &size);
+    assert_memory_equal(pdf, "%PDF-", 5);
+    const char *box = memmem(pdf, size, "/MediaBox [0 0 ", 15);
+    assert_non_null(box);
+    char *end;
+    assert_true(fabs(strtod(box + 15, &end) - 72 * width) < 1);
+    assert_true(fabs(strtod(end, NULL) - 72 * height) < 1);
+    assert_null(memmem(box + 15, size - (size_t)(box + 15 - pdf), "/MediaBox", 9)); /* one page */
+    assert_non_null(memmem(pdf, size, "/FontFile", 9)); /* letters, not pictures of them */
+    free(pdf);
+}
+
+static int files_in(const char *folder) {
+    int files = 0;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (const struct dirent *entry; (entry = readdir(entries));)
+        files += *entry->d_name != '.';
+    closedir(entries);
+    return files;
+}
+
+static void add_runs(struct runs_folder *folder) {
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &fssdp, &runs_fssdp);
+}
+
+static void every_chart_is_a_figure(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char figures[128], charts[64];
+    size_t size;
+    int count = 0;
+    need_browser();
+    add_runs(folder);
+    snprintf(figures, sizeof figures, "%s/figures", folder->path);
+    const struct mp_page_output output = {NULL, figures};
+    runs_ok(mp_report_html(folder->store, NULL, &output, &error), &error);
+    char *list = text_of(figures, "figures.txt", &size), *rest = list;
+    for (char *line; (line = strsep(&rest, "\n")) && *line; count++) {
+        char *title = strstr(line, ": ");
+        assert_non_null(title);
+        *title = '\0';
+        snprintf(charts, sizeof charts, "%.60s", line);
+        check_figure(figures, charts, "", 3.3);
+        check_figure(figures, charts, "-wide", 7);
+        if (count == 0) {
+            assert_string_equal(line, "01-time-per-iteration");
+            assert_string_equal(title + 2,
+                                "Time per iteration; tiny: text, gate gshard, 2 ranks, measured");
+            char *svg = text_of(figures, "01-time-per-iteration.svg", &size);
+            assert_non_null(strstr(svg, ">fssdp</text>"));
+            free(svg);
+        }
+    }
+    free(list);
+    assert_true(count > 8);
+    assert_int_equal(files_in(figures), 4 * count + 1);
+}
+
+/* Before any work, and with what to do. */
+static void a_missing_browser_is_named(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char figures[128];
+    struct stat status;
+    add_runs(folder);
+    snprintf(figures, sizeof figures, "%s/figures", folder->path);
+    const struct mp_page_output output = {NULL, figures};
+    setenv("MOEPERF_BROWSER", "/nowhere/chromium", 1);
+    assert_int_equal(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "MOEPERF_BROWSER=/nowhere/chromium: No such file or directory");
+    assert_int_not_equal(stat(figures, &status), 0);
+    unsetenv("MOEPERF_BROWSER");
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", folder->path, 1);
+    error = (struct mp_error){0};
+    assert_int_equal(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "apt-get install chromium"));
+    setenv("PATH", path, 1);
+    free(path);
+}
+
+static void a_program_that_is_no_browser_is_named(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_browser *browser;
+    struct mp_error error = {0};
+    setenv("MOEPERF_BROWSER", "/bin/true", 1);
+    setenv("TMPDIR", folder->path, 1);
+    const int before = files_in(folder->path);
+    assert_int_equal(mp_browser_open(&browser, "<p>", &error), MP_EIO);
+    assert_non_null(strstr(error.text, "/bin/true, which draws charts, ended"));
+    assert_null(browser);
+    assert_int_equal(files_in(folder->path), before);
+    unsetenv("TMPDIR");
+    unsetenv("MOEPERF_BROWSER");
+}
+
+/* Texts of any length and letter come back as they were sent, in turn. */
+static void a_browser_answers(void **state) {
+    static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
+    struct runs_folder *folder = *state;
+    struct mp_browser *browser;
+    struct mp_error error = {0};
+    json_t *value;
+    need_browser();
+    setenv("TMPDIR", folder->path, 1);
+    runs_ok(mp_browser_open(&browser, "<p id=p>text</p><script>const three = 3;</script>", &error),
+            &error);
+    runs_ok(mp_browser_evaluate(browser, "Promise.resolve(three + p.textContent)", &value, &error),
+            &error);
+    assert_string_equal(json_string_value(value), "3text");
+    json_decref(value);
+    for (int length = 1; length < 300000; length *= 17) {
+        char *sent = NULL;
+        size_t size;
+        FILE *memory = open_memstream(&sent, &size);
+        fputs("String('", memory);
+        for (int i = 0; i < length; i++)
+            fputs(letters[(i + length) % 5], memory);
+        fputs("')", memory);
+        fclose(memory);
+        runs_ok(mp_browser_evaluate(browser, sent, &value, &error), &error);
+        assert_int_equal(json_string_length(value), size - strlen("String('')"));
+        assert_memory_equal(json_string_value(value), sent + strlen("String('"),
+                            json_string_length(value));
+        json_decref(value);
+        free(sent);
+    }
+    assert_int_equal(mp_browser_evaluate(browser, "nothing()", &value, &error), MP_EIO);
+    assert_non_null(strstr(error.text, "nothing is not defined"));
+    mp_browser_close(browser);
+    char profile[256];
+    snprintf(profile, sizeof profile, "ls -d %s/moeperf-browser-* 2>/dev/null", folder->path);
+    assert_int_not_equal(system(profile), 0); // NOLINT(cert-env33-c)
+    unsetenv("TMPDIR");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_chart_is_a_figure, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_missing_browser_is_named, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_program_that_is_no_browser_is_named, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(a_browser_answers, runs_setup, runs_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
