@@ -228,13 +228,13 @@ static const char *header_of(const char *label, char text[CLI_AXIS_TEXT]) {
 
 static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
-    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, TABLE_LEFT}};
+    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
     char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     struct table table;
     int code = MP_OK;
     for (int c = 0; c < grid->columns; c++)
         columns[c + 1] =
-            (struct table_column){header_of(grid->column_label[c], header[c]), TABLE_RIGHT};
+            (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
     table_init(&table, columns, grid->columns + 1);
     for (int r = 0; r < grid->rows && !code; r++) {
         code = table_add(&table, NULL, error);

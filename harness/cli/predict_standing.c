@@ -115,14 +115,14 @@ struct cli_standing *cli_standings(const struct cli_predictions *predictions, in
 enum { SYSTEM, POINTS, MEDIAN, WORST, FASTEST, CLOSE, EP, FSSDP, COLUMNS };
 
 static const struct table_column columns[COLUMNS] = {
-    [SYSTEM] = {"system", TABLE_LEFT},
-    [POINTS] = {"points", TABLE_RIGHT},
-    [MEDIAN] = {"bound /\ntime %", TABLE_RIGHT},
-    [WORST] = {"worst\n%", TABLE_RIGHT},
-    [FASTEST] = {"fastest", TABLE_RIGHT},
-    [CLOSE] = {"within\n1 %", TABLE_RIGHT},
-    [EP] = {"vs\nEP", TABLE_RIGHT},
-    [FSSDP] = {"vs\nFSSDP", TABLE_RIGHT},
+    [SYSTEM] = {"system", .kind = TABLE_LEFT},
+    [POINTS] = {"points", .kind = TABLE_RIGHT},
+    [MEDIAN] = {"bound /\ntime %", .kind = TABLE_RIGHT},
+    [WORST] = {"worst\n%", .kind = TABLE_RIGHT},
+    [FASTEST] = {"fastest", .kind = TABLE_RIGHT},
+    [CLOSE] = {"within\n1 %", .kind = TABLE_RIGHT},
+    [EP] = {"vs\nEP", .kind = TABLE_RIGHT},
+    [FSSDP] = {"vs\nFSSDP", .kind = TABLE_RIGHT},
 };
 
 int cli_standing_table(const struct cli_standing standing[], int count, struct table *table,

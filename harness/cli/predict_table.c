@@ -133,15 +133,15 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
 enum { SYSTEM, MS, P99, SPEEDUP, OF_BOUND, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
 
 static const struct table_column columns[COLUMNS] = {
-    [SYSTEM] = {"system", TABLE_LEFT},
-    [MS] = {"median\nms/it", TABLE_RIGHT},
-    [P99] = {"p99\nms/it", TABLE_RIGHT},
-    [SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
-    [OF_BOUND] = {"bound /\ntime %", TABLE_RIGHT},
-    [EXPOSED] = {"exposed\ncomm. %", TABLE_RIGHT},
-    [IMBALANCE] = {"max/mean\nroutes", TABLE_RIGHT},
-    [DROPPED] = {"dropped\n%", TABLE_RIGHT},
-    [MEMORY] = {"memory\nGiB", TABLE_RIGHT},
+    [SYSTEM] = {"system", .kind = TABLE_LEFT},
+    [MS] = {"median\nms/it", .kind = TABLE_RIGHT},
+    [P99] = {"p99\nms/it", .kind = TABLE_RIGHT},
+    [SPEEDUP] = {"vs\nEP", .kind = TABLE_RIGHT},
+    [OF_BOUND] = {"bound /\ntime %", .kind = TABLE_RIGHT},
+    [EXPOSED] = {"exposed\ncomm. %", .kind = TABLE_RIGHT},
+    [IMBALANCE] = {"max/mean\nroutes", .kind = TABLE_RIGHT},
+    [DROPPED] = {"dropped\n%", .kind = TABLE_RIGHT},
+    [MEMORY] = {"memory\nGiB", .kind = TABLE_RIGHT},
 };
 
 double cli_prediction_of_bound(const struct cli_prediction *item) {

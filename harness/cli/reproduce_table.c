@@ -61,9 +61,9 @@ static const char *verdict(const struct mp_reproduced *line) {
 }
 
 static const struct table_column columns[] = {
-    {"published row", TABLE_LEFT},      {"", TABLE_LEFT},
-    {"published", TABLE_RIGHT},         {"ours\n(predicted)", TABLE_RIGHT},
-    {"ours /\npublished", TABLE_RIGHT}, {"", TABLE_LEFT}};
+    {"published row", .kind = TABLE_LEFT},      {"", .kind = TABLE_LEFT},
+    {"published", .kind = TABLE_RIGHT},         {"ours\n(predicted)", .kind = TABLE_RIGHT},
+    {"ours /\npublished", .kind = TABLE_RIGHT}, {"", .kind = TABLE_LEFT}};
 
 /* Lines being added to the table, and what has to be said below it. */
 struct page {
@@ -254,12 +254,12 @@ static int add_details(const struct mp_reproduction *all, int i, struct table *t
 }
 
 static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
-    struct table_column column[DETAILS + 2] = {{"job", TABLE_LEFT},
-                                               [DETAILS + 1] = {"bound /\ntime %", TABLE_RIGHT}};
+    struct table_column column[DETAILS + 2] = {
+        {"job", .kind = TABLE_LEFT}, [DETAILS + 1] = {"bound /\ntime %", .kind = TABLE_RIGHT}};
     struct table table;
     int code = MP_OK;
     for (int j = 0; j < DETAILS; j++)
-        column[j + 1] = (struct table_column){detail[j].header, TABLE_RIGHT};
+        column[j + 1] = (struct table_column){detail[j].header, .kind = TABLE_RIGHT};
     table_init(&table, column, DETAILS + 2);
     table.drops_empty = true;
     for (int j = 0; j < DETAILS; j++)
@@ -310,11 +310,11 @@ int cli_print_reproduction(const struct mp_reproduction *all,
 /* ---- published rows alone ---- */
 
 int cli_print_published(const struct mp_reproduction *all, struct mp_error *error) {
-    static const struct table_column column[] = {{"row", TABLE_LEFT},
-                                                 {"what", TABLE_LEFT},
-                                                 {"setting", TABLE_LEFT},
-                                                 {"published", TABLE_RIGHT},
-                                                 {"repro-\nduced", TABLE_LEFT}};
+    static const struct table_column column[] = {{"row", .kind = TABLE_LEFT},
+                                                 {"what", .kind = TABLE_LEFT},
+                                                 {"setting", .kind = TABLE_LEFT},
+                                                 {"published", .kind = TABLE_RIGHT},
+                                                 {"repro-\nduced", .kind = TABLE_LEFT}};
     const json_t *rows = json_object_get(all->published, "rows");
     struct mp_paper_row row;
     struct table table;

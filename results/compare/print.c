@@ -32,9 +32,14 @@ static int decimals(double ms) {
 
 static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
     static const struct table_column columns[] = {
-        {"job", TABLE_LEFT},        {"base\nms", TABLE_RIGHT},       {"head\nms", TABLE_RIGHT},
-        {"change\n%", TABLE_RIGHT}, {"95 %\ninterval", TABLE_RIGHT}, {"p", TABLE_RIGHT},
-        {"floor\n%", TABLE_RIGHT},  {"outcome", TABLE_LEFT},
+        {"job", .kind = TABLE_LEFT},
+        {"base\nms", .kind = TABLE_RIGHT},
+        {"head\nms", .kind = TABLE_RIGHT},
+        {"change\n%", .kind = TABLE_RIGHT},
+        {"95 %\ninterval", .kind = TABLE_RIGHT},
+        {"p", .kind = TABLE_RIGHT},
+        {"floor\n%", .kind = TABLE_RIGHT},
+        {"outcome", .kind = TABLE_LEFT},
     };
     struct table table;
     int code = MP_OK;
@@ -68,11 +73,11 @@ static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *e
 }
 
 static int print_exact(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    static const struct table_column columns[] = {{"job", TABLE_LEFT},
-                                                  {"exact measure", TABLE_LEFT},
-                                                  {"base", TABLE_RIGHT},
-                                                  {"head", TABLE_RIGHT},
-                                                  {"outcome", TABLE_LEFT}};
+    static const struct table_column columns[] = {{"job", .kind = TABLE_LEFT},
+                                                  {"exact measure", .kind = TABLE_LEFT},
+                                                  {"base", .kind = TABLE_RIGHT},
+                                                  {"head", .kind = TABLE_RIGHT},
+                                                  {"outcome", .kind = TABLE_LEFT}};
     struct table table;
     int code = MP_OK, equal = 0, unknown = 0;
     table_init(&table, columns, sizeof columns / sizeof *columns);

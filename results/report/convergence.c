@@ -16,7 +16,10 @@ struct target_run {
 
 /* The rounds of one job put together; NAN where nothing is known. */
 struct convergence_row {
-    int group, rounds, reached;
+    const struct report_run *first;                                 /* of the group */
+    const char *label, *suite_run, *job, *system, *workload, *gate; /* its */
+    bool unattainable;
+    int group, ranks, rounds, reached;
     double target, window;
     double iterations, least, most; /* median and extremes of the rounds that reached it */
     double seconds, loss_final, dropped;
@@ -69,7 +72,18 @@ static double median_of(struct convergence *all, int group, const double *first,
 }
 
 static struct convergence_row row_of(struct convergence *all, int group) {
-    struct convergence_row row = {.group = group, .target = NAN};
+    const struct report_run *first = report_group_first(&all->runs, group);
+    struct convergence_row row = {.first = first,
+                                  .label = first->label,
+                                  .suite_run = first->suite_run,
+                                  .job = first->job,
+                                  .system = first->system,
+                                  .workload = first->workload,
+                                  .gate = first->gate,
+                                  .unattainable = first->unattainable,
+                                  .group = group,
+                                  .ranks = first->ranks,
+                                  .target = NAN};
     size_t run = sizeof *all->runs.run, target = sizeof *all->target;
     int count;
     for (int i = all->runs.count - 1; i >= 0; i--) {
@@ -121,59 +135,69 @@ static int load_all(struct mp_store *store, const struct mp_report_selection *se
     return code;
 }
 
-static int table_of(const struct convergence *all, const struct convergence_row *row) {
-    return report_group_first(&all->runs, row->group)->table;
-}
+/* ---- the table ---- */
 
-/* ---- text ---- */
-
-static const struct table_column columns[] = {{"system", TABLE_LEFT},
-                                              {"target\nloss", TABLE_RIGHT},
-                                              {"median\nit. to it", TABLE_RIGHT},
-                                              {"min..max\nit. to it", TABLE_RIGHT},
-                                              {"seconds\nto it", TABLE_RIGHT},
-                                              {"final\nloss", TABLE_RIGHT},
-                                              {"dropped\n%", TABLE_RIGHT},
-                                              {"rounds\nreached", TABLE_RIGHT}};
-
-static int add_row(struct table *table, const struct convergence *all,
-                   const struct convergence_row *row, struct mp_error *error) {
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%s", report_group_label(&all->runs, row->group));
-    table_set_number(table, 1, row->target, 3);
-    table_set_number(table, 2, row->iterations, 0);
-    if (row->reached)
-        table_set(table, 3, "%.0f..%.0f", row->least, row->most);
+static void show_range(const void *row, char text[TABLE_CELL]) {
+    const struct convergence_row *own = row;
+    if (own->reached)
+        snprintf(text, TABLE_CELL, "%.0f..%.0f", own->least, own->most);
     else
-        table_set(table, 3, "-");
-    table_set_number(table, 4, row->seconds, 1);
-    table_set_number(table, 5, row->loss_final, 4);
-    table_set_number(table, 6, 100 * row->dropped, 2);
-    table_set(table, 7, "%d of %d", row->reached, row->rounds);
-    return MP_OK;
+        snprintf(text, TABLE_CELL, "-");
 }
 
-static int print_measured(struct convergence *all, int number, FILE *out, struct mp_error *error) {
+static void show_reached(const void *row, char text[TABLE_CELL]) {
+    const struct convergence_row *own = row;
+    snprintf(text, TABLE_CELL, "%d of %d", own->reached, own->rounds);
+}
+
+#define ROW(member) offsetof(struct convergence_row, member)
+static const struct table_column columns[] = {
+    {"system", TABLE_LEFT, .at = ROW(label)},
+    {"target\nloss", TABLE_NUMBER, NULL, "target_loss", ROW(target), .decimals = 3},
+    {"median\nit. to it", TABLE_NUMBER, NULL, "iterations_to_target", .at = ROW(iterations)},
+    {"min..max\nit. to it", TABLE_RIGHT, .show = show_range},
+    {"seconds\nto it", TABLE_NUMBER, NULL, "seconds_to_target", ROW(seconds), .decimals = 1},
+    {"final\nloss", TABLE_NUMBER, NULL, "loss_final", ROW(loss_final), .decimals = 4},
+    {"dropped", TABLE_NUMBER, "%", "dropped_fraction", ROW(dropped), .decimals = 2},
+    {"rounds\nreached", TABLE_RIGHT, .show = show_reached},
+    {.key = "suite_run", .at = ROW(suite_run)},
+    {.key = "job", .at = ROW(job)},
+    {.key = "system", .at = ROW(system)},
+    {.key = "workload", .at = ROW(workload)},
+    {.key = "gate", .at = ROW(gate)},
+    {NULL, TABLE_FLAG, NULL, "unattainable", .at = ROW(unattainable)},
+    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(ranks)},
+    {NULL, TABLE_COUNT, NULL, "rounds", .at = ROW(rounds)},
+    {NULL, TABLE_COUNT, NULL, "rounds_reached", .at = ROW(reached)},
+    {NULL, TABLE_NUMBER, NULL, "target_window", .at = ROW(window)},
+    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_min", .at = ROW(least)},
+    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_max", .at = ROW(most)},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static int print_measured(struct convergence *all, int number, enum mp_report_format format,
+                          FILE *out, struct mp_error *error) {
     const struct convergence_row *first = NULL;
+    char heading[REPORT_HEADING];
     struct table table;
     int code = MP_OK;
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    table_init(&table, columns, COLUMNS);
     for (int i = 0; !code && i < all->rows; i++) {
-        if (table_of(all, &all->row[i]) != number)
+        if (all->row[i].first->table != number)
             continue;
         first = first ? first : &all->row[i];
-        code = add_row(&table, all, &all->row[i], error);
+        code = table_fill(&table, &all->row[i], 1, sizeof *all->row, error);
     }
-    if (!code && first) {
-        report_table_heading(&all->runs, number, out);
-        table_print(&table, out);
+    report_table_heading(&all->runs, number, heading);
+    if (!code && first && format == MP_REPORT_TEXT)
+        table_paragraph(out, "%s", heading);
+    if (!code && first)
+        table_write(&table, format, heading, out);
+    if (!code && first && format == MP_REPORT_TEXT)
         table_paragraph(out,
                         "The target is reached when the mean loss of %.0f iteration%s is at or "
                         "below it.",
                         first->window, first->window == 1 ? "" : "s");
-    }
     table_free(&table);
     return code;
 }
@@ -182,8 +206,7 @@ static int print_measured(struct convergence *all, int number, FILE *out, struct
 static const struct convergence_row *row_of_system(const struct convergence *all, int number,
                                                    const char *system) {
     for (int i = 0; i < all->rows; i++)
-        if (table_of(all, &all->row[i]) == number &&
-            strcmp(report_group_first(&all->runs, all->row[i].group)->system, system) == 0)
+        if (all->row[i].first->table == number && strcmp(all->row[i].system, system) == 0)
             return &all->row[i];
     return NULL;
 }
@@ -193,32 +216,34 @@ static const char *paper_text(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-static const struct table_column paper_columns[] = {{"against", TABLE_LEFT},
-                                                    {"iterations\nhere %", TABLE_RIGHT},
-                                                    {"iterations\npublished %", TABLE_RIGHT},
-                                                    {"dropped\nhere %", TABLE_RIGHT},
-                                                    {"dropped\npublished %", TABLE_RIGHT}};
-
-static void set_change(struct table *table, int column, double fraction) {
-    if (isfinite(fraction))
-        table_set(table, column, "%+.1f", 100 * fraction);
-    else
-        table_set(table, column, "-"); /* not reached, or nothing dropped to compare with */
-}
+/* What a system needs and drops, over what another does. */
+struct paper_row {
+    char against[TABLE_CELL];
+    double iterations, published_iterations, dropped, published_dropped;
+};
+#define PAPER(member) offsetof(struct paper_row, member)
+static const struct table_column paper_columns[] = {
+    {"against", TABLE_ARRAY, NULL, "against", .at = PAPER(against)},
+    {"iterations\nhere", TABLE_NUMBER, "%", "iterations", PAPER(iterations),
+     .decimals = TABLE_SIGNED + 1},
+    {"iterations\npublished", TABLE_NUMBER, "%", "iterations_published",
+     PAPER(published_iterations), .decimals = TABLE_SIGNED + 1},
+    {"dropped\nhere", TABLE_NUMBER, "%", "dropped", PAPER(dropped), .decimals = TABLE_SIGNED + 1},
+    {"dropped\npublished", TABLE_NUMBER, "%", "dropped_published", PAPER(published_dropped),
+     .decimals = TABLE_SIGNED + 1}};
 
 static int add_paper_row(struct table *table, const struct convergence_row *own,
                          const struct convergence_row *other, const json_t *published,
                          struct mp_error *error) {
     const char *variant = paper_text(published, "variant");
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%s%s%s", paper_text(published, "against"), *variant ? ", " : "", variant);
-    set_change(table, 1, own->iterations / other->iterations - 1);
-    set_change(table, 2, json_number_value(json_object_get(published, "iterations")));
-    set_change(table, 3, own->dropped / other->dropped - 1);
-    set_change(table, 4, json_number_value(json_object_get(published, "dropped")));
-    return MP_OK;
+    struct paper_row row = {
+        .iterations = own->iterations / other->iterations - 1,
+        .published_iterations = json_number_value(json_object_get(published, "iterations")),
+        .dropped = own->dropped / other->dropped - 1,
+        .published_dropped = json_number_value(json_object_get(published, "dropped"))};
+    snprintf(row.against, sizeof row.against, "%.60s%s%.60s", paper_text(published, "against"),
+             *variant ? ", " : "", variant);
+    return table_fill(table, &row, 1, sizeof row, error);
 }
 
 /* Whether the paper's claim holds here, in kind. */
@@ -238,8 +263,9 @@ static void print_claim(const char *own_name, const struct convergence_row *own,
         drops_less && needs_less ? ", as published: fewer drops, fewer iterations" : "");
 }
 
-static int print_published(const struct convergence *all, int number, FILE *out,
-                           struct mp_error *error) {
+static int print_published(const struct convergence *all, int number, enum mp_report_format format,
+                           FILE *out, struct mp_error *error) {
+    char title[REPORT_HEADING];
     const char *system = paper_text(all->paper, "system"), *last = "";
     const struct convergence_row *own = row_of_system(all, number, system);
     const json_t *list = json_object_get(all->paper, "convergence");
@@ -255,14 +281,16 @@ static int print_published(const struct convergence *all, int number, FILE *out,
         if (other)
             code = add_paper_row(&table, own, other, published, error);
     }
+    snprintf(title, sizeof title, "%s against others, here and in %s, %s (%s; %s)", system,
+             paper_text(all->paper, "paper"), paper_text(all->paper, "source"),
+             paper_text(all->paper, "setting"), paper_text(all->paper, "certainty"));
     if (!code && table.rows > 0) {
         fputc('\n', out);
-        table_paragraph(out, "%s against others, here and in %s, %s (%s; %s)", system,
-                        paper_text(all->paper, "paper"), paper_text(all->paper, "source"),
-                        paper_text(all->paper, "setting"), paper_text(all->paper, "certainty"));
-        table_print(&table, out);
+        if (format == MP_REPORT_TEXT)
+            table_paragraph(out, "%s", title);
+        table_write(&table, format, title, out);
     }
-    for (size_t i = 0; !code && i < json_array_size(list); i++) {
+    for (size_t i = 0; !code && format == MP_REPORT_TEXT && i < json_array_size(list); i++) {
         const char *against = paper_text(json_array_get(list, i), "against");
         const struct convergence_row *other = row_of_system(all, number, against);
         if (other && strcmp(against, last) != 0)
@@ -273,17 +301,18 @@ static int print_published(const struct convergence *all, int number, FILE *out,
     return code;
 }
 
-static int print_text(struct convergence *all, FILE *out, struct mp_error *error) {
+static int print_tables(struct convergence *all, enum mp_report_format format, FILE *out,
+                        struct mp_error *error) {
     int code = MP_OK;
     for (int number = 0; !code && number < all->runs.tables; number++) {
         bool found = false;
         for (int i = 0; i < all->rows; i++)
-            found = found || table_of(all, &all->row[i]) == number;
+            found = found || all->row[i].first->table == number;
         if (!found)
             continue;
-        code = print_measured(all, number, out, error);
+        code = print_measured(all, number, format, out, error);
         if (!code)
-            code = print_published(all, number, out, error);
+            code = print_published(all, number, format, out, error);
         fputc('\n', out);
     }
     return code ? code : check_printed(out, error);
@@ -291,31 +320,10 @@ static int print_text(struct convergence *all, FILE *out, struct mp_error *error
 
 /* ---- JSON ---- */
 
-static json_t *row_json(const struct convergence *all, const struct convergence_row *row) {
-    const struct report_run *first = report_group_first(&all->runs, row->group);
-    return json_pack("{so so so sb so so si si si so so so so so so so so}", //
-                     "suite_run", json_text(first->suite_run),               //
-                     "job", json_text(first->job),                           //
-                     "system", json_text(first->system),                     //
-                     "unattainable", first->unattainable,                    //
-                     "workload", json_text(first->workload),                 //
-                     "gate", json_text(first->gate),                         //
-                     "ranks", first->ranks, "rounds", row->rounds,           //
-                     "rounds_reached", row->reached,                         //
-                     "target_loss", json_number(row->target),                //
-                     "target_window", json_number(row->window),              //
-                     "iterations_to_target", json_number(row->iterations),   //
-                     "iterations_to_target_min", json_number(row->least),    //
-                     "iterations_to_target_max", json_number(row->most),     //
-                     "seconds_to_target", json_number(row->seconds),         //
-                     "loss_final", json_number(row->loss_final),             //
-                     "dropped_fraction", json_number(row->dropped));
-}
-
 static int print_json(const struct convergence *all, FILE *out, struct mp_error *error) {
     json_t *rows = json_array();
     for (int i = 0; i < all->rows; i++)
-        json_array_append_new(rows, row_json(all, &all->row[i]));
+        json_array_append_new(rows, table_object(columns, COLUMNS, &all->row[i]));
     return json_print(
         json_pack("{ss so sO}", "report", "convergence", "rows", rows, "published", all->paper),
         out, error);
@@ -327,7 +335,8 @@ int mp_report_convergence(struct mp_store *store, const struct mp_report_selecti
     int code = load_all(store, selection, &all, error);
     if (code)
         return code;
-    code = format == MP_REPORT_JSON ? print_json(&all, out, error) : print_text(&all, out, error);
+    code = format == MP_REPORT_JSON ? print_json(&all, out, error)
+                                    : print_tables(&all, format, out, error);
     free_all(&all);
     return code;
 }

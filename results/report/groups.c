@@ -273,13 +273,15 @@ void report_print_yardsticks(const struct report_runs *runs, int table, FILE *ou
     }
 }
 
-void report_table_heading(const struct report_runs *runs, int table, FILE *out) {
+const char *report_table_heading(const struct report_runs *runs, int table,
+                                 char text[REPORT_HEADING]) {
     const struct report_run *run = runs->run;
     while (run->table != table)
         run++;
-    table_paragraph(out, "%s: %s%s%s%s%s, %d rank%s, %s", run->suite, run->workload,
-                    run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
-                    run->ranks, run->ranks == 1 ? "" : "s", run->executor);
+    snprintf(text, REPORT_HEADING, "%s: %s%s%s%s%s, %d rank%s, %s", run->suite, run->workload,
+             run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
+             run->ranks, run->ranks == 1 ? "" : "s", run->executor);
+    return text;
 }
 
 double report_median(double values[], int count) {

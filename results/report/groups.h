@@ -71,8 +71,10 @@ void report_print_busy(const struct report_runs *runs, FILE *out);
 /* Says under a table which of its rows are yardsticks. */
 void report_print_yardsticks(const struct report_runs *runs, int table, FILE *out);
 
+enum { REPORT_HEADING = 1024 };
 /* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
-void report_table_heading(const struct report_runs *runs, int table, FILE *out);
+const char *report_table_heading(const struct report_runs *runs, int table,
+                                 char text[REPORT_HEADING]);
 
 /* Sorts; NAN for none. */
 double report_median(double values[], int count);

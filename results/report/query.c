@@ -51,7 +51,7 @@ json_t *json_text(const char *text) {
     return string;
 }
 
-static json_t *json_column(sqlite3_stmt *statement, int column) {
+json_t *query_value(sqlite3_stmt *statement, int column) {
     switch (sqlite3_column_type(statement, column)) {
     case SQLITE_INTEGER:
         return json_integer(sqlite3_column_int64(statement, column));
@@ -77,7 +77,7 @@ int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **ro
         int failed = json_array_append_new(*rows, row);
         for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
             failed = json_object_set_new(row, sqlite3_column_name(statement, c),
-                                         json_column(statement, c));
+                                         query_value(statement, c));
         code = failed ? no_memory(error) : MP_OK;
     }
     code = code ? code : got;

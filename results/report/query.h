@@ -17,6 +17,8 @@ int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error 
 double query_double(sqlite3_stmt *statement, int column);    /* NAN for NULL */
 const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */
 
+json_t *query_value(sqlite3_stmt *statement, int column); /* null for NULL */
+
 /* The rows as an array of objects by column name.  ?1 is the run. */
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error);

@@ -45,15 +45,15 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
 }
 
 static const struct table_column rank_columns[] = {
-    {"rank", TABLE_RIGHT},
-    {"own\nms", TABLE_RIGHT},
-    {"waits\nms", TABLE_RIGHT},
-    {"others wait\nfor it, ms", TABLE_RIGHT},
-    {"passed\non, ms", TABLE_RIGHT},
-    {"most often\n%", TABLE_RIGHT},
-    {"most of it\nfor", TABLE_LEFT},
-    {"expert\ntokens", TABLE_RIGHT},
-    {"S", TABLE_RIGHT},
+    {"rank", .kind = TABLE_RIGHT},
+    {"own\nms", .kind = TABLE_RIGHT},
+    {"waits\nms", .kind = TABLE_RIGHT},
+    {"others wait\nfor it, ms", .kind = TABLE_RIGHT},
+    {"passed\non, ms", .kind = TABLE_RIGHT},
+    {"most often\n%", .kind = TABLE_RIGHT},
+    {"most of it\nfor", .kind = TABLE_LEFT},
+    {"expert\ntokens", .kind = TABLE_RIGHT},
+    {"S", .kind = TABLE_RIGHT},
 };
 
 static int compare_ranks(const void *left, const void *right) {
@@ -115,15 +115,15 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
 }
 
 static const struct table_column place_columns[] = {
-    {"where", TABLE_LEFT},
-    {"waits\nms", TABLE_RIGHT},
-    {"waits from\nhere, ms", TABLE_RIGHT},
-    {"arrival\nskew, ms", TABLE_RIGHT},
-    {"transfer\nms", TABLE_RIGHT},
-    {"least\nms", TABLE_RIGHT},
-    {"slowest\nrank", TABLE_RIGHT},
-    {"often\n%", TABLE_RIGHT},
-    {"tokens\nx mean", TABLE_RIGHT},
+    {"where", .kind = TABLE_LEFT},
+    {"waits\nms", .kind = TABLE_RIGHT},
+    {"waits from\nhere, ms", .kind = TABLE_RIGHT},
+    {"arrival\nskew, ms", .kind = TABLE_RIGHT},
+    {"transfer\nms", .kind = TABLE_RIGHT},
+    {"least\nms", .kind = TABLE_RIGHT},
+    {"slowest\nrank", .kind = TABLE_RIGHT},
+    {"often\n%", .kind = TABLE_RIGHT},
+    {"tokens\nx mean", .kind = TABLE_RIGHT},
 };
 
 static int compare_places(const void *left, const void *right) {
@@ -176,11 +176,11 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
 }
 
 static const struct table_column balance_columns[] = {
-    {"routes over experts", TABLE_LEFT},
-    {"p50", TABLE_RIGHT},
-    {"p90", TABLE_RIGHT},
-    {"p99", TABLE_RIGHT},
-    {"max", TABLE_RIGHT},
+    {"routes over experts", .kind = TABLE_LEFT},
+    {"p50", .kind = TABLE_RIGHT},
+    {"p90", .kind = TABLE_RIGHT},
+    {"p99", .kind = TABLE_RIGHT},
+    {"max", .kind = TABLE_RIGHT},
 };
 
 static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {

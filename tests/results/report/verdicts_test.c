@@ -59,10 +59,10 @@ static void ratios_come_with_their_rounds(void **state) {
         }
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
-                "        median      min..max  tokens    vs   final     loss  rounds\n"
-                "system   ms/it         ms/it   per s    EP    loss  differs    done\n"
-                "ep       30.00  20.00..40.00    3750  1.00  4.0000  0.0e+00  2 of 2\n"
-                "fssdp    45.00  10.00..80.00    5625  1.25  4.0000  0.0e+00  2 of 2\n"
+                "        median    vs    min..max      min..max  tokens   final     loss  rounds\n"
+                "system   ms/it    EP       vs EP         ms/it   per s    loss  differs    done\n"
+                "ep       30.00  1.00  1.00..1.00  20.00..40.00    3750  4.0000  0.0e+00  2 of 2\n"
+                "fssdp    45.00  1.25  0.50..2.00  10.00..80.00    5625  4.0000  0.0e+00  2 of 2\n"
                 "fssdp trains 1.25 x as fast as EP (median of 2 rounds' ratios, 0.50 to 2.00).\n"
                 "Ratios are medians of the rounds' own, not ratios of the medians beside them;\n"
                 "over the rounds: fssdp 0.50 to 2.00.\n");
