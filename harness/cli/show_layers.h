@@ -11,8 +11,8 @@ enum { CLI_LAYER_NUMBERS = 11 }; /* most of a layer; a table has the layer's num
 
 struct cli_layers {
     const struct table_column *column; /* the layer's number, then [numbers] */
-    int numbers, first, layers; /* first: -1, whose row is of all layers, or 0 */
-    const char *about;          /* a paragraph behind the table */
+    int numbers, first, layers;        /* first: -1, whose row is of all layers, or 0 */
+    const char *about;                 /* a paragraph behind the table */
     /* NAN: there is none. */
     void (*read)(const void *context, int layer, double value[]);
     const void *context;

@@ -240,6 +240,22 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     return code ? code : check_printed(out, error);
 }
 
+static int run_tables(struct mp_store *store, int64_t run_id, enum mp_report_format format,
+                      FILE *out, struct mp_error *error) {
+    struct table phases, imbalance = {0};
+    int code = phases_table(store, run_id, &phases, error);
+    if (!code)
+        code = imbalance_table(store, run_id, &imbalance, error);
+    if (!code) {
+        table_write(&phases, format, "Phases, mean over iterations and ranks", out);
+        fputc('\n', out);
+        table_write(&imbalance, format, "Routes, mean over the iterations", out);
+    }
+    table_free(&phases);
+    table_free(&imbalance);
+    return code ? code : check_printed(out, error);
+}
+
 int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
                   struct mp_error *error) {
     struct report_runs runs;
@@ -250,8 +266,9 @@ int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format 
     int code = report_runs_load(store, &selection, &runs, error);
     if (code)
         return code;
-    code = format == MP_REPORT_JSON ? run_json(store, run_id, out, error)
-                                    : run_text(store, &runs, out, error);
+    code = format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
+           : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
+                                      : run_tables(store, run_id, format, out, error);
     report_runs_free(&runs);
     return code;
 }

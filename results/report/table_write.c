@@ -47,9 +47,12 @@ static const char *header_of(const struct table_column *column, char text[TABLE_
     return text;
 }
 
-/* What programs don't ask for by a key is there for people alone, if another column has it too. */
-static bool is_in_csv(const struct table_column *column) {
-    return column->key || (column->header && !column->show);
+/* Keys, and headers where a table has none. */
+static bool is_in_csv(const struct table *table, int column) {
+    bool has_keys = false;
+    for (int c = 0; c < table->columns; c++)
+        has_keys = has_keys || table->column[c].key;
+    return !has_keys || table->column[column].key;
 }
 
 static void write_csv(const struct table *table, const char *title, FILE *out) {
@@ -59,7 +62,7 @@ static void write_csv(const struct table *table, const char *title, FILE *out) {
         mp_csv_text(out, first, strlen(first));
         for (int c = 0; c < table->columns; c++) {
             const struct table_column *column = &table->column[c];
-            if (!is_in_csv(column))
+            if (!is_in_csv(table, c))
                 continue;
             fputc(',', out);
             const char *name = column->key ? column->key : header_of(column, text);
@@ -184,14 +187,21 @@ static void put_latex_text(const char *text, FILE *out) {
                                           "\\textless{}",
                                           "\\textgreater{}",
                                           "\\textbar{}",
-                                          "{-}",
-                                          "{'}",
-                                          "{,}",
                                           "\\textasciitilde{}",
                                           "\\textasciicircum{}",
                                           "\\textasciigrave{}",
                                           "\\textquotedbl{}"};
-    escape(text, "\\{}$&#%_[*<>|-',~^`\"", instead, out);
+    char part[2 * TABLE_CELL];
+    while (*text) { /* up to the second of two that would be one */
+        size_t length = 1;
+        while (text[length] && length + 1 < sizeof part &&
+               !(text[length] == text[length - 1] && strchr("-',", text[length])))
+            length++;
+        snprintf(part, sizeof part, "%.*s", (int)length, text);
+        escape(part, "\\{}$&#%_[*<>|~^`\"", instead, out);
+        text += length;
+        fputs(*text ? "{}" : "", out);
+    }
 }
 
 static void put_latex(const struct table_column *column, int place, int span, const char *text,

@@ -80,7 +80,7 @@ static void every_column_is_in_every_format(void **state) {
         {MP_REPORT_LATEX,
          {"\\begin{tabular}{llrrrrrrr}\n\\toprule\n  name & kind & whole time ms & dropped \\% & "
           "loss differs nats & copies per it & bytes B & own & from\\textbar{}to \\\\\n\\midrule\n"
-          "  ep & exchange & 12.50 & 25.0 & 1.5e{-}03 & 1234567 & 1099511627776 & yes & "
+          "  ep & exchange & 12.50 & 25.0 & 1.5e-03 & 1234567 & 1099511627776 & yes & "
           "1234567\\textbar{}1234568 \\\\\n\\bottomrule\n"}},
         {MP_REPORT_CSV,
          {"table,name,kind,time_ms,dropped_fraction,loss,copies,bytes,own,seed,refused\n"
@@ -250,12 +250,12 @@ static void hostile_names_stay_names(void **state) {
         free(markdown);
         free(latex);
     }
-    struct row row = {.name = "a_b\\|<x>", .remark = "50 % of $1"};
+    struct row row = {.name = "a_b\\|<x>--''", .remark = "50 % of $1"};
     char *markdown = written(&row, 1, MP_REPORT_MARKDOWN, ""),
          *latex = written(&row, 1, MP_REPORT_LATEX, "t#1");
-    assert_says(markdown, "| a\\_b\\\\\\|&lt;x&gt; | refused: 50 % of \\$1 |");
+    assert_says(markdown, "| a\\_b\\\\\\|&lt;x&gt;--'' | refused: 50 % of \\$1 |");
     assert_says(latex, "\\caption{t\\#1}\n");
-    assert_says(latex, "  a\\_b\\textbackslash{}\\textbar{}\\textless{}x\\textgreater{} & "
+    assert_says(latex, "  a\\_b\\textbackslash{}\\textbar{}\\textless{}x\\textgreater{}-{}-'{}' & "
                        "\\multicolumn{8}{l}{refused: 50 \\% of \\$1} \\\\\n");
     free(markdown);
     free(latex);
