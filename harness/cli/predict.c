@@ -24,9 +24,11 @@ enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html,
+        *kind; /* of output */
     struct cli_words system, set, vary;
     bool fit, bound, json, assumptions, quiet;
+    enum mp_report_format format;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
@@ -76,6 +78,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
          "lists all assumptions, not the first few"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
+        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -99,7 +102,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "    --loads \"zipf exponent=0.5\" --json\n"
         "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
         "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
 }
 
 /* ---- the suite that the command line means ---- */
@@ -121,7 +125,7 @@ static void add_setting(struct settings *settings, const char *key, const char *
 static int collect_settings(const struct predict_flags *flags, struct settings *settings,
                             struct mp_error *error) {
     char nodes[64];
-    if (flags->html && (flags->vary.count == 0 || flags->json))
+    if (flags->html && (flags->vary.count == 0 || flags->format == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
@@ -493,8 +497,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
     if (!code)
-        code = flags->json ? cli_print_predictions_json(&predictions, error)
-                           : cli_print_predictions(&predictions, error);
+        code = cli_print_predictions(&predictions, flags->format, error);
     mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);

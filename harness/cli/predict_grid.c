@@ -314,18 +314,13 @@ static void print_refusals(const struct cli_predictions *predictions) {
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
     struct grids *grids = calloc(1, sizeof *grids);
     struct table table = {0};
-    int systems = 0;
-    struct cli_standing *standing = cli_standings(predictions, &systems);
-    if (!grids || !standing) {
-        free(grids);
-        free(standing);
+    if (!grids)
         return mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    }
     grids->predictions = predictions;
     grids->axes = predictions->points->axes;
     int code = make_grids(grids, error);
     if (!code)
-        code = cli_standing_table(standing, systems, &table, error);
+        code = cli_standing_table(predictions, &table, error);
     if (!code && predictions->html)
         code = write_html(grids, &table, predictions->html, error);
     for (int i = 0; i < grids->count && !code; i++)
@@ -335,7 +330,6 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
         print_refusals(predictions);
     }
     table_free(&table);
-    free(standing);
     free(grids->system);
     free(grids->grid);
     free(grids->name);

@@ -75,6 +75,7 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
         *(double *)(void *)((char *)&row + folds[i].to) =
             fold(runs, &row, folds[i].from, folds[i].how, values);
+    row.served_p99 = row.serves ? row.p99 : NAN;
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
         row.speedup = row.speedup_min = row.speedup_max = row.vs_balanced = NAN;
@@ -122,15 +123,6 @@ static void show_rounds(const void *row, char text[TABLE_CELL]) {
     snprintf(text, TABLE_CELL, "%d of %d", own->complete, own->rounds);
 }
 
-/* Only of steps that serve. */
-static void show_p99(const void *row, char text[TABLE_CELL]) {
-    const struct speedup_row *own = row;
-    if (own->serves && !isnan(own->p99))
-        snprintf(text, TABLE_CELL, "%.2f", own->p99);
-    else
-        snprintf(text, TABLE_CELL, "-");
-}
-
 /* Headers are narrow, so that names keep some of 80 columns; the ratio stands where a telephone
  * still shows it, and what says least gives way first. */
 static const struct table_column columns[] = {
@@ -139,7 +131,7 @@ static const struct table_column columns[] = {
     {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", ROW(speedup), .decimals = 2},
     {"min..max\nvs EP", TABLE_RIGHT, .optional = 4, .show = show_ratios},
     {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(of_bound), .decimals = 1},
-    {"p99", TABLE_NUMBER, "ms/it", "ms_per_iteration_p99", ROW(p99), .show = show_p99},
+    {"p99", TABLE_NUMBER, "ms/it", .at = ROW(served_p99), .decimals = TABLE_DIGITS},
     {"min..max", TABLE_RIGHT, "ms/it", .optional = 1, .show = show_times},
     {"tokens", TABLE_NUMBER, "per s", "tokens_per_s", ROW(tokens_per_s), .optional = 2},
     {"vs bal-\nanced", TABLE_NUMBER, NULL, "speed_vs_balanced", ROW(vs_balanced), .decimals = 2},
@@ -162,6 +154,7 @@ static const struct table_column columns[] = {
     {NULL, TABLE_FLAG, NULL, "ranks_share_cores", .at = ROW(ranks_share_cores)},
     {NULL, TABLE_FLAG, NULL, "unattainable", .at = ROW(unattainable)},
     {NULL, TABLE_FLAG, NULL, "serves", .at = ROW(serves)},
+    {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_p99", .at = ROW(p99)},
     {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_min", .at = ROW(ms_min)},
     {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_max", .at = ROW(ms_max)},
     {NULL, TABLE_NUMBER, NULL, "speedup_vs_ep_min", .at = ROW(speedup_min)},

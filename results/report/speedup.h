@@ -17,6 +17,7 @@ struct speedup_row {
     bool serves;
     double ms, ms_min, ms_max, p99, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
         agreed, dropped, bound_ms, of_bound;
+    double served_p99;               /* NAN for steps of training */
     double speedup_min, speedup_max; /* over the rounds */
     double taken;                    /* the most of report_run.taken over the rounds */
 };
