@@ -189,8 +189,6 @@ static int print_measured(struct convergence *all, int number, enum mp_report_fo
         code = table_fill(&table, &all->row[i], 1, sizeof *all->row, error);
     }
     report_table_heading(&all->runs, number, heading);
-    if (!code && first && format == MP_REPORT_TEXT)
-        table_paragraph(out, "%s", heading);
     if (!code && first)
         table_write(&table, format, heading, out);
     if (!code && first && format == MP_REPORT_TEXT)
@@ -286,8 +284,6 @@ static int print_published(const struct convergence *all, int number, enum mp_re
              paper_text(all->paper, "setting"), paper_text(all->paper, "certainty"));
     if (!code && table.rows > 0) {
         fputc('\n', out);
-        if (format == MP_REPORT_TEXT)
-            table_paragraph(out, "%s", title);
         table_write(&table, format, title, out);
     }
     for (size_t i = 0; !code && format == MP_REPORT_TEXT && i < json_array_size(list); i++) {

@@ -53,7 +53,7 @@ static int list_runs(struct mp_store *store, sqlite3_stmt *statement, enum mp_re
     if (!code && table.rows == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(store));
     if (!code)
-        table_write(&table, format, "runs", out);
+        table_write(&table, format, format == MP_REPORT_TEXT ? "" : "runs", out);
     table_free(&table);
     return code ? code : check_printed(out, error);
 }

@@ -350,8 +350,6 @@ static int print_table(const struct report_runs *runs, const struct speedup_row 
     if (!code)
         code = speedup_table(rows, count, &table, error);
     report_table_heading(runs, table_number, heading);
-    if (!code && format == MP_REPORT_TEXT)
-        table_paragraph(out, "%s", heading);
     if (!code)
         table_write(&table, format, heading, out);
     if (!code && format == MP_REPORT_TEXT)

@@ -154,11 +154,9 @@ static int print_table(const struct report_runs *runs, const struct straggler st
         if (is_in_table(runs, g, table_number))
             code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
     report_table_heading(runs, table_number, heading);
-    if (!code && table.rows > 0 && format != MP_REPORT_TEXT) {
+    if (!code && table.rows > 0)
         table_write(&table, format, heading, out);
-    } else if (!code && table.rows > 0) {
-        table_paragraph(out, "%s", heading);
-        table_print(&table, out);
+    if (!code && table.rows > 0 && format == MP_REPORT_TEXT) {
         for (int g = 0; g < runs->groups && table.rows <= ROWS_IN_WORDS; g++)
             if (is_in_table(runs, g, table_number))
                 straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,

@@ -106,7 +106,7 @@ void table_print(const struct table *table, FILE *out);
 
 /* ---- table_write.c ---- */
 
-/* The table in a format, with a title; "": none, as in text.  CSV has every column, as programs
+/* The table in a format, with a title; "": none.  CSV has every column, as programs
  * want it, behind one with the title: numbers as they are, NULL as nothing, and what a spreadsheet
  * would carry out marked by an apostrophe; an empty line follows.  Markdown is GitHub's, LaTeX a
  * table that needs the package booktabs. */

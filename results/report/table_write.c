@@ -283,6 +283,9 @@ void table_write(const struct table *table, enum mp_report_format format, const 
         write_markdown(table, title, out);
     else if (format == MP_REPORT_LATEX)
         write_latex(table, title, out);
-    else if (format == MP_REPORT_TEXT)
-        table_print(table, out);
+    if (format != MP_REPORT_TEXT)
+        return;
+    if (*title)
+        table_paragraph(out, "%s", title);
+    table_print(table, out);
 }

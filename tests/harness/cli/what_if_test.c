@@ -93,8 +93,8 @@ static void the_table_says_what_costs(void **state) {
     /* Systems alone, and all of them: what can't do such a job says why. */
     output = shell("moeperf predict --run 1 --db r.db --system all", 0);
     assert_null(strstr(output, "without"));
-    assert_non_null(strstr(output, "\nwith ep, planned again   "));
-    assert_non_null(strstr(output, "\nwith fssdp   "));
+    assert_non_null(strstr(output, "\nwith ep, planned again  "));
+    assert_non_null(strstr(output, "\nwith fssdp  "));
     assert_non_null(strstr(output, "\nCosts fitted to this run: "));
     free(output);
 }
