@@ -116,7 +116,8 @@ int cli_standing_table(const struct cli_predictions *predictions, struct table *
                        struct mp_error *error) {
 #define AT(member) offsetof(struct standing, member)
     static const struct table_column columns[] = {
-        {"system", TABLE_LEFT, NULL, "system", AT(system), .show = show_system},
+        {"system", TABLE_LEFT, .show = show_system},
+        {.key = "system", .at = AT(system)},
         {"points", TABLE_RIGHT, .show = show_points},
         {"bound /\ntime", TABLE_NUMBER, "%", "of_bound_median", AT(median), .decimals = 1},
         {"worst", TABLE_NUMBER, "%", "of_bound_worst", AT(worst), .decimals = 1},

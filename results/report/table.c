@@ -85,12 +85,12 @@ void table_set(struct table *table, int column, const char *format, ...) {
 
 /* As people see it. */
 static void format_number(const struct table_column *column, double value, char text[TABLE_CELL]) {
-    bool is_signed = column->decimals >= TABLE_SIGNED;
-    int decimals = column->decimals - (is_signed ? TABLE_SIGNED : 0);
+    bool is_signed = column->decimals > 0 && column->decimals & TABLE_SIGNED;
+    int decimals = column->decimals < 0 ? column->decimals : column->decimals % TABLE_SIGNED;
     if (column->unit && strcmp(column->unit, "%") == 0)
         value *= 100;
-    if (decimals == TABLE_DIGITS)
-        decimals = fabs(value) >= 1000 ? 0 : fabs(value) >= 100 ? 1 : 2;
+    if (column->decimals >= TABLE_FEWER)
+        decimals -= (fabs(value) >= 100) + (fabs(value) >= 1000);
     if (!isfinite(value))
         snprintf(text, TABLE_CELL, "-");
     else if (decimals == TABLE_POWER)
@@ -127,7 +127,12 @@ int table_remark(struct table *table, const char *text, struct mp_error *error) 
 /* ---- rows from structs and queries ---- */
 
 static json_t *value_of(const struct table_column *column, const void *row) {
+    char text[TABLE_CELL] = "";
     const char *at = (const char *)row + column->at;
+    if (column->show && column->kind <= TABLE_LONG) {
+        column->show(row, text);
+        return json_text(text);
+    }
     switch (column->kind) {
     case TABLE_ARRAY:
         return *at ? json_text(at) : json_null();

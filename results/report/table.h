@@ -29,10 +29,11 @@ enum table_kind {
 
 /* Of numbers, beside how many digits stand behind the point. */
 enum {
-    TABLE_DIGITS = -1, /* 2, and fewer from 100 and from 1000 on */
-    TABLE_POWER = -2,  /* 1.0e-03 */
-    TABLE_EXACT = -3,  /* all ten digits */
-    TABLE_SIGNED = 16  /* added to a count of digits: with its sign */
+    TABLE_POWER = -1,  /* 1.0e-03 */
+    TABLE_EXACT = -2,  /* all ten digits */
+    TABLE_SIGNED = 16, /* added to a count of digits: with its sign; */
+    TABLE_FEWER = 32,  /* one fewer from 100, and one from 1000 on */
+    TABLE_DIGITS = TABLE_FEWER + 2
 };
 
 /* Texts are borrowed. */
@@ -46,7 +47,8 @@ struct table_column {
     int decimals;
     int optional;   /* 0: always shown; else left out where room is short, the highest first */
     bool only_used; /* not shown where it is 0 in all rows */
-    void (*show)(const void *row, char text[TABLE_CELL]); /* for people instead of the value */
+    /* For people instead of the value; of texts for programs, too.  NULL: the value is shown. */
+    void (*show)(const void *row, char text[TABLE_CELL]);
 };
 
 struct table_cell {
