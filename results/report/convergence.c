@@ -4,186 +4,67 @@
 #include <string.h>
 
 #include "results/paper/paper.h"
-#include "results/report/groups.h"
 #include "results/report/query.h"
+#include "results/report/speedup.h"
 #include "results/report/table.h"
-
-/* A run as v_convergence shows it; NAN where it has no value. */
-struct target_run {
-    bool has_target;
-    double loss, window, iterations, seconds, dropped;
-};
-
-/* The rounds of one job put together; NAN where nothing is known. */
-struct convergence_row {
-    const struct report_run *first;                                 /* of the group */
-    const char *label, *suite_run, *job, *system, *workload, *gate; /* its */
-    bool unattainable;
-    int group, ranks, rounds, reached;
-    double target, window;
-    double iterations, least, most; /* median and extremes of the rounds that reached it */
-    double seconds, loss_final, dropped;
-};
 
 /* What the functions below share. */
 struct convergence {
     struct report_runs runs;
-    struct target_run *target;   /* [runs.count] */
-    struct convergence_row *row; /* [rows] */
-    double *values;              /* [runs.count], working memory */
+    struct speedup_row *row; /* [rows], those with a target */
     int rows;
     json_t *paper;
 };
 
-static const char target_sql[] =
-    "SELECT target_loss, target_window, iterations_to_target, seconds_to_target, dropped_fraction "
-    "FROM v_convergence WHERE run_id = ?1";
-
-static int read_target(struct mp_store *store, int64_t run_id, struct target_run *target,
-                       struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    int code = query_open(store, target_sql, run_id, &statement, error);
-    if (code)
-        return code;
-    int got = query_next(store, statement, error);
-    *target = (struct target_run){.has_target = got > 0};
-    if (got > 0)
-        *target = (struct target_run){true,
-                                      query_double(statement, 0),
-                                      query_double(statement, 1),
-                                      query_double(statement, 2),
-                                      query_double(statement, 3),
-                                      query_double(statement, 4)};
-    sqlite3_finalize(statement);
-    return got < 0 ? got : MP_OK;
-}
-
-/* Median of a field over the group's complete runs, NAN left out; sorted values stay in
- * `all->values`. */
-static double median_of(struct convergence *all, int group, const double *first, size_t stride,
-                        int *count) {
-    *count = 0;
-    for (int i = 0; i < all->runs.count; i++) {
-        double value = *(const double *)((const char *)first + (size_t)i * stride);
-        if (all->runs.run[i].group == group && all->runs.run[i].complete && !isnan(value))
-            all->values[(*count)++] = value;
-    }
-    return report_median(all->values, *count);
-}
-
-static struct convergence_row row_of(struct convergence *all, int group) {
-    const struct report_run *first = report_group_first(&all->runs, group);
-    struct convergence_row row = {.first = first,
-                                  .label = first->label,
-                                  .suite_run = first->suite_run,
-                                  .job = first->job,
-                                  .system = first->system,
-                                  .workload = first->workload,
-                                  .gate = first->gate,
-                                  .unattainable = first->unattainable,
-                                  .group = group,
-                                  .ranks = first->ranks,
-                                  .target = NAN};
-    size_t run = sizeof *all->runs.run, target = sizeof *all->target;
-    int count;
-    for (int i = all->runs.count - 1; i >= 0; i--) {
-        if (all->runs.run[i].group != group)
-            continue;
-        row.rounds++;
-        row.target = all->target[i].has_target ? all->target[i].loss : row.target;
-        row.window = all->target[i].has_target ? all->target[i].window : row.window;
-    }
-    row.loss_final = median_of(all, group, &all->runs.run->loss_final, run, &count);
-    row.dropped = median_of(all, group, &all->target->dropped, target, &count);
-    row.seconds = median_of(all, group, &all->target->seconds, target, &count);
-    row.iterations = median_of(all, group, &all->target->iterations, target, &row.reached);
-    row.least = row.reached ? all->values[0] : NAN;
-    row.most = row.reached ? all->values[row.reached - 1] : NAN;
-    return row;
-}
-
-static void free_all(struct convergence *all) {
-    free(all->target);
-    free(all->row);
-    free(all->values);
-    json_decref(all->paper);
-    report_runs_free(&all->runs);
-}
-
-static int load_all(struct mp_store *store, const struct mp_report_selection *selection,
-                    struct convergence *all, struct mp_error *error) {
-    *all = (struct convergence){0};
-    int code = report_runs_load(store, selection, &all->runs, error);
-    if (code)
-        return code;
-    size_t count = (size_t)all->runs.count;
-    all->target = calloc(count, sizeof *all->target);
-    all->row = calloc((size_t)all->runs.groups, sizeof *all->row);
-    all->values = calloc(count, sizeof *all->values);
-    all->paper = json_loads(mp_paper_symi, 0, NULL);
-    if (!all->target || !all->row || !all->values || !all->paper)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
-    for (int i = 0; !code && i < all->runs.count; i++)
-        code = read_target(store, all->runs.run[i].run_id, &all->target[i], error);
-    for (int group = 0; !code && group < all->runs.groups; group++) {
-        struct convergence_row row = row_of(all, group);
-        if (!isnan(row.target))
-            all->row[all->rows++] = row;
-    }
-    if (code)
-        free_all(all);
-    return code;
-}
-
 /* ---- the table ---- */
 
 static void show_range(const void *row, char text[TABLE_CELL]) {
-    const struct convergence_row *own = row;
+    const struct speedup_row *own = row;
     if (own->reached)
-        snprintf(text, TABLE_CELL, "%.0f..%.0f", own->least, own->most);
+        snprintf(text, TABLE_CELL, "%.0f..%.0f", own->to_target_min, own->to_target_max);
     else
         snprintf(text, TABLE_CELL, "-");
 }
 
 static void show_reached(const void *row, char text[TABLE_CELL]) {
-    const struct convergence_row *own = row;
+    const struct speedup_row *own = row;
     snprintf(text, TABLE_CELL, "%d of %d", own->reached, own->rounds);
 }
 
-#define ROW(member) offsetof(struct convergence_row, member)
+#define ROW(member) offsetof(struct speedup_row, member)
 static const struct table_column columns[] = {
-    {"system", TABLE_LEFT, .at = ROW(label)},
+    {"system", TABLE_LEFT, .at = ROW(run.label)},
     {"target\nloss", TABLE_NUMBER, NULL, "target_loss", ROW(target), .decimals = 3},
-    {"median\nit. to it", TABLE_NUMBER, NULL, "iterations_to_target", .at = ROW(iterations)},
+    {"median\nit. to it", TABLE_NUMBER, NULL, "iterations_to_target", .at = ROW(to_target)},
     {"min..max\nit. to it", TABLE_RIGHT, .show = show_range},
-    {"seconds\nto it", TABLE_NUMBER, NULL, "seconds_to_target", ROW(seconds), .decimals = 1},
+    {"seconds\nto it", TABLE_NUMBER, NULL, "seconds_to_target", ROW(s_to_target), .decimals = 1},
     {"final\nloss", TABLE_NUMBER, NULL, "loss_final", ROW(loss_final), .decimals = 4},
     {"dropped", TABLE_NUMBER, "%", "dropped_fraction", ROW(dropped), .decimals = 2},
     {"rounds\nreached", TABLE_RIGHT, .show = show_reached},
-    {.key = "suite_run", .at = ROW(suite_run)},
-    {.key = "job", .at = ROW(job)},
-    {.key = "system", .at = ROW(system)},
-    {.key = "workload", .at = ROW(workload)},
-    {.key = "gate", .at = ROW(gate)},
+    {.key = "suite_run", .at = ROW(run.suite_run)},
+    {.key = "job", .at = ROW(run.job)},
+    {.key = "system", .at = ROW(run.system)},
+    {.key = "workload", .at = ROW(run.workload)},
+    {.key = "gate", .at = ROW(run.gate)},
     {NULL, TABLE_FLAG, NULL, "unattainable", .at = ROW(unattainable)},
-    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(ranks)},
+    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(run.ranks)},
     {NULL, TABLE_COUNT, NULL, "rounds", .at = ROW(rounds)},
     {NULL, TABLE_COUNT, NULL, "rounds_reached", .at = ROW(reached)},
     {NULL, TABLE_NUMBER, NULL, "target_window", .at = ROW(window)},
-    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_min", .at = ROW(least)},
-    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_max", .at = ROW(most)},
+    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_min", .at = ROW(to_target_min)},
+    {NULL, TABLE_NUMBER, NULL, "iterations_to_target_max", .at = ROW(to_target_max)},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static int print_measured(struct convergence *all, int number, enum mp_report_format format,
                           FILE *out, struct mp_error *error) {
-    const struct convergence_row *first = NULL;
+    const struct speedup_row *first = NULL;
     char heading[REPORT_HEADING];
     struct table table;
     int code = MP_OK;
     table_init(&table, columns, COLUMNS);
     for (int i = 0; !code && i < all->rows; i++) {
-        if (all->row[i].first->table != number)
+        if (all->row[i].run.table != number)
             continue;
         first = first ? first : &all->row[i];
         code = table_fill(&table, &all->row[i], 1, sizeof *all->row, error);
@@ -201,10 +82,10 @@ static int print_measured(struct convergence *all, int number, enum mp_report_fo
 }
 
 /* The row of a system in a table, or NULL; of several jobs the first. */
-static const struct convergence_row *row_of_system(const struct convergence *all, int number,
-                                                   const char *system) {
+static const struct speedup_row *row_of_system(const struct convergence *all, int number,
+                                               const char *system) {
     for (int i = 0; i < all->rows; i++)
-        if (all->row[i].first->table == number && strcmp(all->row[i].system, system) == 0)
+        if (all->row[i].run.table == number && strcmp(all->row[i].run.system, system) == 0)
             return &all->row[i];
     return NULL;
 }
@@ -230,12 +111,12 @@ static const struct table_column paper_columns[] = {
     {"dropped\npublished", TABLE_NUMBER, "%", "dropped_published", PAPER(published_dropped),
      .decimals = TABLE_SIGNED + 1}};
 
-static int add_paper_row(struct table *table, const struct convergence_row *own,
-                         const struct convergence_row *other, const json_t *published,
+static int add_paper_row(struct table *table, const struct speedup_row *own,
+                         const struct speedup_row *other, const json_t *published,
                          struct mp_error *error) {
     const char *variant = paper_text(published, "variant");
     struct paper_row row = {
-        .iterations = own->iterations / other->iterations - 1,
+        .iterations = own->to_target / other->to_target - 1,
         .published_iterations = json_number_value(json_object_get(published, "iterations")),
         .dropped = own->dropped / other->dropped - 1,
         .published_dropped = json_number_value(json_object_get(published, "dropped"))};
@@ -245,19 +126,19 @@ static int add_paper_row(struct table *table, const struct convergence_row *own,
 }
 
 /* Whether the paper's claim holds here, in kind. */
-static void print_claim(const char *own_name, const struct convergence_row *own,
-                        const char *other_name, const struct convergence_row *other, FILE *out) {
+static void print_claim(const char *own_name, const struct speedup_row *own, const char *other_name,
+                        const struct speedup_row *other, FILE *out) {
     bool drops_less = own->dropped < other->dropped;
-    bool needs_less = own->iterations < other->iterations;
-    if (isnan(own->iterations) || isnan(other->iterations) || isnan(own->dropped) ||
+    bool needs_less = own->to_target < other->to_target;
+    if (isnan(own->to_target) || isnan(other->to_target) || isnan(own->dropped) ||
         isnan(other->dropped))
         return;
     table_paragraph(
         out, "Here %s drops %.2f %% of the routes and %s %.2f %%; it needs %s iterations%s.",
         own_name, 100 * own->dropped, other_name, 100 * other->dropped,
-        needs_less                             ? "fewer"
-        : own->iterations == other->iterations ? "as many"
-                                               : "more",
+        needs_less                           ? "fewer"
+        : own->to_target == other->to_target ? "as many"
+                                             : "more",
         drops_less && needs_less ? ", as published: fewer drops, fewer iterations" : "");
 }
 
@@ -265,7 +146,7 @@ static int print_published(const struct convergence *all, int number, enum mp_re
                            FILE *out, struct mp_error *error) {
     char title[REPORT_HEADING];
     const char *system = paper_text(all->paper, "system"), *last = "";
-    const struct convergence_row *own = row_of_system(all, number, system);
+    const struct speedup_row *own = row_of_system(all, number, system);
     const json_t *list = json_object_get(all->paper, "convergence");
     struct table table;
     int code = MP_OK;
@@ -274,7 +155,7 @@ static int print_published(const struct convergence *all, int number, enum mp_re
     table_init(&table, paper_columns, sizeof paper_columns / sizeof *paper_columns);
     for (size_t i = 0; !code && i < json_array_size(list); i++) {
         const json_t *published = json_array_get(list, i);
-        const struct convergence_row *other =
+        const struct speedup_row *other =
             row_of_system(all, number, paper_text(published, "against"));
         if (other)
             code = add_paper_row(&table, own, other, published, error);
@@ -288,7 +169,7 @@ static int print_published(const struct convergence *all, int number, enum mp_re
     }
     for (size_t i = 0; !code && format == MP_REPORT_TEXT && i < json_array_size(list); i++) {
         const char *against = paper_text(json_array_get(list, i), "against");
-        const struct convergence_row *other = row_of_system(all, number, against);
+        const struct speedup_row *other = row_of_system(all, number, against);
         if (other && strcmp(against, last) != 0)
             print_claim(system, own, against, other, out);
         last = against;
@@ -303,7 +184,7 @@ static int print_tables(struct convergence *all, enum mp_report_format format, F
     for (int number = 0; !code && number < all->runs.tables; number++) {
         bool found = false;
         for (int i = 0; i < all->rows; i++)
-            found = found || all->row[i].first->table == number;
+            found = found || all->row[i].run.table == number;
         if (!found)
             continue;
         code = print_measured(all, number, format, out, error);
@@ -327,12 +208,18 @@ static int print_json(const struct convergence *all, FILE *out, struct mp_error 
 
 int mp_report_convergence(struct mp_store *store, const struct mp_report_selection *selection,
                           enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct convergence all;
-    int code = load_all(store, selection, &all, error);
-    if (code)
-        return code;
-    code = format == MP_REPORT_JSON ? print_json(&all, out, error)
-                                    : print_tables(&all, format, out, error);
-    free_all(&all);
+    struct convergence all = {.paper = json_loads(mp_paper_symi, 0, NULL)};
+    int code = report_runs_load(store, selection, &all.runs, error);
+    if (!code)
+        code = speedup_rows(&all.runs, &all.row, error);
+    for (int g = 0; !code && g < all.runs.groups; g++)
+        if (!isnan(all.row[g].target))
+            all.row[all.rows++] = all.row[g];
+    if (!code)
+        code = format == MP_REPORT_JSON ? print_json(&all, out, error)
+                                        : print_tables(&all, format, out, error);
+    free(all.row);
+    json_decref(all.paper);
+    report_runs_free(&all.runs);
     return code;
 }

@@ -220,7 +220,7 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
     int got = code ? code : query_next(page->store, other, error);
     if (got == 1 && !isnan(row->ms)) {
         double counterpart = query_double(other, 0);
-        struct pair pair = {.label = row->label,
+        struct pair pair = {.label = row->run.label,
                             .measured = run->predicted ? counterpart : row->ms,
                             .predicted = run->predicted ? row->ms : counterpart};
         pair.ratio = pair.predicted / pair.measured;

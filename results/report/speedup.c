@@ -30,6 +30,10 @@ static const struct {
     {RUN(dropped), ROW(dropped), MEDIAN},
     {RUN(bound_ms), ROW(bound_ms), MEDIAN},
     {RUN(of_bound), ROW(of_bound), MEDIAN},
+    {RUN(to_target), ROW(to_target), MEDIAN},
+    {RUN(to_target), ROW(to_target_min), LEAST},
+    {RUN(to_target), ROW(to_target_max), MOST},
+    {RUN(s_to_target), ROW(s_to_target), MEDIAN},
 };
 
 /* `values` has room. */
@@ -50,18 +54,12 @@ static double fold(const struct report_runs *runs, const struct speedup_row *row
 
 static struct speedup_row row_of(const struct report_runs *runs, int group, double values[]) {
     const struct report_run *first = report_group_first(runs, group);
-    struct speedup_row row = {.group = group,
-                              .taken = NAN,
-                              .label = report_group_label(runs, group),
-                              .suite_run = first->suite_run,
-                              .job = first->job,
-                              .system = first->system,
-                              .workload = first->workload,
-                              .gate = first->gate,
-                              .model = first->model,
-                              .executor = first->executor,
+    struct speedup_row row = {.run = *first,
                               .refused = first->refused ? first->reason : NULL,
-                              .ranks = first->ranks};
+                              .group = group,
+                              .target = NAN,
+                              .window = NAN,
+                              .taken = NAN};
     for (int i = 0; i < runs->count; i++) {
         if (runs->run[i].group != group)
             continue;
@@ -71,6 +69,11 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
         row.unattainable = row.unattainable || runs->run[i].unattainable;
         row.serves = row.serves || runs->run[i].serves;
         row.taken = fmax(row.taken, runs->run[i].taken);
+        row.reached += runs->run[i].complete && !isnan(runs->run[i].to_target);
+        if (isnan(row.target)) {
+            row.target = runs->run[i].target;
+            row.window = runs->run[i].window;
+        }
     }
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
         *(double *)(void *)((char *)&row + folds[i].to) =
@@ -126,7 +129,7 @@ static void show_rounds(const void *row, char text[TABLE_CELL]) {
 /* Headers are narrow, so that names keep some of 80 columns; the ratio stands where a telephone
  * still shows it, and what says least gives way first. */
 static const struct table_column columns[] = {
-    {"system", TABLE_LEFT, .at = ROW(label)},
+    {"system", TABLE_LEFT, .at = ROW(run.label)},
     {"median", TABLE_NUMBER, "ms/it", "ms_per_iteration", ROW(ms), .decimals = TABLE_DIGITS},
     {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", ROW(speedup), .decimals = 2},
     {"min..max\nvs EP", TABLE_RIGHT, .optional = 4, .show = show_ratios},
@@ -141,14 +144,14 @@ static const struct table_column columns[] = {
     {"dropped", TABLE_NUMBER, "%", "dropped_fraction", ROW(dropped), 2, .only_used = true},
     {"rounds\ndone", TABLE_RIGHT, .optional = 3, .show = show_rounds},
     {"refused", TABLE_REMARK, NULL, "refused", .at = ROW(refused)},
-    {.key = "suite_run", .at = ROW(suite_run)},
-    {.key = "job", .at = ROW(job)},
-    {.key = "system", .at = ROW(system)},
-    {.key = "workload", .at = ROW(workload)},
-    {.key = "gate", .at = ROW(gate)},
-    {.key = "model", .at = ROW(model)},
-    {.key = "executor", .at = ROW(executor)},
-    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(ranks)},
+    {.key = "suite_run", .at = ROW(run.suite_run)},
+    {.key = "job", .at = ROW(run.job)},
+    {.key = "system", .at = ROW(run.system)},
+    {.key = "workload", .at = ROW(run.workload)},
+    {.key = "gate", .at = ROW(run.gate)},
+    {.key = "model", .at = ROW(run.model)},
+    {.key = "executor", .at = ROW(run.executor)},
+    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(run.ranks)},
     {NULL, TABLE_COUNT, NULL, "rounds", .at = ROW(rounds)},
     {NULL, TABLE_COUNT, NULL, "rounds_complete", .at = ROW(complete)},
     {NULL, TABLE_FLAG, NULL, "ranks_share_cores", .at = ROW(ranks_share_cores)},

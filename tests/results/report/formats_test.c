@@ -102,7 +102,8 @@ static void every_column_is_in_every_format(void **state) {
 /* The same with the tables that there are: what is added to them has a name in every format. */
 static void columns_of_reports_are_named(void **state) {
     struct mp_error error = {0};
-    struct speedup_row row = {.label = "ep", .complete = 2, .rounds = 2, .serves = true};
+    char label[] = "ep";
+    struct speedup_row row = {.run = {.label = label}, .complete = 2, .rounds = 2, .serves = true};
     struct table table;
     (void)state;
     memset(&row.ms, 1, sizeof row - offsetof(struct speedup_row, ms)); /* all have something */
