@@ -3,14 +3,12 @@
 #define MOEPERF_HARNESS_CLI_REPRODUCE_H
 
 #include "harness/reproduce/infer.h"
+#include "results/report/report.h"
 
 /* All print on standard output and return a code. */
 int cli_print_reproduction(const struct mp_reproduction *reproduction,
-                           const struct mp_reproduce_settings *settings, bool details,
-                           struct mp_error *error);
-int cli_print_reproduction_json(const struct mp_reproduction *reproduction,
-                                const struct mp_reproduce_settings *settings,
-                                struct mp_error *error);
+                           const struct mp_reproduce_settings *settings,
+                           enum mp_report_format format, bool details, struct mp_error *error);
 /* What was inferred, for people; as one JSON object; as a page (results/report/intervals.h). */
 int cli_print_inference(const struct mp_inference *inference, struct mp_error *error);
 int cli_print_inference_json(const struct mp_inference *inference, struct mp_error *error);
