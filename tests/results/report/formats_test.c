@@ -99,6 +99,33 @@ static void every_column_is_in_every_format(void **state) {
     }
 }
 
+static void numbers_have_their_digits(void **state) {
+    static const struct {
+        struct table_column column;
+        double value;
+        const char *text;
+    } cases[] = {
+        {{"", .kind = TABLE_NUMBER, .decimals = TABLE_DIGITS}, 99.25, "99.25"},
+        {{"", .kind = TABLE_NUMBER, .decimals = TABLE_DIGITS}, -250.25, "-250.2"},
+        {{"", .kind = TABLE_NUMBER, .decimals = TABLE_DIGITS}, 2500.4, "2500"},
+        {{"", .kind = TABLE_NUMBER, .decimals = TABLE_FEWER + 3}, 250.25, "250.25"},
+        {{"", TABLE_NUMBER, "%", .decimals = TABLE_SIGNED + 1}, 0.0375, "+3.8"},
+        {{"", TABLE_NUMBER, "%", .decimals = TABLE_SIGNED + 1}, -0.25, "-25.0"},
+        {{"", .kind = TABLE_NUMBER, .decimals = TABLE_EXACT}, 1234567.125, "1234567.125"},
+        {{"", .kind = TABLE_NUMBER, .decimals = 1}, INFINITY, "-"},
+    };
+    struct mp_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct table table;
+        table_init(&table, &cases[i].column, 1);
+        runs_ok(table_add(&table, NULL, &error), &error);
+        table_number(&table, 0, cases[i].value);
+        assert_string_equal(table.cell->text, cases[i].text);
+        table_free(&table);
+    }
+}
+
 /* The same with the tables that there are: what is added to them has a name in every format. */
 static void columns_of_reports_are_named(void **state) {
     struct mp_error error = {0};
@@ -265,6 +292,7 @@ static void hostile_names_stay_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_column_is_in_every_format),
+        cmocka_unit_test(numbers_have_their_digits),
         cmocka_unit_test(columns_of_reports_are_named),
         cmocka_unit_test(random_rows_come_back),
         cmocka_unit_test(hostile_names_stay_names),

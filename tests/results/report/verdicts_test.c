@@ -1,5 +1,6 @@
 /* What a report concludes, and when it does not: busy machines, ratios that their rows seem to
  * contradict, shares, hosts. */
+#include "results/report/speedup.h"
 #include "tests/results/report/texts.h"
 
 /* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
@@ -156,12 +157,33 @@ static void one_host_has_no_network(void **state) {
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
+/* Where one of the rounds has no loss to compare, none is said of all. */
+static void a_difference_is_of_all_rounds(void **state) {
+    struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
+                                {.complete = true, .max_loss_difference = 0.5}};
+    struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
+    struct mp_error error = {0};
+    struct speedup_row *rows;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run[i].max_loss_difference = i ? NAN : 0.25;
+        run[1 - i].max_loss_difference = 0.5;
+        runs_ok(speedup_rows(&runs, &rows, &error), &error);
+        if (i)
+            assert_true(isnan(rows->loss_difference));
+        else
+            assert_close(rows->loss_difference, 0.5, 0);
+        free(rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_busy_machine_is_said_first),
         CASE(ratios_come_with_their_rounds),
         CASE(shares_are_of_the_mean_iteration),
         CASE(one_host_has_no_network),
+        cmocka_unit_test(a_difference_is_of_all_rounds),
     };
     return cmocka_run_group_tests_name("verdicts", tests, NULL, NULL);
 }
