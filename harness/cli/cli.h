@@ -14,7 +14,7 @@
 #include "harness/suite/paths.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
-#include "results/store/store.h"
+#include "results/report/report.h"
 
 enum { CLI_SUCCESS = 0, CLI_FINDING = 1, CLI_BAD_INPUT = 2 }; /* exit statuses */
 
@@ -84,6 +84,11 @@ const volatile sig_atomic_t *cli_count_signals(void);
 
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);
+
+/* What --format asks for, NULL: text; or --json.  Errors: MP_EINVAL (there is no such, or both). */
+int cli_format(const char *name, bool json, enum mp_report_format *format, struct mp_error *error);
+#define CLI_FORMAT_KINDS "text|json|csv|markdown|latex"
+#define CLI_FORMAT_HELP "csv, markdown and latex are of the tables alone"
 
 /* While another program has the database locked, says so once on standard error and waits up to a
  * minute, or until a counted signal comes. */

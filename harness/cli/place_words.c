@@ -68,8 +68,9 @@ struct row {
 };
 
 static void print_rows(const struct row rows[], int count, const char *after, FILE *out) {
-    const struct table_column head[] = {
-        {"", TABLE_LEFT}, {"contiguous", TABLE_RIGHT}, {after, TABLE_RIGHT}};
+    const struct table_column head[] = {{"", .kind = TABLE_LEFT},
+                                        {"contiguous", .kind = TABLE_RIGHT},
+                                        {after, .kind = TABLE_RIGHT}};
     struct table table;
     struct mp_error error;
     int row;
@@ -193,11 +194,11 @@ static void print_verdict(const struct cli_placed *placed, FILE *out) {
 
 static void print_places(const struct mp_decide_place place[], int count, const char *what,
                          FILE *out) {
-    const struct table_column head[] = {{"layer", TABLE_RIGHT},
-                                        {what, TABLE_RIGHT},
-                                        {"x mean", TABLE_RIGHT},
-                                        {"% of\niterations", TABLE_RIGHT},
-                                        {"longest\nrun", TABLE_RIGHT}};
+    const struct table_column head[] = {{"layer", .kind = TABLE_RIGHT},
+                                        {what, .kind = TABLE_RIGHT},
+                                        {"x mean", .kind = TABLE_RIGHT},
+                                        {"% of\niterations", .kind = TABLE_RIGHT},
+                                        {"longest\nrun", .kind = TABLE_RIGHT}};
     struct table table;
     struct mp_error error;
     int row;
@@ -264,11 +265,11 @@ static void print_dominant(const struct mp_decision *decision, FILE *out) {
 
 static void print_lags(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
-    const struct table_column head[] = {{"iterations\nlater", TABLE_RIGHT},
-                                        {"fullest / mean\ncontiguous", TABLE_RIGHT},
-                                        {"\nplaced", TABLE_RIGHT},
-                                        {"imbalance taken\naway, %", TABLE_RIGHT},
-                                        {"placements", TABLE_RIGHT}};
+    const struct table_column head[] = {{"iterations\nlater", .kind = TABLE_RIGHT},
+                                        {"fullest / mean\ncontiguous", .kind = TABLE_RIGHT},
+                                        {"\nplaced", .kind = TABLE_RIGHT},
+                                        {"imbalance taken\naway, %", .kind = TABLE_RIGHT},
+                                        {"placements", .kind = TABLE_RIGHT}};
     struct table table;
     struct mp_error error;
     int row;

@@ -24,10 +24,12 @@ enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database;
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database,
+        *kind; /* of output */
     struct mp_page_output page;
     struct cli_words system, set, vary;
     bool fit, bound, json, assumptions, quiet;
+    enum mp_report_format format;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
@@ -78,6 +80,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
          "lists all assumptions, not the first few"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
+        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -101,7 +104,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "    --loads \"zipf exponent=0.5\" --json\n"
         "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
         "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
 }
 
 /* ---- the suite that the command line means ---- */
@@ -123,7 +127,8 @@ static void add_setting(struct settings *settings, const char *key, const char *
 static int collect_settings(const struct predict_flags *flags, struct settings *settings,
                             struct mp_error *error) {
     char nodes[64];
-    if ((flags->page.html || flags->page.figures) && (flags->vary.count == 0 || flags->json))
+    if ((flags->page.html || flags->page.figures) &&
+        (flags->vary.count == 0 || flags->format == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL,
                        "--html and --figures draw what --vary varies, without --json");
     if (flags->trace && flags->loads)
@@ -495,8 +500,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
     if (!code)
-        code = flags->json ? cli_print_predictions_json(&predictions, error)
-                           : cli_print_predictions(&predictions, error);
+        code = cli_print_predictions(&predictions, flags->format, error);
     mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);

@@ -6,6 +6,7 @@
 
 #include "harness/cli/predict_points.h"
 #include "results/report/html.h"
+#include "results/report/report.h"
 
 /* A job that was predicted, or refused with the reason. */
 struct cli_prediction {
@@ -46,8 +47,8 @@ void cli_print_prediction_heading(const struct cli_predictions *predictions, FIL
  * page; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
-/* Both print on standard output and return a code. */
-int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error);
-int cli_print_predictions_json(const struct cli_predictions *predictions, struct mp_error *error);
+/* On standard output; returns a code. */
+int cli_print_predictions(const struct cli_predictions *predictions, enum mp_report_format format,
+                          struct mp_error *error);
 
 #endif

@@ -150,13 +150,13 @@ static void print_heading(const struct comparison *comparison, FILE *out) {
 /* Who wins, and how many times as fast as flat; or of one exchange, that. */
 static int print_table(const struct comparison *comparison, int kind, FILE *out,
                        struct mp_error *error) {
-    struct table_column columns[NODES + 1] = {{"message", TABLE_RIGHT}};
+    struct table_column columns[NODES + 1] = {{"message", .kind = TABLE_RIGHT}};
     char header[NODES][64];
     struct table table;
     int code = MP_OK;
     for (int c = 0; c < comparison->columns; c++) {
         snprintf(header[c], sizeof header[c], "%.40s nodes", comparison->nodes[c]);
-        columns[c + 1] = (struct table_column){header[c], TABLE_RIGHT};
+        columns[c + 1] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
     table_init(&table, columns, comparison->columns + 1);
     for (int row = 0; row < SIZES && !code; row++) {

@@ -230,13 +230,13 @@ static const char *header_of(const char *label, char text[CLI_AXIS_TEXT]) {
 
 static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
-    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, TABLE_LEFT}};
+    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
     char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     struct table table;
     int code = MP_OK;
     for (int c = 0; c < grid->columns; c++)
         columns[c + 1] =
-            (struct table_column){header_of(grid->column_label[c], header[c]), TABLE_RIGHT};
+            (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
     table_init(&table, columns, grid->columns + 1);
     for (int r = 0; r < grid->rows && !code; r++) {
         code = table_add(&table, NULL, error);
@@ -316,18 +316,13 @@ static void print_refusals(const struct cli_predictions *predictions) {
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
     struct grids *grids = calloc(1, sizeof *grids);
     struct table table = {0};
-    int systems = 0;
-    struct cli_standing *standing = cli_standings(predictions, &systems);
-    if (!grids || !standing) {
-        free(grids);
-        free(standing);
+    if (!grids)
         return mp_no_memory(error);
-    }
     grids->predictions = predictions;
     grids->axes = predictions->points->axes;
     int code = make_grids(grids, error);
     if (!code)
-        code = cli_standing_table(standing, systems, &table, error);
+        code = cli_standing_table(predictions, &table, error);
     if (!code && (predictions->page.html || predictions->page.figures))
         code = write_html(grids, &table, error);
     for (int i = 0; i < grids->count && !code; i++)
@@ -337,7 +332,6 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
         print_refusals(predictions);
     }
     table_free(&table);
-    free(standing);
     mp_arena_release(&grids->arena);
     free(grids);
     return code;

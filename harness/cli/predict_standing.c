@@ -10,6 +10,17 @@
 
 static const double NEAR = 0.01;
 
+/* Of one system; NAN where there is nothing to tell. */
+struct standing {
+    const char *system; /* borrowed of the points */
+    bool unattainable;
+    int points, ran;      /* ran: neither refused nor out of memory; of these */
+    int bounded;          /* the bound covers it and is known: its share of the time there, */
+    double median, worst; /* 0 .. 1 */
+    int fastest, near;    /* the fastest of all systems that the bound covers; within 1 % of that */
+    double ep, fssdp;     /* how many times as fast, geometric means of points where both ran */
+};
+
 static double seconds_of(const struct cli_prediction *item) {
     return item && !item->refusal && !item->summary.out_of_memory ? item->summary.seconds_median
                                                                   : NAN;
@@ -42,8 +53,8 @@ static double times_as_fast(const struct cli_predictions *predictions, const cha
 }
 
 /* Adds a point of the system; shares[bounded] becomes its share. */
-static void add_point(const struct cli_prediction *item, double least,
-                      struct cli_standing *standing, double shares[]) {
+static void add_point(const struct cli_prediction *item, double least, struct standing *standing,
+                      double shares[]) {
     double seconds = seconds_of(item), share = cli_prediction_of_bound(item);
     standing->points++;
     standing->ran += !isnan(seconds);
@@ -71,9 +82,9 @@ static double *find_least(const struct cli_predictions *predictions) {
 }
 
 static void find_standing(const struct cli_predictions *predictions, const char *system,
-                          const double least[], double shares[], struct cli_standing *standing) {
+                          const double least[], double shares[], struct standing *standing) {
     const struct cli_points *points = predictions->points;
-    *standing = (struct cli_standing){.system = system, .median = NAN, .worst = NAN};
+    *standing = (struct standing){.system = system, .median = NAN, .worst = NAN};
     for (int i = 0; i < predictions->count; i++) {
         if (strcmp(points->item[i].system, system) != 0)
             continue;
@@ -90,78 +101,48 @@ static void find_standing(const struct cli_predictions *predictions, const char 
     standing->fssdp = times_as_fast(predictions, system, "fssdp");
 }
 
-struct cli_standing *cli_standings(const struct cli_predictions *predictions, int *count) {
+static void show_system(const void *row, char text[TABLE_CELL]) {
+    const struct standing *own = row;
+    snprintf(text, TABLE_CELL, "%.90s%s", own->system,
+             own->unattainable ? REPORT_UNATTAINABLE : "");
+}
+
+static void show_points(const void *row, char text[TABLE_CELL]) {
+    const struct standing *own = row;
+    snprintf(text, TABLE_CELL, own->ran < own->points ? "%d of %d" : "%d", own->ran, own->points);
+}
+
+int cli_standing_table(const struct cli_predictions *predictions, struct table *table,
+                       struct mp_error *error) {
+#define AT(member) offsetof(struct standing, member)
+    static const struct table_column columns[] = {
+        {"system", TABLE_LEFT, .show = show_system},
+        {.key = "system", .at = AT(system)},
+        {"points", TABLE_RIGHT, .show = show_points},
+        {"bound /\ntime", TABLE_NUMBER, "%", "of_bound_median", AT(median), .decimals = 1},
+        {"worst", TABLE_NUMBER, "%", "of_bound_worst", AT(worst), .decimals = 1},
+        {"fastest", TABLE_COUNT, NULL, "fastest", .at = AT(fastest)},
+        {"within\n1 %", TABLE_COUNT, NULL, "within_1_percent", .at = AT(near)},
+        {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", AT(ep), .decimals = 3},
+        {"vs\nFSSDP", TABLE_NUMBER, NULL, "speedup_vs_fssdp", AT(fssdp), .decimals = 3},
+        {NULL, TABLE_FLAG, NULL, "unattainable", .at = AT(unattainable)},
+        {NULL, TABLE_COUNT, NULL, "points", .at = AT(points)},
+        {NULL, TABLE_COUNT, NULL, "ran", .at = AT(ran)},
+    };
     const struct cli_points *points = predictions->points;
-    struct cli_standing *standing = calloc((size_t)points->count + 1, sizeof *standing);
     double *least = find_least(predictions);
     double *shares = malloc((size_t)points->count * sizeof *shares);
-    *count = 0;
-    for (int i = 0; standing && least && shares && i < points->count; i++)
-        if (i == 0 || strcmp(points->item[i].system, points->item[i - 1].system) != 0)
-            find_standing(predictions, points->item[i].system, least, shares,
-                          &standing[(*count)++]);
-    bool failed = !least || !shares;
+    int code = least && shares ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    table_init(table, columns, sizeof columns / sizeof *columns);
+    table->drops_empty = true;
+    for (int i = 0; i < points->count && !code; i++) {
+        struct standing standing;
+        if (i > 0 && strcmp(points->item[i].system, points->item[i - 1].system) == 0)
+            continue;
+        find_standing(predictions, points->item[i].system, least, shares, &standing);
+        code = table_fill(table, &standing, 1, sizeof standing, error);
+    }
     free(least);
     free(shares);
-    if (failed) {
-        free(standing);
-        return NULL;
-    }
-    return standing;
-}
-
-/* ---- showing ---- */
-
-enum { SYSTEM, POINTS, MEDIAN, WORST, FASTEST, CLOSE, EP, FSSDP, COLUMNS };
-
-static const struct table_column columns[COLUMNS] = {
-    [SYSTEM] = {"system", TABLE_LEFT},
-    [POINTS] = {"points", TABLE_RIGHT},
-    [MEDIAN] = {"bound /\ntime %", TABLE_RIGHT},
-    [WORST] = {"worst\n%", TABLE_RIGHT},
-    [FASTEST] = {"fastest", TABLE_RIGHT},
-    [CLOSE] = {"within\n1 %", TABLE_RIGHT},
-    [EP] = {"vs\nEP", TABLE_RIGHT},
-    [FSSDP] = {"vs\nFSSDP", TABLE_RIGHT},
-};
-
-int cli_standing_table(const struct cli_standing standing[], int count, struct table *table,
-                       struct mp_error *error) {
-    int code = MP_OK;
-    table_init(table, columns, COLUMNS);
-    table->drops_empty = true;
-    for (int i = 0; i < count && !code; i++) {
-        const struct cli_standing *one = &standing[i];
-        code = table_add(table, NULL, error);
-        if (code)
-            break;
-        table_set(table, SYSTEM, "%.90s%s", one->system,
-                  one->unattainable ? REPORT_UNATTAINABLE : "");
-        table_set(table, POINTS, one->ran < one->points ? "%d of %d" : "%d", one->ran, one->points);
-        table_set_number(table, MEDIAN, 100 * one->median, 1);
-        table_set_number(table, WORST, 100 * one->worst, 1);
-        table_set_number(table, FASTEST, one->fastest, 0);
-        table_set_number(table, CLOSE, one->near, 0);
-        table_set_number(table, EP, one->ep, 3);
-        table_set_number(table, FSSDP, one->fssdp, 3);
-    }
     return code;
-}
-
-json_t *cli_standing_json(const struct cli_predictions *predictions) {
-    int count;
-    struct cli_standing *standing = cli_standings(predictions, &count);
-    json_t *list = standing ? json_array() : NULL;
-    for (int i = 0; list && i < count; i++) {
-        const struct cli_standing *one = &standing[i];
-        json_array_append_new(
-            list, json_pack("{so sb si si so so si si so so}", "system", json_text(one->system),
-                            "unattainable", one->unattainable, "points", one->points, "ran",
-                            one->ran, "of_bound_median", json_number(one->median), "of_bound_worst",
-                            json_number(one->worst), "fastest", one->fastest, "within_1_percent",
-                            one->near, "speedup_vs_ep", json_number(one->ep), "speedup_vs_fssdp",
-                            json_number(one->fssdp)));
-    }
-    free(standing);
-    return list;
 }

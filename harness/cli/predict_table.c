@@ -130,20 +130,6 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
 
 /* ---- text ---- */
 
-enum { SYSTEM, MS, P99, SPEEDUP, OF_BOUND, EXPOSED, IMBALANCE, DROPPED, MEMORY, COLUMNS };
-
-static const struct table_column columns[COLUMNS] = {
-    [SYSTEM] = {"system", TABLE_LEFT},
-    [MS] = {"median\nms/it", TABLE_RIGHT},
-    [P99] = {"p99\nms/it", TABLE_RIGHT},
-    [SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
-    [OF_BOUND] = {"bound /\ntime %", TABLE_RIGHT},
-    [EXPOSED] = {"exposed\ncomm. %", TABLE_RIGHT},
-    [IMBALANCE] = {"max/mean\nroutes", TABLE_RIGHT},
-    [DROPPED] = {"dropped\n%", TABLE_RIGHT},
-    [MEMORY] = {"memory\nGiB", TABLE_RIGHT},
-};
-
 double cli_prediction_of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
     return item->bound.iterations > 0 && mp_bound_covers(item->job->file.system,
@@ -152,51 +138,81 @@ double cli_prediction_of_bound(const struct cli_prediction *item) {
                : NAN;
 }
 
-static int decimals_of(double ms) {
-    return ms >= 1000 ? 0 : ms >= 100 ? 1 : 2;
+/* Of a job, or the bound on all. */
+struct row {
+    struct cli_prediction item;
+    const char *label, *job, *system;
+    double served_p99; /* NAN for steps of training */
+    double speedup, of_bound, exposed, dropped, gib;
+};
+
+static void show_memory(const void *row, char text[TABLE_CELL]) {
+    const struct row *own = row;
+    snprintf(text, TABLE_CELL, isnan(own->gib) ? "-" : "%.1f%s", own->gib,
+             own->item.summary.out_of_memory ? " (too much)" : "");
+}
+
+#define ROW(member) offsetof(struct row, member)
+#define SUMMARY(member) offsetof(struct row, item.summary.member)
+static const struct table_column columns[] = {
+    {"system", TABLE_LEFT, .at = ROW(label)},
+    {"median", TABLE_MS, "ms/it", "ms_per_iteration", SUMMARY(seconds_median),
+     .decimals = TABLE_DIGITS},
+    {"p99", TABLE_MS, "ms/it", .at = ROW(served_p99), .decimals = TABLE_DIGITS},
+    {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", ROW(speedup), .decimals = 2},
+    {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(of_bound), .decimals = 1},
+    {"exposed\ncomm.", TABLE_NUMBER, "%", "exposed_fraction", ROW(exposed), .decimals = 1},
+    {"max/mean\nroutes", TABLE_NUMBER, NULL, "imbalance", SUMMARY(mean.imbalance), .decimals = 2},
+    {"dropped", TABLE_NUMBER, "%", "dropped_fraction", ROW(dropped), 2, .only_used = true},
+    {"memory", TABLE_RIGHT, "GiB", .show = show_memory},
+    {"refused", TABLE_REMARK, NULL, "refused", .at = ROW(item.refusal)},
+    {.key = "job", .at = ROW(job)},
+    {.key = "system", .at = ROW(system)},
+    {NULL, TABLE_COUNT, NULL, "expert_shards", .at = SUMMARY(shards)},
+    {NULL, TABLE_LARGE, NULL, "iterations", .at = SUMMARY(iterations)},
+    {NULL, TABLE_MS, NULL, "ms_p99", .at = SUMMARY(seconds_p99)},
+    {NULL, TABLE_MS, NULL, "ms_mean", .at = SUMMARY(seconds_mean)},
+    {NULL, TABLE_NUMBER, NULL, "tokens_per_s", .at = SUMMARY(tokens_per_second)},
+    {NULL, TABLE_MS, NULL, "bound_ms_mean", .at = ROW(item.bound.seconds_mean)},
+    {NULL, TABLE_MS, NULL, "bound_ms", .at = ROW(item.bound.seconds_median)},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static struct row row_of(const struct cli_predictions *predictions,
+                         const struct cli_prediction *item) {
+    const struct mp_prediction *mean = &item->summary.mean;
+    return (struct row){.item = *item,
+                        .job = item->job->file.job.name,
+                        .system = item->job->file.job.system,
+                        .served_p99 =
+                            mp_job_serves(&item->job->file.job) ? item->summary.seconds_p99 : NAN,
+                        .speedup = speedup_of(predictions, item),
+                        .of_bound = cli_prediction_of_bound(item),
+                        .exposed = share(mean->exposed_seconds, mean->seconds),
+                        .dropped = share((double)mean->dropped, (double)mean->routes),
+                        .gib = item->summary.memory.total / GIB};
 }
 
 /* What no system is faster than. */
-static int add_bound(const struct cli_prediction *item, struct table *table,
-                     struct mp_error *error) {
-    double ms = 1e3 * item->bound.seconds_median;
-    int code = item->bound.iterations > 0 ? table_add(table, NULL, error) : MP_OK;
-    if (code || item->bound.iterations == 0)
-        return code;
-    table_set(table, SYSTEM, "bound on all systems");
-    table_set_number(table, MS, ms, decimals_of(ms));
-    table_set_number(table, OF_BOUND, 100, 1);
-    return MP_OK;
+static struct row row_of_bound(const struct cli_prediction *item) {
+    struct row row = {.item = {.bound = item->bound},
+                      .label = "bound on all systems",
+                      .job = "bound",
+                      .of_bound = 1};
+    row.item.summary.seconds_median = item->bound.seconds_median;
+    row.speedup = row.exposed = row.dropped = row.gib = row.served_p99 =
+        row.item.summary.mean.imbalance = NAN;
+    return row;
 }
 
 static int add_row(const struct cli_predictions *predictions, const struct cli_prediction *item,
                    struct table *table, struct mp_error *error) {
-    const struct mp_prediction_summary *summary = &item->summary;
-    double ms = 1e3 * summary->seconds_median;
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, SYSTEM, "%s%s", item->job->file.job.name,
-              is_yardstick(item) ? REPORT_UNATTAINABLE : "");
-    if (item->refusal) {
-        char refusal[REPORT_REFUSAL];
-        snprintf(refusal, sizeof refusal, "refused: %s", item->refusal);
-        return table_remark(table, refusal, error);
-    }
-    int decimals = decimals_of(ms);
-    table_set_number(table, MS, ms, decimals);
-    if (mp_job_serves(&item->job->file.job))
-        table_set_number(table, P99, 1e3 * summary->seconds_p99, decimals);
-    table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
-    table_set_number(table, OF_BOUND, 100 * cli_prediction_of_bound(item), 1);
-    table_set_number(table, EXPOSED,
-                     100 * share(summary->mean.exposed_seconds, summary->mean.seconds), 1);
-    table_set_number(table, IMBALANCE, summary->mean.imbalance, 2);
-    table_set_number(table, DROPPED,
-                     100 * share((double)summary->mean.dropped, (double)summary->mean.routes), 2);
-    table_set(table, MEMORY, "%.1f%s", summary->memory.total / GIB,
-              summary->out_of_memory ? " (too much)" : "");
-    return MP_OK;
+    struct row row = row_of(predictions, item);
+    char label[MP_TEXT_SIZE + sizeof REPORT_UNATTAINABLE];
+    snprintf(label, sizeof label, "%s%s", item->job->file.job.name,
+             is_yardstick(item) ? REPORT_UNATTAINABLE : "");
+    row.label = label;
+    return table_fill(table, &row, 1, sizeof row, error);
 }
 
 /* Of jobs under the same conditions as item[first]: one that was predicted, if there is one. */
@@ -289,11 +305,10 @@ static void print_notes(const struct cli_predictions *predictions, const bool sh
 
 /* The table of all jobs under the conditions of `first`; they are marked as shown. */
 static int print_table(const struct cli_predictions *predictions, int first, bool done[],
-                       struct mp_error *error) {
+                       enum mp_report_format format, struct mp_error *error) {
     struct table table;
     bool *shown = calloc((size_t)predictions->count, sizeof *shown);
     int code = shown ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the table");
-    bool has_dropped = false;
     table_init(&table, columns, COLUMNS);
     table.drops_empty = true;
     for (int i = first; i < predictions->count && !code; i++) {
@@ -301,16 +316,22 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
             !cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
             continue;
         done[i] = shown[i] = true;
-        has_dropped |= predictions->item[i].summary.mean.dropped > 0;
         code = add_row(predictions, &predictions->item[i], &table, error);
     }
-    if (!code)
-        code = add_bound(predicted_like(predictions, first), &table, error);
-    if (!code) {
-        table.optional[DROPPED] = has_dropped ? 0 : 1;
-        print_heading(predicted_like(predictions, first), stdout);
+    const struct cli_prediction *like = predicted_like(predictions, first);
+    bool bounded = like->bound.iterations > 0;
+    const struct row bound = row_of_bound(like);
+    if (!code && bounded)
+        code = table_fill(&table, &bound, 1, sizeof bound, error);
+    if (!code && format != MP_REPORT_TEXT) {
+        char title[2 * MP_TEXT_SIZE], loads[MP_TEXT_SIZE + 16];
+        snprintf(title, sizeof title, "%s: %.2000s", like->job->cluster,
+                 mp_predict_job_workload(like->job, loads, sizeof loads));
+        table_write(&table, format, title, stdout);
+    } else if (!code) {
+        print_heading(like, stdout);
         table_print(&table, stdout);
-        if (predicted_like(predictions, first)->bound.iterations > 0)
+        if (bounded)
             table_paragraph(stdout, "%s", BOUND_NOTE);
         print_notes(predictions, shown);
     }
@@ -319,7 +340,8 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     return code;
 }
 
-static int print_tables(const struct cli_predictions *predictions, struct mp_error *error) {
+static int print_tables(const struct cli_predictions *predictions, enum mp_report_format format,
+                        struct mp_error *error) {
     bool *done = calloc((size_t)predictions->count, sizeof *done);
     int code = done ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
     for (int i = 0; i < predictions->count && !code; i++) {
@@ -327,57 +349,38 @@ static int print_tables(const struct cli_predictions *predictions, struct mp_err
             continue;
         if (i > 0)
             putchar('\n');
-        code = print_table(predictions, i, done, error);
+        code = print_table(predictions, i, done, format, error);
     }
     free(done);
     return code;
 }
 
-int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error) {
-    int code = MP_OK;
-    if (predictions->points->axes->count > 0) {
-        cli_print_prediction_heading(predictions, stdout);
-        code = cli_print_grids(predictions, error);
-    } else {
-        code = print_tables(predictions, error);
-    }
-    if (!code && *predictions->points->left_out)
-        table_paragraph(stdout, "%s", predictions->points->left_out);
-    if (!code)
-        code = print_assumptions(predictions, error);
-    if (!code && predictions->database)
-        printf("\nEverything is in %s, flagged as predicted.\n", predictions->database);
-    if (!code && (fflush(stdout) || ferror(stdout)))
-        code = mp_fail(error, MP_EIO, "can't write the table: %s", strerror(errno));
-    return code;
-}
-
 /* ---- JSON ---- */
 
-static const struct {
-    const char *name;
-    size_t offset;
-} prediction_fields[] = {
-#define SECONDS(member)                                                                            \
-    { #member, offsetof(struct mp_prediction, member) }
-    SECONDS(seconds),
-    SECONDS(compute_seconds),
-    SECONDS(exposed_seconds),
-    SECONDS(late_seconds),
-    SECONDS(exchange_seconds),
-    SECONDS(expert_seconds),
-    SECONDS(expert_seconds_max),
-    SECONDS(moe_seconds),
-    SECONDS(attention_seconds),
-    SECONDS(transfer_seconds),
-    SECONDS(transfer_exposed_seconds),
-    SECONDS(move_seconds),
-    SECONDS(all_reduce_exposed_seconds),
-    SECONDS(port_seconds),
-    SECONDS(serial_seconds),
-    SECONDS(imbalance),
-    SECONDS(exchanged_bytes),
-#undef SECONDS
+#define MEAN(kind, member)                                                                         \
+    { NULL, kind, NULL, #member, .at = offsetof(struct mp_prediction, member) }
+#define NUMBER(member) MEAN(TABLE_NUMBER, member)
+static const struct table_column mean_columns[] = {
+    NUMBER(seconds),
+    NUMBER(compute_seconds),
+    NUMBER(exposed_seconds),
+    NUMBER(late_seconds),
+    NUMBER(exchange_seconds),
+    NUMBER(expert_seconds),
+    NUMBER(expert_seconds_max),
+    NUMBER(moe_seconds),
+    NUMBER(attention_seconds),
+    NUMBER(transfer_seconds),
+    NUMBER(transfer_exposed_seconds),
+    NUMBER(move_seconds),
+    NUMBER(all_reduce_exposed_seconds),
+    NUMBER(port_seconds),
+    NUMBER(serial_seconds),
+    NUMBER(imbalance),
+    NUMBER(exchanged_bytes),
+    MEAN(TABLE_LARGE, routes),
+    MEAN(TABLE_LARGE, dropped),
+    MEAN(TABLE_LARGE, copies),
 };
 
 static json_t *pack_mean(const struct mp_prediction *mean) {
@@ -388,15 +391,8 @@ static json_t *pack_mean(const struct mp_prediction *mean) {
         [MP_STAGE_BACKWARD_REDUCE] = "backward_reduce",
         [MP_STAGE_AFTER_STEP] = "after_step",
     };
-    json_t *object = json_object(), *bytes = json_object();
-    for (size_t i = 0; i < sizeof prediction_fields / sizeof *prediction_fields; i++) {
-        double value;
-        memcpy(&value, (const char *)mean + prediction_fields[i].offset, sizeof value);
-        json_object_set_new(object, prediction_fields[i].name, json_number(value));
-    }
-    json_object_set_new(object, "routes", json_integer(mean->routes));
-    json_object_set_new(object, "dropped", json_integer(mean->dropped));
-    json_object_set_new(object, "copies", json_integer(mean->copies));
+    json_t *bytes = json_object(),
+           *object = table_object(mean_columns, sizeof mean_columns / sizeof *mean_columns, mean);
     for (int stage = 0; stage < MP_STAGES; stage++)
         json_object_set_new(bytes, stages[stage], json_number(mean->bytes[stage]));
     json_object_set_new(object, "bytes", bytes);
@@ -454,24 +450,10 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "refused", item->refusal ? json_text(item->refusal) : json_null());
     if (item->refusal)
         return object;
-    json_object_set_new(object, "expert_shards", json_integer(summary->shards));
-    json_object_set_new(object, "iterations", json_integer(summary->iterations));
-    json_object_set_new(object, "ms_per_iteration", json_number(1e3 * summary->seconds_median));
-    json_object_set_new(object, "ms_mean", json_number(1e3 * summary->seconds_mean));
-    json_object_set_new(object, "ms_p99", json_number(1e3 * summary->seconds_p99));
-    json_object_set_new(object, "tokens_per_s", json_number(summary->tokens_per_second));
-    json_object_set_new(object, "speedup_vs_ep", json_number(speedup_of(predictions, item)));
-    if (item->bound.iterations > 0) {
-        json_object_set_new(object, "bound_ms_mean", json_number(1e3 * item->bound.seconds_mean));
-        json_object_set_new(object, "bound_ms", json_number(1e3 * item->bound.seconds_median));
-        json_object_set_new(object, "of_bound", json_number(cli_prediction_of_bound(item)));
-    }
-    json_object_set_new(object, "exposed_fraction",
-                        json_number(share(summary->mean.exposed_seconds, summary->mean.seconds)));
-    json_object_set_new(object, "imbalance", json_number(summary->mean.imbalance));
-    json_object_set_new(
-        object, "dropped_fraction",
-        json_number(share((double)summary->mean.dropped, (double)summary->mean.routes)));
+    struct row row = row_of(predictions, item);
+    json_object_update_new(object, table_object(columns, COLUMNS, &row));
+    for (int i = 0; i < 3 && item->bound.iterations == 0; i++)
+        json_object_del(object, (const char *[]){"bound_ms", "bound_ms_mean", "of_bound"}[i]);
     json_object_set_new(object, "mean", pack_mean(&summary->mean));
     json_object_set_new(object, "memory", pack_memory(summary));
     return object;
@@ -486,10 +468,16 @@ static json_t *pack_point(const struct cli_points *points, int number) {
     return object;
 }
 
-int cli_print_predictions_json(const struct cli_predictions *predictions, struct mp_error *error) {
+static int print_json(const struct cli_predictions *predictions, struct mp_error *error) {
     struct list list;
+    struct table standings = {0};
     json_t *items = json_array(), *lines = json_array(), *object = json_object();
     int code = list_assumptions(predictions, &list, error);
+    if (!code && predictions->points->axes->count > 0) {
+        code = cli_standing_table(predictions, &standings, error);
+        json_object_set_new(object, "standings", table_json(&standings));
+        table_free(&standings);
+    }
     for (int i = 0; i < predictions->count; i++) {
         json_t *item = pack_item(predictions, &predictions->item[i]);
         if (predictions->points->axes->count > 0)
@@ -501,8 +489,6 @@ int cli_print_predictions_json(const struct cli_predictions *predictions, struct
     free_list(&list);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
-    if (predictions->points->axes->count > 0)
-        json_object_set_new(object, "standings", cli_standing_json(predictions));
     json_object_set_new(object, "left_out", json_text(predictions->points->left_out));
     json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {
@@ -512,5 +498,45 @@ int cli_print_predictions_json(const struct cli_predictions *predictions, struct
     if (!code)
         return cli_print_json(object, error);
     json_decref(object);
+    return code;
+}
+
+/* ---- any format ---- */
+
+/* The tables alone, of all points and of where systems stand over them. */
+static int write_tables(const struct cli_predictions *predictions, enum mp_report_format format,
+                        struct mp_error *error) {
+    struct table table = {0};
+    int code = print_tables(predictions, format, error);
+    if (!code && predictions->points->axes->count > 0) {
+        code = cli_standing_table(predictions, &table, error);
+        putchar('\n');
+        table_write(&table, format, "Over all points", stdout);
+    }
+    table_free(&table);
+    return code ? code : check_printed(stdout, error);
+}
+
+int cli_print_predictions(const struct cli_predictions *predictions, enum mp_report_format format,
+                          struct mp_error *error) {
+    int code = MP_OK;
+    if (format == MP_REPORT_JSON)
+        return print_json(predictions, error);
+    if (format != MP_REPORT_TEXT)
+        return write_tables(predictions, format, error);
+    if (predictions->points->axes->count > 0) {
+        cli_print_prediction_heading(predictions, stdout);
+        code = cli_print_grids(predictions, error);
+    } else {
+        code = print_tables(predictions, format, error);
+    }
+    if (!code && *predictions->points->left_out)
+        table_paragraph(stdout, "%s", predictions->points->left_out);
+    if (!code)
+        code = print_assumptions(predictions, error);
+    if (!code && predictions->database)
+        printf("\nEverything is in %s, flagged as predicted.\n", predictions->database);
+    if (!code && (fflush(stdout) || ferror(stdout)))
+        code = mp_fail(error, MP_EIO, "can't write the table: %s", strerror(errno));
     return code;
 }

@@ -8,7 +8,7 @@
 #include "results/report/html.h"
 
 struct report_flags {
-    const char *database, *run, *suite, *suite_run;
+    const char *database, *run, *suite, *suite_run, *format;
     struct mp_page_output page;
     bool json, runs, stragglers;
 };
@@ -27,6 +27,7 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         {"--stragglers", CLI_SWITCH, &flags->stragglers, NULL,
          "who waits for whom and why, in full; with --run, of\n"
          "one run"},
+        {"--format", CLI_VALUE, &flags->format, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON"},
         {0},
     };
@@ -44,20 +45,21 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         "  moeperf report --figures figures\n"
         "  moeperf report --db out/quickstart/results.db --runs\n"
         "  moeperf report --run 2 --json\n"
+        "  moeperf report --format latex\n"
         "  moeperf report --stragglers --run 2\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
 
-static int print_text(struct mp_store *store, const struct mp_report_selection *selection,
-                      struct mp_error *error) {
-    int code = mp_report_speedup(store, selection, MP_REPORT_TEXT, stdout, error);
+static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
+                        enum mp_report_format format, struct mp_error *error) {
+    int code = mp_report_speedup(store, selection, format, stdout, error);
     putchar('\n');
     if (!code)
-        code = mp_report_convergence(store, selection, MP_REPORT_TEXT, stdout, error);
+        code = mp_report_convergence(store, selection, format, stdout, error);
     if (!code)
-        code = mp_report_stragglers(store, selection, MP_REPORT_TEXT, stdout, error);
+        code = mp_report_stragglers(store, selection, format, stdout, error);
     putchar('\n');
-    return code ? code : mp_report_phases(store, selection, MP_REPORT_TEXT, stdout, error);
+    return code ? code : mp_report_phases(store, selection, format, stdout, error);
 }
 
 /* {"speedup": {...}, "convergence": {...}, "stragglers": {...}, "phases": {...}} */
@@ -89,19 +91,23 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
+    enum mp_report_format format;
+    code = cli_format(flags.format, flags.json, &format, error);
+    if (code)
+        return code;
     const bool draws = flags.page.html || flags.page.figures;
-    if (draws && (flags.json || flags.runs || flags.stragglers))
+    if (draws && (flags.json || flags.format || flags.runs || flags.stragglers))
         return mp_fail(error, MP_EINVAL, "%s draws; %s does not go with it",
                        flags.page.html ? "--html" : "--figures",
-                       flags.json   ? "--json"
-                       : flags.runs ? "--runs"
-                                    : "--stragglers");
+                       flags.json     ? "--json"
+                       : flags.format ? "--format"
+                       : flags.runs   ? "--runs"
+                                      : "--stragglers");
     if (flags.run)
         code = cli_run_number(flags.run, &run_id, error);
     if (!code)
         code = cli_open_database(flags.database, &store, error);
     const struct mp_report_selection selection = {flags.suite, flags.suite_run, draws ? run_id : 0};
-    enum mp_report_format format = flags.json ? MP_REPORT_JSON : MP_REPORT_TEXT;
     if (code) {
         mp_store_close(store);
         return code;
@@ -117,8 +123,8 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     else if (flags.runs)
         code = mp_report_runs(store, &selection, format, stdout, error);
     else
-        code = flags.json ? print_json(store, &selection, error)
-                          : print_text(store, &selection, error);
+        code = format == MP_REPORT_JSON ? print_json(store, &selection, error)
+                                        : print_tables(store, &selection, format, error);
     mp_store_close(store);
     if (!code && fflush(stdout))
         code = mp_fail(error, MP_EIO, "can't write the report: %s", strerror(errno));

@@ -4,14 +4,12 @@
 
 #include "harness/reproduce/infer.h"
 #include "results/report/html.h"
+#include "results/report/report.h"
 
 /* All print on standard output and return a code. */
 int cli_print_reproduction(const struct mp_reproduction *reproduction,
-                           const struct mp_reproduce_settings *settings, bool details,
-                           struct mp_error *error);
-int cli_print_reproduction_json(const struct mp_reproduction *reproduction,
-                                const struct mp_reproduce_settings *settings,
-                                struct mp_error *error);
+                           const struct mp_reproduce_settings *settings,
+                           enum mp_report_format format, bool details, struct mp_error *error);
 /* As a page (results/report/intervals.h). */
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error);

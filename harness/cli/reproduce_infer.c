@@ -56,13 +56,13 @@ static void format_range(const struct mp_reproduce_unknown *unknown, char text[1
 }
 
 static int print_rows(const struct mp_inference *all, struct mp_error *error) {
-    static const struct table_column columns[] = {{"published row", TABLE_LEFT},
-                                                  {"", TABLE_LEFT},
-                                                  {"published", TABLE_RIGHT},
-                                                  {"prior", TABLE_RIGHT},
-                                                  {"best", TABLE_RIGHT},
-                                                  {"", TABLE_LEFT},
-                                                  {"", TABLE_LEFT}};
+    static const struct table_column columns[] = {{"published row", .kind = TABLE_LEFT},
+                                                  {"", .kind = TABLE_LEFT},
+                                                  {"published", .kind = TABLE_RIGHT},
+                                                  {"prior", .kind = TABLE_RIGHT},
+                                                  {"best", .kind = TABLE_RIGHT},
+                                                  {"", .kind = TABLE_LEFT},
+                                                  {"", .kind = TABLE_LEFT}};
     struct table table;
     char text[80];
     int code = MP_OK;
@@ -96,10 +96,10 @@ static int print_rows(const struct mp_inference *all, struct mp_error *error) {
 }
 
 static int print_unknowns(const struct mp_inference *all, struct mp_error *error) {
-    static const struct table_column columns[] = {{"unknown", TABLE_LEFT},
-                                                  {"range", TABLE_LEFT},
-                                                  {"best", TABLE_LEFT},
-                                                  {"nearly as good", TABLE_LEFT}};
+    static const struct table_column columns[] = {{"unknown", .kind = TABLE_LEFT},
+                                                  {"range", .kind = TABLE_LEFT},
+                                                  {"best", .kind = TABLE_LEFT},
+                                                  {"nearly as good", .kind = TABLE_LEFT}};
     struct table table;
     char text[160];
     int code = MP_OK;

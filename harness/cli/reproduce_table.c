@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
 
 /* Beside a published number: how we know it; stated ones have no mark. */
@@ -60,10 +61,32 @@ static const char *verdict(const struct mp_reproduced *line) {
     return line->is_inside ? "inside" : "outside";
 }
 
+/* A line, as people and programs get it. */
+struct row {
+    const char *first; /* the published row's name where it begins, "" in its further lines */
+    const char *id, *label, *published, *ours, *verdict, *what, *unit, *certainty, *missing;
+    double relation, low, high, value;
+    bool is_inside, out_of_memory;
+};
+#define ROW(member) offsetof(struct row, member)
 static const struct table_column columns[] = {
-    {"published row", TABLE_LEFT},      {"", TABLE_LEFT},
-    {"published", TABLE_RIGHT},         {"ours\n(predicted)", TABLE_RIGHT},
-    {"ours /\npublished", TABLE_RIGHT}, {"", TABLE_LEFT}};
+    {"published row", TABLE_LEFT, .at = ROW(first)},
+    {"", TABLE_LEFT, NULL, "of", .at = ROW(label)},
+    {"published", TABLE_RIGHT, .at = ROW(published)},
+    {"ours\n(predicted)", TABLE_RIGHT, .at = ROW(ours)},
+    {"ours /\npublished", TABLE_NUMBER, .at = ROW(relation), .decimals = 2},
+    {"", TABLE_LEFT, .at = ROW(verdict)},
+    {.key = "row", .at = ROW(id)},
+    {.key = "what", .at = ROW(what)},
+    {.key = "unit", .at = ROW(unit)},
+    {.key = "certainty", .at = ROW(certainty)},
+    {NULL, TABLE_NUMBER, NULL, "low", .at = ROW(low)},
+    {NULL, TABLE_NUMBER, NULL, "high", .at = ROW(high)},
+    {NULL, TABLE_NUMBER, NULL, "ours", .at = ROW(value)},
+    {NULL, TABLE_FLAG, NULL, "inside", .at = ROW(is_inside)},
+    {NULL, TABLE_FLAG, NULL, "out_of_memory", .at = ROW(out_of_memory)},
+    {.key = "missing", .at = ROW(missing)},
+};
 
 /* Lines being added to the table, and what has to be said below it. */
 struct page {
@@ -79,21 +102,33 @@ struct page {
 static void add_line(void *context, const struct mp_reproduced *line) {
     struct page *page = context;
     const struct mp_paper_row *row = &line->row->published;
-    char text[80];
-    if (!page->code)
-        page->code = table_add(&page->table, NULL, page->error);
+    char published[80], ours[40];
     if (page->code)
         return;
-    if (line->row != page->last)
-        table_set(&page->table, 0, "%s", row->id);
+    cli_format_published(row, published);
+    cli_format_figure(row->unit, line->value, ours);
+    if (line->out_of_memory)
+        strcat(ours, " *");
+    const struct row shown = {
+        .first = line->row != page->last ? row->id : "",
+        .id = row->id,
+        .label = line->label,
+        .published = published,
+        .ours = ours,
+        .verdict = verdict(line),
+        .what = row->what,
+        .unit = mp_paper_unit_name(row->unit),
+        .certainty = mp_paper_certainty_name(row->certainty),
+        .missing = *line->missing ? line->missing : NULL,
+        .relation = relation(line),
+        .low = row->low,
+        .high = row->high,
+        .value = line->value,
+        .is_inside = line->is_inside,
+        .out_of_memory = line->out_of_memory,
+    };
+    page->code = table_fill(&page->table, &shown, 1, sizeof shown, page->error);
     page->last = line->row;
-    table_set(&page->table, 1, "%s", line->label);
-    cli_format_published(row, text);
-    table_set(&page->table, 2, "%s", text);
-    cli_format_figure(row->unit, line->value, text);
-    table_set(&page->table, 3, "%s%s", text, line->out_of_memory ? " *" : "");
-    table_set_number(&page->table, 4, relation(line), 2);
-    table_set(&page->table, 5, "%s", verdict(line));
     page->marks[row->certainty] = true;
     page->out_of_memory = page->out_of_memory || line->out_of_memory;
     if (isnan(line->value))
@@ -216,57 +251,51 @@ static void print_assumptions(const struct mp_reproduction *all) {
 
 /* ---- details ---- */
 
-static const struct {
-    const char *header;
-    enum mp_reproduce_figure figure;
-    double scale;
-    int optional; /* left out where names are long, the highest first */
-} detail[] = {
-    {"ms per\niteration", MP_FIGURE_SECONDS, 1e3, 0}, {"\nMoE", MP_FIGURE_MOE, 1e3, 3},
-    {"ex-\nperts", MP_FIGURE_EXPERT, 1e3, 0},         {"ex-\nchange", MP_FIGURE_EXCHANGE, 1e3, 0},
-    {"atten-\ntion", MP_FIGURE_ATTENTION, 1e3, 0},    {"\nexposed", MP_FIGURE_EXPOSED, 1e3, 2},
-    {"copies\ntravel", MP_FIGURE_TRANSFER, 1e3, 0},   {"\nmoves", MP_FIGURE_MOVE, 1e3, 4},
-    {"max /\nmean", MP_FIGURE_IMBALANCE, 1, 0},       {"memory\nGB", MP_FIGURE_MEMORY, 1e-9, 0}};
-enum { DETAILS = sizeof detail / sizeof *detail };
+struct detail {
+    const char *name;
+    struct mp_reproduce_cell cell; /* memory in GB */
+};
+#define FIGURE(which) offsetof(struct detail, cell.figure[which])
+/* What is left out where names are long is optional. */
+static const struct table_column detail_columns[] = {
+    {"job", TABLE_LEFT, .at = offsetof(struct detail, name)},
+    {"ms per\niteration", TABLE_MS, .at = FIGURE(MP_FIGURE_SECONDS), .decimals = 1},
+    {"MoE", TABLE_MS, .at = FIGURE(MP_FIGURE_MOE), .decimals = 1, .optional = 3},
+    {"ex-\nperts", TABLE_MS, .at = FIGURE(MP_FIGURE_EXPERT), .decimals = 1},
+    {"ex-\nchange", TABLE_MS, .at = FIGURE(MP_FIGURE_EXCHANGE), .decimals = 1},
+    {"atten-\ntion", TABLE_MS, .at = FIGURE(MP_FIGURE_ATTENTION), .decimals = 1},
+    {"exposed", TABLE_MS, .at = FIGURE(MP_FIGURE_EXPOSED), .decimals = 1, .optional = 2},
+    {"copies\ntravel", TABLE_MS, .at = FIGURE(MP_FIGURE_TRANSFER), .decimals = 1},
+    {"moves", TABLE_MS, .at = FIGURE(MP_FIGURE_MOVE), .decimals = 1, .optional = 4},
+    {"max /\nmean", TABLE_NUMBER, .at = FIGURE(MP_FIGURE_IMBALANCE), .decimals = 2},
+    {"memory", TABLE_NUMBER, "GB", .at = FIGURE(MP_FIGURE_MEMORY), .decimals = 2},
+    {"bound /\ntime", TABLE_NUMBER, "%", .at = offsetof(struct detail, cell.of_bound),
+     .decimals = 1},
+    {"refused", TABLE_REMARK, .at = offsetof(struct detail, cell.refusal)},
+};
 
-static int add_details(const struct mp_reproduction *all, int i, struct table *table,
-                       struct mp_error *error) {
-    const struct mp_reproduce_cell *cell = &all->cell[i];
-    int pairs = all->models.count * all->jobs.count;
-    if (!cell->is_done && !cell->refusal)
-        return MP_OK;
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%s, %s, %s", all->machines.part[i / pairs].name,
-              all->models.part[i % pairs / all->jobs.count].name,
-              all->jobs.part[i % all->jobs.count].name);
-    if (cell->refusal) {
-        char refusal[MP_REPRODUCE_REASON];
-        snprintf(refusal, sizeof refusal, "refused: %.480s", cell->refusal);
-        return table_remark(table, refusal, error);
+static int fill_details(const struct mp_reproduction *all, struct table *table,
+                        struct mp_error *error) {
+    int pairs = all->models.count * all->jobs.count, code = MP_OK;
+    char name[3 * MP_REPRODUCE_LABEL];
+    table_init(table, detail_columns, sizeof detail_columns / sizeof *detail_columns);
+    table->drops_empty = table->lines_first = true;
+    for (int i = 0; !code && i < all->machines.count * pairs; i++) {
+        struct detail row = {name, all->cell[i]};
+        if (!row.cell.is_done && !row.cell.refusal)
+            continue;
+        row.cell.figure[MP_FIGURE_MEMORY] *= 1e-9;
+        snprintf(name, sizeof name, "%s, %s, %s", all->machines.part[i / pairs].name,
+                 all->models.part[i % pairs / all->jobs.count].name,
+                 all->jobs.part[i % all->jobs.count].name);
+        code = table_fill(table, &row, 1, sizeof row, error);
     }
-    table_set_number(table, DETAILS + 1, 100 * cell->of_bound, 1);
-    for (int j = 0; j < DETAILS; j++)
-        table_set_number(table, j + 1, detail[j].scale * cell->figure[detail[j].figure],
-                         detail[j].scale > 1 ? 1 : 2);
-    return MP_OK;
+    return code;
 }
 
 static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
-    struct table_column column[DETAILS + 2] = {{"job", TABLE_LEFT},
-                                               [DETAILS + 1] = {"bound /\ntime %", TABLE_RIGHT}};
     struct table table;
-    int code = MP_OK;
-    for (int j = 0; j < DETAILS; j++)
-        column[j + 1] = (struct table_column){detail[j].header, TABLE_RIGHT};
-    table_init(&table, column, DETAILS + 2);
-    table.drops_empty = true;
-    for (int j = 0; j < DETAILS; j++)
-        table.optional[j + 1] = detail[j].optional;
-    table.lines_first = true;
-    for (int i = 0; !code && i < all->machines.count * all->models.count * all->jobs.count; i++)
-        code = add_details(all, i, &table, error);
+    int code = fill_details(all, &table, error);
     if (!code) {
         puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
              "bound: what no system that drops nothing and keeps the gate takes less than");
@@ -276,9 +305,94 @@ static int print_details(const struct mp_reproduction *all, struct mp_error *err
     return code;
 }
 
+/* The tables alone. */
+static int write_tables(const struct mp_reproduction *all, enum mp_report_format format,
+                        bool details, struct mp_error *error) {
+    struct page page = {.all = all, .error = error};
+    struct table table = {0};
+    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    mp_reproduction_lines(all, add_line, &page);
+    if (!page.code)
+        table_write(&page.table, format, all->name, stdout);
+    if (!page.code && details) {
+        page.code = fill_details(all, &table, error);
+        putchar('\n');
+        table_write(&table, format, "jobs, times in ms", stdout);
+    }
+    table_free(&page.table);
+    table_free(&table);
+    return page.code ? page.code : check_printed(stdout, error);
+}
+
+/* ---- JSON ---- */
+
+static json_t *pack_cells(const struct mp_reproduction *all) {
+    json_t *cells = json_array();
+    int pairs = all->models.count * all->jobs.count;
+    for (int i = 0; i < all->machines.count * pairs; i++) {
+        const struct mp_reproduce_cell *cell = &all->cell[i];
+        if (!cell->is_done && !cell->refusal)
+            continue;
+        json_t *figures = json_object();
+        for (int j = 0; j < MP_FIGURES && cell->is_done; j++)
+            json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
+                                json_number(cell->figure[j]));
+        json_array_append_new(cells,
+                              json_pack("{ss ss ss so sb so so}", "machine",
+                                        all->machines.part[i / pairs].name, "model",
+                                        all->models.part[i % pairs / all->jobs.count].name, "job",
+                                        all->jobs.part[i % all->jobs.count].name, "refused",
+                                        cell->refusal ? json_string(cell->refusal) : json_null(),
+                                        "out_of_memory", cell->out_of_memory, "of_bound",
+                                        cell->is_done ? json_number(cell->of_bound) : json_null(),
+                                        "figures", figures));
+    }
+    return cells;
+}
+
+static json_t *pack_pairs(const struct mp_yaml *list, const char *first) {
+    json_t *pairs = json_array();
+    for (int i = 0; list && i < list->count; i++)
+        json_array_append_new(pairs, json_pack("{ss ss}", first, text_of(list->item[i], first),
+                                               "because", text_of(list->item[i], "because")));
+    return pairs;
+}
+
+static json_t *pack_values(const struct mp_reproduction *all) {
+    json_t *values = json_object();
+    for (int u = 0; u < all->unknowns; u++)
+        json_object_set_new(values, all->unknown[u].key, json_string(all->unknown[u].value));
+    return values;
+}
+
+static int print_json(const struct mp_reproduction *all,
+                      const struct mp_reproduce_settings *settings, struct mp_error *error) {
+    struct page page = {.all = all, .error = error};
+    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    mp_reproduction_lines(all, add_line, &page);
+    json_t *lines = table_json(&page.table);
+    table_free(&page.table);
+    json_t *loads = json_array();
+    for (int i = 0; !settings->loads && i < all->windows; i++)
+        json_array_append_new(loads, json_string(all->window[i].loads));
+    if (settings->loads)
+        json_array_append_new(loads, json_string(settings->loads));
+    return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
+                                    "jobs", pack_cells(all), "loads", loads, "assumptions",
+                                    pack_pairs(all->assumptions, "what"), "left_out",
+                                    pack_pairs(all->left_out, "row"), "unknowns", pack_values(all)),
+                          error);
+}
+
+/* ---- any format ---- */
+
 int cli_print_reproduction(const struct mp_reproduction *all,
-                           const struct mp_reproduce_settings *settings, bool details,
-                           struct mp_error *error) {
+                           const struct mp_reproduce_settings *settings,
+                           enum mp_report_format format, bool details, struct mp_error *error) {
+    if (format == MP_REPORT_JSON)
+        return print_json(all, settings, error);
+    if (format != MP_REPORT_TEXT)
+        return write_tables(all, format, details, error);
     struct page page = {.all = all, .error = error};
     const json_t *published = all->published;
     printf("%s: %s\n", all->name, all->description);
@@ -310,11 +424,11 @@ int cli_print_reproduction(const struct mp_reproduction *all,
 /* ---- published rows alone ---- */
 
 int cli_print_published(const struct mp_reproduction *all, struct mp_error *error) {
-    static const struct table_column column[] = {{"row", TABLE_LEFT},
-                                                 {"what", TABLE_LEFT},
-                                                 {"setting", TABLE_LEFT},
-                                                 {"published", TABLE_RIGHT},
-                                                 {"repro-\nduced", TABLE_LEFT}};
+    static const struct table_column column[] = {{"row", .kind = TABLE_LEFT},
+                                                 {"what", .kind = TABLE_LEFT},
+                                                 {"setting", .kind = TABLE_LEFT},
+                                                 {"published", .kind = TABLE_RIGHT},
+                                                 {"repro-\nduced", .kind = TABLE_LEFT}};
     const json_t *rows = json_object_get(all->published, "rows");
     struct mp_paper_row row;
     struct table table;
@@ -341,78 +455,4 @@ int cli_print_published(const struct mp_reproduction *all, struct mp_error *erro
         table_print(&table, stdout);
     table_free(&table);
     return code;
-}
-
-/* ---- JSON ---- */
-
-static json_t *pack_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static void pack_line(void *context, const struct mp_reproduced *line) {
-    const struct mp_paper_row *row = &line->row->published;
-    json_array_append_new(context,
-                          json_pack("{ss ss ss ss ss so so so sb sb so}", "row", row->id, "what",
-                                    row->what, "unit", mp_paper_unit_name(row->unit), "certainty",
-                                    mp_paper_certainty_name(row->certainty), "of", line->label,
-                                    "low", pack_number(row->low), "high", pack_number(row->high),
-                                    "ours", pack_number(line->value), "inside", line->is_inside,
-                                    "out_of_memory", line->out_of_memory, "missing",
-                                    *line->missing ? json_string(line->missing) : json_null()));
-}
-
-static json_t *pack_cells(const struct mp_reproduction *all) {
-    json_t *cells = json_array();
-    int pairs = all->models.count * all->jobs.count;
-    for (int i = 0; i < all->machines.count * pairs; i++) {
-        const struct mp_reproduce_cell *cell = &all->cell[i];
-        if (!cell->is_done && !cell->refusal)
-            continue;
-        json_t *figures = json_object();
-        for (int j = 0; j < MP_FIGURES && cell->is_done; j++)
-            json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
-                                pack_number(cell->figure[j]));
-        json_array_append_new(cells,
-                              json_pack("{ss ss ss so sb so so}", "machine",
-                                        all->machines.part[i / pairs].name, "model",
-                                        all->models.part[i % pairs / all->jobs.count].name, "job",
-                                        all->jobs.part[i % all->jobs.count].name, "refused",
-                                        cell->refusal ? json_string(cell->refusal) : json_null(),
-                                        "out_of_memory", cell->out_of_memory, "of_bound",
-                                        cell->is_done ? pack_number(cell->of_bound) : json_null(),
-                                        "figures", figures));
-    }
-    return cells;
-}
-
-static json_t *pack_pairs(const struct mp_yaml *list, const char *first) {
-    json_t *pairs = json_array();
-    for (int i = 0; list && i < list->count; i++)
-        json_array_append_new(pairs, json_pack("{ss ss}", first, text_of(list->item[i], first),
-                                               "because", text_of(list->item[i], "because")));
-    return pairs;
-}
-
-static json_t *pack_values(const struct mp_reproduction *all) {
-    json_t *values = json_object();
-    for (int u = 0; u < all->unknowns; u++)
-        json_object_set_new(values, all->unknown[u].key, json_string(all->unknown[u].value));
-    return values;
-}
-
-int cli_print_reproduction_json(const struct mp_reproduction *all,
-                                const struct mp_reproduce_settings *settings,
-                                struct mp_error *error) {
-    json_t *lines = json_array();
-    mp_reproduction_lines(all, pack_line, lines);
-    json_t *loads = json_array();
-    for (int i = 0; !settings->loads && i < all->windows; i++)
-        json_array_append_new(loads, json_string(all->window[i].loads));
-    if (settings->loads)
-        json_array_append_new(loads, json_string(settings->loads));
-    return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
-                                    "jobs", pack_cells(all), "loads", loads, "assumptions",
-                                    pack_pairs(all->assumptions, "what"), "left_out",
-                                    pack_pairs(all->left_out, "row"), "unknowns", pack_values(all)),
-                          error);
 }

@@ -7,38 +7,25 @@
 #include "results/report/page.h"
 #include "results/report/table.h"
 
-enum { CELL = 32 };
-
-/* Its row's cells; an empty one where there is no number. */
-static void fill_cells(const struct cli_layers *layers, int layer,
-                       char cell[1 + CLI_LAYER_NUMBERS][CELL]) {
+static int fill_table(const struct cli_layers *layers, struct table *table,
+                      struct mp_error *error) {
     double value[CLI_LAYER_NUMBERS];
-    layers->read(layers->context, layer, value);
-    snprintf(cell[0], CELL, "all");
-    if (layer >= 0)
-        snprintf(cell[0], CELL, "%d", layer);
-    for (int i = 0; i < layers->numbers; i++) {
-        const struct cli_layer_number *number = &layers->number[i];
-        *cell[1 + i] = '\0';
-        if (!isnan(value[i]))
-            snprintf(cell[1 + i], CELL, "%.*f", number->decimals, value[i] * number->scale);
+    int code = MP_OK;
+    table_init(table, layers->column, 1 + layers->numbers);
+    for (int layer = layers->first; layer < layers->layers && !code; layer++) {
+        layers->read(layers->context, layer, value);
+        code = table_add(table, NULL, error);
+        if (!code)
+            table_set(table, 0, layer < 0 ? "all" : "%d", layer);
+        for (int i = 0; i < layers->numbers && !code; i++)
+            table_number(table, 1 + i, value[i]);
     }
+    return code;
 }
 
 int cli_layers_print(const struct cli_layers *layers, struct mp_error *error) {
-    struct table_column head[1 + CLI_LAYER_NUMBERS] = {{"layer", TABLE_LEFT}};
-    char cell[1 + CLI_LAYER_NUMBERS][CELL];
     struct table table;
-    int row, code = MP_OK;
-    for (int i = 0; i < layers->numbers; i++)
-        head[1 + i] = (struct table_column){layers->number[i].header, TABLE_RIGHT};
-    table_init(&table, head, 1 + layers->numbers);
-    for (int layer = layers->first; layer < layers->layers && !code; layer++) {
-        fill_cells(layers, layer, cell);
-        code = table_add(&table, &row, error);
-        for (int i = 0; i <= layers->numbers && !code; i++)
-            table_set(&table, i, "%s", *cell[i] ? cell[i] : "-");
-    }
+    int code = fill_table(layers, &table, error);
     if (!code) {
         putchar('\n');
         table_print(&table, stdout);
@@ -49,34 +36,13 @@ int cli_layers_print(const struct cli_layers *layers, struct mp_error *error) {
     return code;
 }
 
-/* On a page every column has a whole name. */
-static void name_columns(const struct cli_layers *layers, char name[CLI_LAYER_NUMBERS][CELL]) {
-    int begun = 0;
-    for (int i = 0; i < layers->numbers; i++) {
-        const char *header = layers->number[i].header;
-        if (*header == '\n') {
-            const char *before = layers->number[begun].header;
-            snprintf(name[i], CELL, "%.*s%s", (int)strcspn(before, "\n"), before, header);
-        } else {
-            snprintf(name[i], CELL, "%s", header);
-            begun = i;
-        }
-    }
-}
-
-void cli_layers_write(const struct cli_layers *layers, FILE *page) {
-    struct page_column head[1 + CLI_LAYER_NUMBERS + 1] = {{"layer", PAGE_NUMBER}};
-    char name[CLI_LAYER_NUMBERS][CELL], cell[1 + CLI_LAYER_NUMBERS][CELL];
-    name_columns(layers, name);
-    for (int i = 0; i < layers->numbers; i++)
-        head[1 + i] = (struct page_column){name[i], PAGE_NUMBER};
-    page_table_open(page, head, layers->about);
-    for (int layer = layers->first; layer < layers->layers; layer++) {
-        fill_cells(layers, layer, cell);
-        for (int i = 0; i <= layers->numbers; i++)
-            page_table_cell(page, head, i, cell[i]);
-    }
-    page_table_close(page);
+int cli_layers_write(const struct cli_layers *layers, FILE *page, struct mp_error *error) {
+    struct table table;
+    int code = fill_table(layers, &table, error);
+    if (!code)
+        table_html(&table, layers->about, page);
+    table_free(&table);
+    return code;
 }
 
 json_t *cli_layers_pack(const struct cli_layers *layers, int layer) {
@@ -84,7 +50,7 @@ json_t *cli_layers_pack(const struct cli_layers *layers, int layer) {
     json_t *object = json_pack("{s:o}", "layer", layer < 0 ? json_null() : json_integer(layer));
     layers->read(layers->context, layer, value);
     for (int i = 0; i < layers->numbers; i++)
-        json_object_set_new(object, layers->number[i].key,
+        json_object_set_new(object, layers->column[1 + i].key,
                             isnan(value[i]) ? json_null() : json_real(value[i]));
     return object;
 }

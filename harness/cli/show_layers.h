@@ -5,28 +5,21 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "reference/base/error.h"
+#include "results/report/table.h"
 
 enum { CLI_LAYER_NUMBERS = 11 }; /* most of a layer; a table has the layer's number, too */
 
-struct cli_layer_number {
-    const char *key;
-    const char *header; /* of tables; what begins with '\n' goes on with the one before */
-    int decimals;       /* as what follows, of tables */
-    double scale;
-};
-
 struct cli_layers {
-    const struct cli_layer_number *number;
-    int numbers, first, layers; /* first: -1, whose row is of all layers, or 0 */
-    const char *about;          /* a paragraph behind the table */
+    const struct table_column *column; /* the layer's number, then [numbers] */
+    int numbers, first, layers;        /* first: -1, whose row is of all layers, or 0 */
+    const char *about;                 /* a paragraph behind the table */
     /* NAN: there is none. */
     void (*read)(const void *context, int layer, double value[]);
     const void *context;
 };
 
 int cli_layers_print(const struct cli_layers *layers, struct mp_error *error);
-void cli_layers_write(const struct cli_layers *layers, FILE *page);
+int cli_layers_write(const struct cli_layers *layers, FILE *page, struct mp_error *error);
 /* Its layer, null of all, and its numbers; NULL: no memory. */
 json_t *cli_layers_pack(const struct cli_layers *layers, int layer);
 /* Of every layer, without that of all. */

@@ -3,14 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-static const struct cli_layer_number numbers[] = {
-    {"next_most_frequent", "next\ntold %", 1, 100},
-    {"next_most_frequent_independent", "without\npresent %", 1, 100},
-    {"next_information_bits", "present\ntells bits", 3, 1},
-    {"next_entropy_bits", "of\nbits", 3, 1},
-    {"ranks_per_token", "ranks per\ntoken", 3, 1},
-    {"ranks_per_token_independent", "by counts\nalone", 3, 1},
+static const struct table_column columns[] = {
+    {"layer", .kind = TABLE_LEFT},
+    {"next\ntold", TABLE_NUMBER, "%", "next_most_frequent", .decimals = 1},
+    {"without\npresent", TABLE_NUMBER, "%", "next_most_frequent_independent", .decimals = 1},
+    {"present\ntells", TABLE_NUMBER, "bits", "next_information_bits", .decimals = 3},
+    {"of", TABLE_NUMBER, "bits", "next_entropy_bits", .decimals = 3},
+    {"ranks per\ntoken", TABLE_NUMBER, NULL, "ranks_per_token", .decimals = 3},
+    {"by counts\nalone", TABLE_NUMBER, NULL, "ranks_per_token_independent", .decimals = 3},
 };
+enum { NUMBERS = sizeof columns / sizeof *columns - 1 };
 
 static void read_numbers(const void *context, int layer, double value[]) {
     struct mp_token_summary summary;
@@ -28,8 +30,8 @@ struct cli_layers cli_token_layers(const struct mp_token_statistics *statistics,
         "frequent one; how many bits their present expert tells of the next, of how many. And on "
         "how many ranks a token's experts are, where plain expert parallelism has them, beside "
         "what counts alone let one think: experts drawn with them as probabilities.";
-    return (struct cli_layers){.number = numbers,
-                               .numbers = sizeof numbers / sizeof *numbers,
+    return (struct cli_layers){.column = columns,
+                               .numbers = NUMBERS,
                                .layers = layers,
                                .about = about,
                                .read = read_numbers,

@@ -29,15 +29,17 @@ bool cli_is_trace(const char *name) {
 
 /* ---- numbers ---- */
 
-static const struct cli_layer_number numbers[] = {
-    {"expert_max_over_mean", "fullest\nexpert", 2, 1},
-    {"rank_max_over_mean", "fullest\nrank", 2, 1},
-    {"effective_experts", "effective\nexperts", 1, 1},
-    {"dead_fraction", "dead\n%", 1, 100},
-    {"correlation_1", "correlation\n1 later", 3, 1},
-    {"correlation_10", "\n10 later", 3, 1},
-    {"correlation_100", "\n100 later", 3, 1},
+static const struct table_column columns[] = {
+    {"layer", .kind = TABLE_LEFT},
+    {"fullest\nexpert", TABLE_NUMBER, NULL, "expert_max_over_mean", .decimals = 2},
+    {"fullest\nrank", TABLE_NUMBER, NULL, "rank_max_over_mean", .decimals = 2},
+    {"effective\nexperts", TABLE_NUMBER, NULL, "effective_experts", .decimals = 1},
+    {"dead", TABLE_NUMBER, "%", "dead_fraction", .decimals = 1},
+    {"correlation\n1 later", TABLE_NUMBER, NULL, "correlation_1", .decimals = 3},
+    {"corr.\n10 later", TABLE_NUMBER, NULL, "correlation_10", .decimals = 3},
+    {"corr.\n100 later", TABLE_NUMBER, NULL, "correlation_100", .decimals = 3},
 };
+enum { NUMBERS = sizeof columns / sizeof *columns - 1 };
 
 static void read_numbers(const void *context, int layer, double value[]) {
     const struct shown *shown = context;
@@ -52,8 +54,8 @@ static struct cli_layers load_layers(const struct shown *shown) {
         "plain expert parallelism has them; effective experts: as many equally loaded ones would "
         "be as uneven; dead: without routes; correlation: of a layer's routes by expert with those "
         "so many iterations later.";
-    return (struct cli_layers){.number = numbers,
-                               .numbers = sizeof numbers / sizeof *numbers,
+    return (struct cli_layers){.column = columns,
+                               .numbers = NUMBERS,
                                .first = -1,
                                .layers = shown->info->shape.layers,
                                .about = about,
@@ -284,10 +286,11 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     int code = write_imbalance(page, shown, error);
     if (!code)
         code = write_experts(page, shown, error);
-    cli_layers_write(&loads, page->out);
+    if (!code)
+        code = cli_layers_write(&loads, page->out, error);
     if (!code && shown->tokens) {
         code = cli_write_transitions(page, shown->tokens, &shown->info->shape, error);
-        cli_layers_write(&tokens, page->out);
+        code = code ? code : cli_layers_write(&tokens, page->out, error);
     }
     fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",

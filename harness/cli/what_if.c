@@ -11,6 +11,7 @@
 #include "harness/predict/other_system.h"
 #include "reference/base/median.h"
 #include "results/report/query.h"
+#include "results/report/table.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
 enum { RANKS_REPLAYED = 64, ROWS_LIMIT = 2 * CLI_WORDS_LIMIT + 8, NAME_SIZE = 80 };
@@ -20,6 +21,8 @@ struct what_if_flags {
     const char *database, *run;
     struct cli_words without, system, set;
     bool bound, json;
+    const char *kind; /* of output */
+    enum mp_report_format format;
 };
 
 /* One line of the table. */
@@ -28,6 +31,7 @@ struct what_if_row {
     char reason[768]; /* of a system that can't do it; "" otherwise */
     /* The median of an iteration; of a system also all options that it planned with. */
     struct mp_other_answer other;
+    double speedup;
 };
 
 /* Everything that is asked and answered. */
@@ -69,6 +73,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
          "costs, proven, and how near systems come, also where\n"
          "that takes more than a second or so, and without\n"
          "--system; with it, tables have it anyway"},
+        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -86,7 +91,8 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"
         "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
         "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
 }
 
 bool cli_is_what_if(int argc, char *const argv[]) {
@@ -319,12 +325,58 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
 
 /* ---- printing ---- */
 
-static void print_line(const struct answer *answer, const char *name, double seconds,
-                       double of_bound) {
-    printf("%-32s %10.3f %10.3f", name, 1e3 * seconds, answer->measured / seconds);
-    if (!isnan(of_bound))
-        printf(" %15.1f", 100 * of_bound);
-    putchar('\n');
+#define ROW(member) offsetof(struct what_if_row, member)
+static const struct table_column columns[] = {
+    {"", TABLE_ARRAY, NULL, "what", .at = ROW(name)},
+    {"ms/it", TABLE_MS, NULL, "ms_per_iteration", ROW(other.seconds), .decimals = 3},
+    {"speed-up", TABLE_NUMBER, NULL, "speedup", ROW(speedup), .decimals = 3},
+    {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(other.of_bound), .decimals = 1},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+struct rank_row {
+    int rank;
+    double own, waiting; /* s */
+};
+static const struct table_column rank_columns[] = {
+    {"rank", TABLE_COUNT, NULL, "rank", .at = offsetof(struct rank_row, rank)},
+    {"own work", TABLE_MS, "ms", "own_ms", offsetof(struct rank_row, own), .decimals = 3},
+    {"waiting", TABLE_MS, "ms", "wait_ms", offsetof(struct rank_row, waiting), .decimals = 3},
+};
+
+/* Adds a row that no change of the run has made. */
+static int add_line(struct table *table, const struct answer *answer, const char *name,
+                    double seconds, double of_bound, struct mp_error *error) {
+    struct what_if_row row = {.other = {.seconds = seconds, .of_bound = of_bound},
+                              .speedup = answer->measured / seconds};
+    snprintf(row.name, sizeof row.name, "%s", name);
+    return table_fill(table, &row, 1, sizeof row, error);
+}
+
+/* To be freed also after an error, as the next. */
+static int fill_rows(const struct answer *answer, struct table *table, struct mp_error *error) {
+    table_init(table, columns, COLUMNS);
+    table->drops_empty = true;
+    int code = add_line(table, answer, answer->recorded.executor, answer->measured,
+                        answer->of_bound, error);
+    if (!code)
+        code = add_line(table, answer, "replayed as it was", answer->replayed, NAN, error);
+    if (!code)
+        code = table_fill(table, answer->row, answer->rows, sizeof *answer->row, error);
+    if (!code && !isnan(answer->bound))
+        code = add_line(table, answer, "bound on all systems", answer->bound, 1, error);
+    return code;
+}
+
+static int fill_ranks(const struct answer *answer, struct table *table, struct mp_error *error) {
+    int code = MP_OK;
+    table_init(table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
+    for (int r = 0; r < answer->recorded.ranks && !code; r++) {
+        struct rank_row row = {.rank = r};
+        mp_what_if_rank(answer->what_if, r, &row.own, &row.waiting);
+        code = table_fill(table, &row, 1, sizeof row, error);
+    }
+    return code;
 }
 
 /* In words: what could be gained at most, and whether it is known. */
@@ -356,7 +408,7 @@ static void print_bound(const struct answer *answer) {
 }
 
 static void print_costs(const struct answer *answer) {
-    double own, waiting, replayed = answer->replayed;
+    double replayed = answer->replayed;
     printf(
         "\nrank %d costs most: like the others it would save %.3f ms of an iteration (%.1f %%)\n",
         answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
@@ -365,11 +417,6 @@ static void print_costs(const struct answer *answer) {
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
                100 * (1 - answer->layer_seconds / replayed));
-    printf("\nrank  own work, ms  waiting, ms\n");
-    for (int r = 0; r < answer->recorded.ranks; r++) {
-        mp_what_if_rank(answer->what_if, r, &own, &waiting);
-        printf("%4d  %12.3f  %11.3f\n", r, 1e3 * own, 1e3 * waiting);
-    }
 }
 
 static void print_rates(const struct answer *answer) {
@@ -412,7 +459,8 @@ static void print_systems(const struct answer *answer) {
     }
 }
 
-static void print_answer(const struct answer *answer, const char *database) {
+static void print_answer(const struct answer *answer, const char *database,
+                         const struct table *rows, const struct table *ranks) {
     const struct mp_recorded *run = &answer->recorded;
     char text[1024];
     snprintf(
@@ -422,19 +470,11 @@ static void print_answer(const struct answer *answer, const char *database) {
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
         run->ranks, run->executor, run->iterations);
     cli_print_filled(stdout, 0, text);
-    printf("\n%-32s %10s %10s%s\n", "", "ms/it", "speed-up",
-           isnan(answer->bound) ? "" : "  bound / time %");
-    print_line(answer, run->executor, answer->measured, answer->of_bound);
-    print_line(answer, "replayed as it was", answer->replayed, NAN);
-    for (int i = 0; i < answer->rows; i++)
-        if (answer->row[i].reason[0])
-            printf("%-32s %10s %10s\n", answer->row[i].name, "-", "-");
-        else
-            print_line(answer, answer->row[i].name, answer->row[i].other.seconds,
-                       answer->row[i].other.of_bound);
-    if (!isnan(answer->bound))
-        print_line(answer, "bound on all systems", answer->bound, 1);
+    putchar('\n');
+    table_print(rows, stdout);
     print_costs(answer);
+    putchar('\n');
+    table_print(ranks, stdout);
     if (answer->other) {
         print_bound(answer);
         print_rates(answer);
@@ -446,29 +486,12 @@ static json_t *pack_rows(const struct answer *answer) {
     json_t *rows = json_array();
     for (int i = 0; i < answer->rows; i++) {
         const struct what_if_row *row = &answer->row[i];
-        if (row->reason[0])
-            json_array_append_new(rows, json_pack("{s:s, s:n, s:n, s:n, s:s}", "what", row->name,
-                                                  "ms_per_iteration", "speedup", "of_bound",
-                                                  "reason", row->reason));
-        else
-            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:o, s:s}", "what", row->name,
-                                                  "ms_per_iteration", 1e3 * row->other.seconds,
-                                                  "speedup", answer->measured / row->other.seconds,
-                                                  "of_bound", json_number(row->other.of_bound),
-                                                  "options", row->other.options));
+        json_t *object = table_object(columns, COLUMNS, row);
+        json_object_set_new(object, row->reason[0] ? "reason" : "options",
+                            json_text(row->reason[0] ? row->reason : row->other.options));
+        json_array_append_new(rows, object);
     }
     return rows;
-}
-
-static json_t *pack_ranks(const struct answer *answer) {
-    json_t *ranks = json_array();
-    double own, waiting;
-    for (int r = 0; r < answer->recorded.ranks; r++) {
-        mp_what_if_rank(answer->what_if, r, &own, &waiting);
-        json_array_append_new(ranks, json_pack("{s:i, s:f, s:f}", "rank", r, "own_ms", 1e3 * own,
-                                               "wait_ms", 1e3 * waiting));
-    }
-    return ranks;
 }
 
 static json_t *pack_experts(const struct mp_fitted_experts *experts) {
@@ -493,7 +516,8 @@ static json_t *pack_rates(const struct answer *answer) {
                      "rows_counted", fitted->rows_counted);
 }
 
-static json_t *pack_answer(const struct answer *answer, const char *database) {
+static json_t *pack_answer(const struct answer *answer, const char *database,
+                           const struct table *ranks) {
     const struct mp_recorded *run = &answer->recorded;
     double replayed = answer->replayed;
     return json_pack(
@@ -507,7 +531,34 @@ static json_t *pack_answer(const struct answer *answer, const char *database) {
         pack_rows(answer), "costliest_rank", "rank", answer->slowest, "saves_ms",
         1e3 * (replayed - answer->slowest_seconds), "costliest_layer", "layer", answer->layer,
         "saves_ms", answer->layer < 0 ? 0 : 1e3 * (replayed - answer->layer_seconds), "per_rank",
-        pack_ranks(answer), "rates", pack_rates(answer));
+        table_json(ranks), "rates", pack_rates(answer));
+}
+
+static int show(struct answer *answer, const char *database, enum mp_report_format format,
+                struct mp_error *error) {
+    struct table rows, ranks = {0};
+    for (int i = 0; i < answer->rows; i++) {
+        struct what_if_row *row = &answer->row[i];
+        if (row->reason[0])
+            row->other.seconds = row->other.of_bound = NAN;
+        row->speedup = answer->measured / row->other.seconds;
+    }
+    int code = fill_rows(answer, &rows, error);
+    if (!code)
+        code = fill_ranks(answer, &ranks, error);
+    if (!code && format == MP_REPORT_JSON) {
+        code = cli_print_json(pack_answer(answer, database, &ranks), error);
+    } else if (!code && format == MP_REPORT_TEXT) {
+        print_answer(answer, database, &rows, &ranks);
+    } else if (!code) {
+        table_write(&rows, format, "What if", stdout);
+        putchar('\n');
+        table_write(&ranks, format, "Ranks", stdout);
+        code = check_printed(stdout, error);
+    }
+    table_free(&rows);
+    table_free(&ranks);
+    return code;
 }
 
 int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
@@ -528,10 +579,8 @@ int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct
         code = mp_recorded_read(store, flags.database, run_id, &answer.recorded, error);
     if (!code)
         code = work_out(&answer, systems, &flags, &request, store, error);
-    if (!code && flags.json)
-        code = cli_print_json(pack_answer(&answer, flags.database), error);
-    else if (!code)
-        print_answer(&answer, flags.database);
+    if (!code)
+        code = show(&answer, flags.database, flags.format, error);
     destroy_request(&request);
     mp_other_system_destroy(answer.other);
     mp_what_if_destroy(answer.what_if);

@@ -1,4 +1,4 @@
-/* What was found, as text for people. */
+/* What was found, as text for people and as this project's JSON. */
 #include <math.h>
 #include <string.h>
 
@@ -9,92 +9,103 @@
 
 enum { NAMED_MOST = 8 };
 
-static void set_interval(struct table *table, int column, const struct mp_gate_metric *metric) {
+static void show_interval(const void *row, char text[TABLE_CELL]) {
+    const struct mp_gate_metric *metric = row;
     if (isnan(metric->effect))
-        table_set(table, column, "-");
+        snprintf(text, TABLE_CELL, "-");
     else if (isinf(metric->high))
-        table_set(table, column, "unknown");
+        snprintf(text, TABLE_CELL, "unknown");
     else
-        table_set(table, column, "%+.2f .. %+.2f", 100 * metric->low, 100 * metric->high);
+        snprintf(text, TABLE_CELL, "%+.2f .. %+.2f", 100 * metric->low, 100 * metric->high);
 }
 
-static void set_p(struct table *table, int column, double p) {
-    if (isnan(p))
-        table_set(table, column, "-");
-    else
-        table_set(table, column, p < .001 ? "%.0e" : "%.3f", p);
+static void show_p(const void *row, char text[TABLE_CELL]) {
+    const struct mp_gate_metric *metric = row;
+    double p = isnan(metric->adjusted_p) ? metric->p : metric->adjusted_p;
+    snprintf(text, TABLE_CELL, isnan(p) ? "-" : p < .001 ? "%.0e" : "%.3f", p);
 }
 
-/* No more than tell times apart: with the outcome's name, a line has 80 columns to hold it. */
-static int decimals(double ms) {
-    return ms >= 1000 ? 1 : ms >= 100 ? 2 : 3;
+static void show_outcome(const void *row, char text[TABLE_CELL]) {
+    snprintf(text, TABLE_CELL, "%s",
+             mp_outcome_name(((const struct mp_gate_metric *)row)->outcome));
 }
+
+#define AT(member) offsetof(struct mp_gate_metric, member)
+/* What people are told below the table. */
+#define ALL_METRICS                                                                                \
+    {NULL, TABLE_ARRAY, NULL, "system", .at = AT(system)},                                         \
+        {NULL, TABLE_COUNT, NULL, "ranks", .at = AT(ranks)},                                       \
+        {NULL, TABLE_FLAG, NULL, "exact", .at = AT(exact)},                                        \
+        {NULL, TABLE_ARRAY, NULL, "reason", .at = AT(reason)}, {                                   \
+        NULL, TABLE_ARRAY, NULL, "where", .at = AT(where)                                          \
+    }
+
+/* No more digits than tell times apart: with the outcome's name, a line has 80 columns. */
+static const struct table_column timed_columns[] = {
+    {"job", TABLE_ARRAY, NULL, "job", .at = AT(job)},
+    {"base", TABLE_NUMBER, "ms", "base", AT(base), .decimals = TABLE_FEWER + 3},
+    {"head", TABLE_NUMBER, "ms", "head", AT(head), .decimals = TABLE_FEWER + 3},
+    {"change", TABLE_NUMBER, "%", "effect", AT(effect), .decimals = TABLE_SIGNED + 2},
+    {"95 %\ninterval", TABLE_RIGHT, .show = show_interval},
+    {"p", TABLE_RIGHT, .show = show_p},
+    {"floor", TABLE_NUMBER, "%", "noise_floor", AT(floor), .decimals = 2},
+    {"outcome", TABLE_LEFT, NULL, "outcome", .show = show_outcome},
+    ALL_METRICS,
+    {NULL, TABLE_ARRAY, NULL, "metric", .at = AT(name)},
+    {NULL, TABLE_NUMBER, NULL, "low", .at = AT(low)},
+    {NULL, TABLE_NUMBER, NULL, "high", .at = AT(high)},
+    {NULL, TABLE_NUMBER, NULL, "p", .at = AT(p)},
+    {NULL, TABLE_NUMBER, NULL, "adjusted_p", .at = AT(adjusted_p)},
+    {NULL, TABLE_NUMBER, NULL, "beyond_p", .at = AT(beyond_p)},
+    {NULL, TABLE_NUMBER, NULL, "mann_whitney_u", .at = AT(u)},
+    {NULL, TABLE_NUMBER, NULL, "mann_whitney_p", .at = AT(u_p)},
+    {NULL, TABLE_FLAG, NULL, "paired", .at = AT(paired)},
+};
+
+static const struct table_column exact_columns[] = {
+    {"job", TABLE_ARRAY, NULL, "job", .at = AT(job)},
+    {"exact measure", TABLE_ARRAY, NULL, "metric", .at = AT(name)},
+    {"base", TABLE_NUMBER, NULL, "base", AT(base), .decimals = TABLE_EXACT},
+    {"head", TABLE_NUMBER, NULL, "head", AT(head), .decimals = TABLE_EXACT},
+    {"outcome", TABLE_LEFT, NULL, "outcome", .show = show_outcome},
+    ALL_METRICS,
+};
+enum {
+    TIMED = sizeof timed_columns / sizeof *timed_columns,
+    EXACT = sizeof exact_columns / sizeof *exact_columns
+};
 
 static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    static const struct table_column columns[] = {
-        {"job", TABLE_LEFT},        {"base\nms", TABLE_RIGHT},       {"head\nms", TABLE_RIGHT},
-        {"change\n%", TABLE_RIGHT}, {"95 %\ninterval", TABLE_RIGHT}, {"p", TABLE_RIGHT},
-        {"floor\n%", TABLE_RIGHT},  {"outcome", TABLE_LEFT},
-    };
     struct table table;
     int code = MP_OK;
-    table_init(&table, columns, sizeof columns / sizeof *columns);
-    for (int i = 0; i < gate->metrics && !code; i++) {
-        const struct mp_gate_metric *metric = &gate->metric[i];
-        if (metric->exact)
-            continue;
-        code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        table_set(&table, 0, "%s", metric->job);
-        table_set_number(&table, 1, metric->base, decimals(metric->base));
-        table_set_number(&table, 2, metric->head, decimals(metric->head));
-        if (isnan(metric->effect))
-            table_set(&table, 3, "-");
-        else
-            table_set(&table, 3, "%+.2f", 100 * metric->effect);
-        set_interval(&table, 4, metric);
-        set_p(&table, 5, isnan(metric->adjusted_p) ? metric->p : metric->adjusted_p);
-        table_set_number(&table, 6, 100 * metric->floor, 2);
-        table_set(&table, 7, "%s", mp_outcome_name(metric->outcome));
-    }
+    table_init(&table, timed_columns, TIMED);
+    for (int i = 0; i < gate->metrics && !code; i++)
+        if (!gate->metric[i].exact)
+            code = table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error);
     if (!code && table.rows > 0) {
-        fprintf(out, "ms per iteration\n");
-        table_print(&table, out);
-        fprintf(out, "\n");
+        table_write(&table, MP_REPORT_TEXT, "ms per iteration", out);
+        fputc('\n', out);
     }
     table_free(&table);
     return code;
 }
 
 static int print_exact(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    static const struct table_column columns[] = {{"job", TABLE_LEFT},
-                                                  {"exact measure", TABLE_LEFT},
-                                                  {"base", TABLE_RIGHT},
-                                                  {"head", TABLE_RIGHT},
-                                                  {"outcome", TABLE_LEFT}};
     struct table table;
     int code = MP_OK, equal = 0, unknown = 0;
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    table_init(&table, exact_columns, EXACT);
     for (int i = 0; i < gate->metrics && !code; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        equal += metric->exact && metric->outcome == MP_OUTCOME_PASS;
-        unknown += metric->exact && metric->outcome == MP_OUTCOME_INCONCLUSIVE;
-        if (!metric->exact || metric->outcome == MP_OUTCOME_PASS ||
-            metric->outcome == MP_OUTCOME_INCONCLUSIVE)
-            continue;
-        code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        table_set(&table, 0, "%s", metric->job);
-        table_set(&table, 1, "%s", metric->name);
-        table_set(&table, 2, isnan(metric->base) ? "-" : "%.10g", metric->base);
-        table_set(&table, 3, isnan(metric->head) ? "-" : "%.10g", metric->head);
-        table_set(&table, 4, "%s", mp_outcome_name(metric->outcome));
+        bool passes = metric->outcome == MP_OUTCOME_PASS;
+        bool is_unknown = metric->outcome == MP_OUTCOME_INCONCLUSIVE;
+        equal += metric->exact && passes;
+        unknown += metric->exact && is_unknown;
+        if (metric->exact && !passes && !is_unknown)
+            code = table_fill(&table, metric, 1, sizeof *metric, error);
     }
     if (!code && table.rows > 0) {
         table_print(&table, out);
-        fprintf(out, "\n");
+        fputc('\n', out);
     }
     if (!code)
         table_paragraph(out, "%d exact %s equal, %d %s, %d cannot be told.", equal,
@@ -179,4 +190,42 @@ int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error)
             gate->outcomes[MP_OUTCOME_INCONCLUSIVE], gate->outcomes[MP_OUTCOME_IMPROVED],
             gate->outcomes[MP_OUTCOME_ACCEPTED], gate->outcomes[MP_OUTCOME_PASS]);
     return check_printed(out, error);
+}
+
+/* ---- JSON ---- */
+
+static json_t *json_samples(const double samples[], int count) {
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(array, json_number(samples[i]));
+    return array;
+}
+
+static json_t *json_metric(const struct mp_gate_metric *metric) {
+    if (metric->exact)
+        return table_object(exact_columns, EXACT, metric);
+    json_t *object = table_object(timed_columns, TIMED, metric);
+    json_object_set_new(object, "unit", json_string("ms"));
+    json_object_set_new(object, "base_samples", json_samples(metric->base_samples, metric->bases));
+    json_object_set_new(object, "head_samples", json_samples(metric->head_samples, metric->heads));
+    return object;
+}
+
+int mp_gate_print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    json_t *metrics = json_array(), *notes = json_array();
+    for (int i = 0; i < gate->metrics; i++)
+        json_array_append_new(metrics, json_metric(&gate->metric[i]));
+    for (int i = 0; i < gate->notes; i++)
+        json_array_append_new(notes, json_text(gate->note[i]));
+    return json_print(
+        json_pack("{s:i, s:s, s:s, s:o, s:o, s:f, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}",
+                  "version", 1, "report", "compare", "outcome",
+                  mp_outcome_name(mp_gate_outcome(gate)), "base", json_text(gate->base), "head",
+                  json_text(gate->head), "minimum_effect", gate->minimum_effect, "same_program",
+                  gate->same_program, "outcomes", "fail", gate->outcomes[MP_OUTCOME_FAIL],
+                  "inconclusive", gate->outcomes[MP_OUTCOME_INCONCLUSIVE], "improved",
+                  gate->outcomes[MP_OUTCOME_IMPROVED], "accepted",
+                  gate->outcomes[MP_OUTCOME_ACCEPTED], "pass", gate->outcomes[MP_OUTCOME_PASS],
+                  "notes", notes, "metrics", metrics),
+        out, error);
 }

@@ -1,7 +1,6 @@
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/csv.h"
 #include "results/export/output.h"
 
 /* ---- which view ---- */
@@ -90,43 +89,6 @@ static int open_view(struct mp_store *store, const char *name,
 
 /* ---- rows ---- */
 
-/* Whether a spreadsheet would take the text for a formula, and carry it out. */
-static bool is_formula(const char *text, size_t length) {
-    return length > 0 && text[0] && strchr("=+-@\t\r", text[0]);
-}
-
-static void write_text(FILE *file, const char *text, size_t length) {
-    bool plain = length > 0 && text[0] != ' ' && text[length - 1] != ' ';
-    for (size_t i = 0; plain && i < length; i++)
-        plain = !strchr(",\"\r\n", text[i]); /* a zero byte is in it too */
-    const char *mark = is_formula(text, length) ? "'" : "";
-    if (plain) {
-        fputs(mark, file);
-        fwrite(text, 1, length, file);
-        return;
-    }
-    fprintf(file, "\"%s", mark);
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] == '"')
-            fputc('"', file);
-        fputc(text[i], file);
-    }
-    fputc('"', file);
-}
-
-/* As few digits as read back as the same number. */
-static void write_real(FILE *file, double value) {
-    char digits[40];
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value)
-            break;
-    }
-    fputs(digits, file);
-    if (isfinite(value) && !strpbrk(digits, ".e"))
-        fputs(".0", file); /* still a real number for whoever reads it */
-}
-
 static void write_row(FILE *file, sqlite3_stmt *row) {
     for (int c = 0; c < sqlite3_column_count(row); c++) {
         if (c > 0)
@@ -136,13 +98,13 @@ static void write_row(FILE *file, sqlite3_stmt *row) {
             fprintf(file, "%lld", (long long)sqlite3_column_int64(row, c));
             break;
         case SQLITE_FLOAT:
-            write_real(file, sqlite3_column_double(row, c));
+            mp_csv_real(file, sqlite3_column_double(row, c));
             break;
         case SQLITE_NULL:
             break;
         default: {
             const char *text = (const char *)sqlite3_column_text(row, c);
-            write_text(file, text ? text : "", (size_t)sqlite3_column_bytes(row, c));
+            mp_csv_text(file, text ? text : "", (size_t)sqlite3_column_bytes(row, c));
         }
         }
     }
@@ -157,7 +119,7 @@ static int write_view(struct output *output, const char *name,
     for (int c = 0; !code && c < sqlite3_column_count(row); c++) {
         if (c > 0)
             fputc(',', output->file);
-        write_text(output->file, sqlite3_column_name(row, c), strlen(sqlite3_column_name(row, c)));
+        mp_csv_text(output->file, sqlite3_column_name(row, c), strlen(sqlite3_column_name(row, c)));
     }
     if (!code)
         fputc('\n', output->file);

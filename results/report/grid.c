@@ -33,23 +33,6 @@ static json_t *choices(const struct mp_grids *grids, bool shares) {
     return list;
 }
 
-static void write_table(const struct table *table, const char *caption, FILE *out) {
-    struct page_column columns[TABLE_COLUMNS + 1] = {{NULL, PAGE_WORDS}};
-    char header[TABLE_COLUMNS][TABLE_CELL];
-    for (int c = 0; c < table->columns; c++) {
-        snprintf(header[c], sizeof header[c], "%s", table->column[c].header);
-        for (char *at = header[c]; (at = strchr(at, '\n'));)
-            *at = ' ';
-        columns[c] = (struct page_column){
-            header[c], table->column[c].align == TABLE_LEFT ? PAGE_WORDS : PAGE_NUMBER};
-    }
-    page_table_open(out, columns, caption);
-    for (int r = 0; r < table->rows; r++)
-        for (int c = 0; c < table->columns; c++)
-            page_table_cell(out, columns, c, table->cell[r * table->columns + c]);
-    page_table_close(out);
-}
-
 static int write_figures(const struct mp_grids *grids, struct page *page, struct mp_error *error) {
     const char *reference = grids->count > 0 ? grids->grid->reference : NULL;
     const char *choose = reference ? "Chosen" : "System";
@@ -84,7 +67,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
           page->out);
     int code = write_figures(grids, page, error);
     if (!code && grids->table)
-        write_table(grids->table, grids->table_caption, page->out);
+        table_html(grids->table, grids->table_caption, page->out);
     fputs("</main>\n<footer><p>Written by moeperf. Chart: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);

@@ -9,92 +9,80 @@
 #include "results/report/query.h"
 #include "results/report/table.h"
 
-enum { TEXTS = 11 };
-
-static char **text_of(struct report_run *run, int i) {
-    char **texts[TEXTS] = {&run->suite,    &run->suite_run, &run->job,       &run->system,
-                           &run->executor, &run->workload,  &run->gate,      &run->model,
-                           &run->status,   &run->reason,    &run->started_at};
-    return texts[i];
-}
-
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the runs");
-}
-
-static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *error) {
-    int column = TEXTS;
-    for (int i = 0; i < TEXTS; i++) {
-        *text_of(run, i) = strdup(query_text(row, i));
-        if (!*text_of(run, i))
-            return no_memory(error);
-    }
-    run->complete = strcmp(run->status, "complete") == 0;
-    run->refused = strcmp(run->status, "refused") == 0;
-    run->predicted = strcmp(run->executor, "predicted") == 0;
-    run->run_id = sqlite3_column_int64(row, column++);
-    run->round = sqlite3_column_int(row, column++);
-    run->ranks = sqlite3_column_int(row, column++);
-    run->iterations = sqlite3_column_int64(row, column++);
-    run->iterations_wanted = sqlite3_column_int64(row, column++);
-    run->ranks_share_cores = sqlite3_column_int(row, column++) == 1;
-    run->ms_per_iteration = query_double(row, column++);
-    run->tokens_per_s = query_double(row, column++);
-    run->speedup_vs_ep = query_double(row, column++);
-    run->speed_vs_balanced = query_double(row, column++);
-    run->loss_final = query_double(row, column++);
-    run->max_loss_difference = query_double(row, column++);
-    run->iterations_agreed = query_double(row, column++);
-    run->dropped = query_double(row, column++);
-    run->unattainable = sqlite3_column_int(row, column++) == 1;
-    run->taken = query_double(row, column++);
-    run->foreign = sqlite3_column_int(row, column++) == 1;
-    run->ms_p99 = query_double(row, column++);
-    run->serves = sqlite3_column_int(row, column++) == 1;
-    run->bound_ms = query_double(row, column++);
-    run->of_bound = query_double(row, column++);
-    return MP_OK;
-}
+/* Where a run's columns go. */
+#define RUN(member) offsetof(struct report_run, member)
+#define CONVERGENCE(column)                                                                        \
+    "(SELECT " column " FROM v_convergence WHERE v_convergence.run_id = v_run.run_id)"
+static const struct query_field fields[] = {
+    {"v_run.suite", QUERY_TEXT, RUN(suite)},
+    {"v_run.suite_run", QUERY_TEXT, RUN(suite_run)},
+    {"v_run.job", QUERY_TEXT, RUN(job)},
+    {"v_run.system", QUERY_TEXT, RUN(system)},
+    {"v_run.executor", QUERY_TEXT, RUN(executor)},
+    {"v_run.workload", QUERY_TEXT, RUN(workload)},
+    {"v_run.gate", QUERY_TEXT, RUN(gate)},
+    {"v_run.model", QUERY_TEXT, RUN(model)},
+    {"v_run.status", QUERY_TEXT, RUN(status)},
+    {"v_run.reason", QUERY_TEXT, RUN(reason)},
+    {"v_run.started_at", QUERY_TEXT, RUN(started_at)},
+    {"v_run.status = 'complete'", QUERY_FLAG, RUN(complete)},
+    {"v_run.status = 'refused'", QUERY_FLAG, RUN(refused)},
+    {"v_run.executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
+    {"v_run.run_id", QUERY_LARGE, RUN(run_id)},
+    {"v_run.round", QUERY_COUNT, RUN(round)},
+    {"v_run.ranks", QUERY_COUNT, RUN(ranks)},
+    {"iterations", QUERY_LARGE, RUN(iterations)},
+    {"iterations_wanted", QUERY_LARGE, RUN(iterations_wanted)},
+    {"v_run.ranks_share_cores", QUERY_FLAG, RUN(ranks_share_cores)},
+    {"ms_per_iteration", QUERY_NUMBER, RUN(ms_per_iteration)},
+    {"tokens_per_s", QUERY_NUMBER, RUN(tokens_per_s)},
+    {"speedup_vs_ep", QUERY_NUMBER, RUN(speedup_vs_ep)},
+    {"speed_vs_balanced", QUERY_NUMBER, RUN(speed_vs_balanced)},
+    {"loss_final", QUERY_NUMBER, RUN(loss_final)},
+    {"max_loss_difference", QUERY_NUMBER, RUN(max_loss_difference)},
+    {"iterations_agreed", QUERY_NUMBER, RUN(iterations_agreed)},
+    {"dropped_fraction", QUERY_NUMBER, RUN(dropped)},
+    {"v_run.unattainable", QUERY_FLAG, RUN(unattainable)},
+    {"processor_taken", QUERY_NUMBER, RUN(taken)},
+    {"EXISTS (SELECT 1 FROM rank CROSS JOIN number USING (run_id, rank) WHERE rank.run_id = "
+     "v_run.run_id AND iteration = -1 AND layer = -1 AND name_id = (SELECT id FROM StringIds "
+     "WHERE value = 'nvtx-pair-ns'))",
+     QUERY_FLAG, RUN(foreign)},
+    {"ms_p99", QUERY_NUMBER, RUN(ms_p99)},
+    {"mode IS NOT NULL", QUERY_FLAG, RUN(serves)},
+    {"bound_ms", QUERY_NUMBER, RUN(bound_ms)},
+    {"of_bound", QUERY_NUMBER, RUN(of_bound)},
+    {CONVERGENCE("target_loss"), QUERY_NUMBER, RUN(target)},
+    {CONVERGENCE("target_window"), QUERY_NUMBER, RUN(window)},
+    {CONVERGENCE("iterations_to_target"), QUERY_NUMBER, RUN(to_target)},
+    {CONVERGENCE("seconds_to_target"), QUERY_NUMBER, RUN(s_to_target)},
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
 
 static const char runs_sql[] =
-    "SELECT v_run.suite, v_run.suite_run, v_run.job, v_run.system, v_run.executor, "
-    "v_run.workload, v_run.gate, v_run.model, v_run.status, v_run.reason, v_run.started_at, "
-    "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
-    "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
-    "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, v_run.unattainable, "
-    "processor_taken, "
-    "EXISTS (SELECT 1 FROM rank CROSS JOIN number USING (run_id, rank) "
-    "WHERE rank.run_id = v_run.run_id AND iteration = -1 AND layer = -1 "
-    "AND name_id = (SELECT id FROM StringIds WHERE value = 'nvtx-pair-ns')), "
-    "ms_p99, mode IS NOT NULL, bound_ms, of_bound "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
     "ELSE v_run.suite_run = (SELECT suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 "
     "ORDER BY run_id DESC LIMIT 1) END ORDER BY v_run.run_id";
 
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the runs");
+}
+
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
     sqlite3_stmt *statement = NULL;
-    int code = query_open(store, runs_sql, selection ? selection->run_id : 0, &statement, error);
+    void *rows = NULL;
+    int code = query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0,
+                            &statement, error);
     if (code)
         return code;
     sqlite3_bind_text(statement, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
-    int got;
-    while (!code && (got = query_next(store, statement, error)) != 0) {
-        if (got < 0) {
-            code = got;
-            break;
-        }
-        if (!MP_ROOM(runs->run, runs->count)) {
-            code = no_memory(error);
-            break;
-        }
-        runs->run[runs->count] = (struct report_run){0};
-        code = fill_run(&runs->run[runs->count++], statement, error);
-    }
-    sqlite3_finalize(statement);
+    code = query_structs(store, statement, fields, FIELDS, sizeof *runs->run, &rows, &runs->count,
+                         error);
+    runs->run = rows;
     return code;
 }
 
@@ -169,8 +157,7 @@ int report_runs_load(struct mp_store *store, const struct mp_report_selection *s
 
 void report_runs_free(struct report_runs *runs) {
     for (int i = 0; i < runs->count; i++) {
-        for (int t = 0; t < TEXTS; t++)
-            free(*text_of(&runs->run[i], t));
+        query_free_texts(fields, FIELDS, &runs->run[i]);
         free(runs->run[i].label);
     }
     free(runs->run);
@@ -268,13 +255,15 @@ void report_print_yardsticks(const struct report_runs *runs, int table, FILE *ou
     }
 }
 
-void report_table_heading(const struct report_runs *runs, int table, FILE *out) {
+const char *report_table_heading(const struct report_runs *runs, int table,
+                                 char text[REPORT_HEADING]) {
     const struct report_run *run = runs->run;
     while (run->table != table)
         run++;
-    table_paragraph(out, "%s: %s%s%s%s%s, %d rank%s, %s", run->suite, run->workload,
-                    run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
-                    run->ranks, run->ranks == 1 ? "" : "s", run->executor);
+    snprintf(text, REPORT_HEADING, "%s: %s%s%s%s%s, %d rank%s, %s", run->suite, run->workload,
+             run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
+             run->ranks, run->ranks == 1 ? "" : "s", run->executor);
+    return text;
 }
 
 double report_median(double values[], int count) {

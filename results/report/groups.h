@@ -30,6 +30,7 @@ struct report_run {
     bool foreign;      /* a recorded program, which no suite ran */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped, ms_p99, bound_ms, of_bound;
+    double target, window, to_target, s_to_target; /* as v_convergence has them; NAN: no target */
     bool serves;  /* its iterations are steps of serving, forward only */
     double taken; /* processor_taken of v_run */
     int group;    /* rounds of one job on one setting have the same, from 0 by first run */
@@ -71,8 +72,10 @@ void report_print_busy(const struct report_runs *runs, FILE *out);
 /* Says under a table which of its rows are yardsticks. */
 void report_print_yardsticks(const struct report_runs *runs, int table, FILE *out);
 
+enum { REPORT_HEADING = 1024 };
 /* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
-void report_table_heading(const struct report_runs *runs, int table, FILE *out);
+const char *report_table_heading(const struct report_runs *runs, int table,
+                                 char text[REPORT_HEADING]);
 
 /* Sorts; NAN for none. */
 double report_median(double values[], int count);

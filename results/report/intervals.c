@@ -27,16 +27,22 @@ static int write_chart(struct page *page, const struct mp_interval row[], int co
 }
 
 /* The same in numbers and words, for those who see no chart. */
-static void write_table(FILE *out, const struct mp_interval row[], int count) {
-    static const struct page_column columns[] = {
-        {"what", PAGE_WORDS}, {"use", PAGE_WORDS}, {"numbers", PAGE_LONG}, {0}};
-    page_table_open(out, columns, NULL);
-    for (int i = 0; i < count; i++) {
+static int write_table(FILE *out, const struct mp_interval row[], int count,
+                       struct mp_error *error) {
+    static const struct table_column columns[] = {
+        {"what", .kind = TABLE_LEFT}, {"use", .kind = TABLE_LEFT}, {"numbers", .kind = TABLE_LONG}};
+    struct table table;
+    int code = MP_OK;
+    table_init(&table, columns, sizeof columns / sizeof *columns);
+    for (int i = 0; !code && i < count; i++) {
         const char *cell[] = {row[i].label, row[i].group, row[i].text};
-        for (int c = 0; c < 3; c++)
-            page_table_cell(out, columns, c, cell[c]);
+        code = table_add(&table, NULL, error);
+        for (int c = 0; !code && c < 3; c++)
+            table_set(&table, c, "%s", cell[c]);
     }
-    page_table_close(out);
+    page_table(out, &table, NULL, NULL);
+    table_free(&table);
+    return code;
 }
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
@@ -66,9 +72,10 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         page_lines(page->out, own->sentences);
     }
     fputs("<h2>In numbers</h2>\n", page->out);
-    write_table(page->out, own->row, own->rows);
-    if (own->unknowns > 0)
-        write_table(page->out, own->unknown, own->unknowns);
+    if (!code)
+        code = write_table(page->out, own->row, own->rows, error);
+    if (!code && own->unknowns > 0)
+        code = write_table(page->out, own->unknown, own->unknowns, error);
     fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);

@@ -6,6 +6,7 @@
 
 #include "results/report/groups.h"
 #include "results/report/html.h"
+#include "results/report/table.h"
 
 extern const char page_template[], page_style[], page_script[]; /* results/report/page */
 
@@ -36,18 +37,13 @@ void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 
 /* Every line of a text as a paragraph. */
 void page_lines(FILE *out, const char *text);
 
-struct page_column {
-    const char *header;
-    enum { PAGE_NUMBER, PAGE_WORDS, PAGE_LONG } kind;
-};
-/* The rows of a query as a table, column by column; NULL as a dash.  The first column heads its
- * row. Writes nothing for no rows; `summary`: closed at first, under this word. */
-int page_table(struct page *page, const char *sql, int64_t run_id,
-               const struct page_column columns[], const char *caption, const char *summary,
-               struct mp_error *error);
-void page_table_open(FILE *out, const struct page_column columns[], const char *caption);
-void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text);
-void page_table_close(FILE *out);
+/* A table (table.h) with its caption; nothing without rows.  `summary`: closed at first, under this
+ * word; NULL: open. */
+void page_table(FILE *out, const struct table *table, const char *caption, const char *summary);
+/* The same of the rows of a query; ?1 is the run. */
+int page_query(struct page *page, const char *sql, int64_t run_id,
+               const struct table_column column[], int columns, const char *caption,
+               const char *summary, struct mp_error *error);
 
 /* A command to be copied, as command_text (command.h) makes it. */
 void page_command(FILE *out, const char *command);

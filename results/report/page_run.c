@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "results/report/page.h"
+#include "results/report/phases.h"
 #include "results/report/query.h"
 #include "results/report/recording_cost.h"
 
@@ -95,52 +96,26 @@ static const char lost_sql[] = PAGE_COUNTED
     "v_straggler.slowest_rank) AS place FROM counted "
     "JOIN v_straggler USING (run_id, iteration) JOIN places USING (layer, phase) GROUP BY 1, 2, 3) "
     "SELECT CASE WHEN layer < 0 THEN phase ELSE 'layer ' || layer || ' ' || phase END, "
-    "printf('%.3f', lost / n), printf('%.3f', wait / n), rank, printf('%.0f', 100.0 * times / n), "
-    "CASE WHEN tokens IS NULL THEN '' ELSE printf('%.2f', tokens) END "
+    "lost / n, wait / n, rank, 1.0 * times / n, tokens "
     "FROM places JOIN often USING (layer, phase) JOIN waits USING (layer), "
     "(SELECT count(*) AS n FROM counted) WHERE place = 1 ORDER BY lost DESC";
-static const struct page_column lost_columns[] = {{"where", PAGE_WORDS},
-                                                  {"lost ms/iteration", PAGE_NUMBER},
-                                                  {"waits in the layer ms", PAGE_NUMBER},
-                                                  {"slowest rank", PAGE_NUMBER},
-                                                  {"that often %", PAGE_NUMBER},
-                                                  {"its tokens / mean", PAGE_NUMBER},
-                                                  {0}};
-
-static const char phases_sql[] =
-    "SELECT phase, printf('%.3f', exposed_ms / n), "
-    "CASE WHEN share IS NULL THEN '' ELSE printf('%.1f', 100 * share) END, "
-    "printf('%.3f', wait_ms / n), printf('%.3f', overlapped_ms / n) FROM v_phase, "
-    "(SELECT count(*) * 1.0 AS n FROM v_iteration WHERE run_id = ?1) "
-    "WHERE run_id = ?1 ORDER BY share IS NULL, exposed_ms DESC";
-static const struct page_column phases_columns[] = {
-    {"phase", PAGE_WORDS},          {"ms/iteration", PAGE_NUMBER},    {"share %", PAGE_NUMBER},
-    {"of it waiting", PAGE_NUMBER}, {"besides, hidden", PAGE_NUMBER}, {0}};
-
-static const char uneven_sql[] =
-    "SELECT layer, max(experts), printf('%.2f', avg(expert_max_over_mean)), "
-    "printf('%.2f', avg(rank_max_over_mean)), printf('%.1f', avg(effective_experts)), "
-    "printf('%.1f', 100 * avg(dead_fraction)), printf('%.2f', 100 * avg(dropped_fraction)) "
-    "FROM v_imbalance WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL GROUP BY layer";
-static const struct page_column uneven_columns[] = {{"layer", PAGE_NUMBER},
-                                                    {"experts", PAGE_NUMBER},
-                                                    {"fullest expert / mean", PAGE_NUMBER},
-                                                    {"fullest rank / mean", PAGE_NUMBER},
-                                                    {"effective experts", PAGE_NUMBER},
-                                                    {"dead %", PAGE_NUMBER},
-                                                    {"dropped %", PAGE_NUMBER},
-                                                    {0}};
+static const struct table_column lost_columns[] = {
+    {"where", .kind = TABLE_LEFT},
+    {"lost ms/iteration", TABLE_NUMBER, .decimals = 3},
+    {"waits in the layer", TABLE_NUMBER, "ms", .decimals = 3},
+    {"slowest rank", .kind = TABLE_COUNT},
+    {"that often", TABLE_NUMBER, "%", .decimals = 0},
+    {"its tokens / mean", TABLE_NUMBER, .decimals = 2}};
 
 static const char ranks_sql[] =
     "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) "
     "ELSE min(rank) || ' … ' || max(rank) END, count(*), status, coalesce(reason, '') FROM v_rank "
     "WHERE run_id = ?1 AND status <> 'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT "
     "20";
-static const struct page_column ranks_columns[] = {{"rank", PAGE_WORDS},
-                                                   {"how many", PAGE_NUMBER},
-                                                   {"status", PAGE_WORDS},
-                                                   {"reason", PAGE_LONG},
-                                                   {0}};
+static const struct table_column ranks_columns[] = {{"rank", .kind = TABLE_LEFT},
+                                                    {"how many", .kind = TABLE_COUNT},
+                                                    {"status", .kind = TABLE_LEFT},
+                                                    {"reason", .kind = TABLE_LONG}};
 
 static const char facts_sql[] =
     "SELECT replace(name, 'environment.', ''), value FROM v_fact WHERE run_id = ?1 AND "
@@ -148,7 +123,8 @@ static const char facts_sql[] =
 static const char assumptions_sql[] =
     "SELECT substr(name, 12), value FROM v_fact WHERE run_id = ?1 AND name LIKE 'assumption.%' "
     "ORDER BY name, rank";
-static const struct page_column facts_columns[] = {{"what", PAGE_WORDS}, {"", PAGE_LONG}, {0}};
+static const struct table_column facts_columns[] = {{"what", .kind = TABLE_LEFT},
+                                                    {"", .kind = TABLE_LONG}};
 
 /* ---- what recording cost ---- */
 
@@ -208,9 +184,13 @@ static int write_routes(struct page *page, const struct report_run *run, struct 
                           data, error);
     if (!code)
         code = write_experts(page, run, error);
+    struct table table;
+    if (code)
+        return code;
+    code = imbalance_table(page->store, run->run_id, &table, error);
     if (!code)
-        code = page_table(page, uneven_sql, run->run_id, uneven_columns,
-                          "Mean over the iterations.", "Routes by layer, in numbers", error);
+        page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
+    table_free(&table);
     return code;
 }
 
@@ -229,11 +209,20 @@ static int write_scatter(struct page *page, const struct report_run *run, struct
                           data, error);
 }
 
+static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
+    struct table table;
+    int code = phases_table(page->store, run->run_id, &table, error);
+    if (!code)
+        page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
+    table_free(&table);
+    return code;
+}
+
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {
-    int code = page_table(page, ranks_sql, run->run_id, ranks_columns,
+    int code = page_query(page, ranks_sql, run->run_id, ranks_columns, 4,
                           "Ranks that did not complete", NULL, error);
     if (!code)
-        code = page_table(page, lost_sql, run->run_id, lost_columns,
+        code = page_query(page, lost_sql, run->run_id, lost_columns, 6,
                           "Where the others would wait for the slowest rank: time lost is its busy "
                           "time minus each other's, summed.",
                           NULL, error);
@@ -244,14 +233,14 @@ int page_run(struct page *page, const struct report_run *run, struct mp_error *e
     if (!code)
         code = write_routes(page, run, error);
     if (!code)
-        code = page_table(page, phases_sql, run->run_id, phases_columns,
-                          "Mean over iterations and ranks, ms.", "Phases, in numbers", error);
+        code = write_phases(page, run, error);
     if (!code)
         code = write_overhead(page, run, error);
     if (!code)
-        code = page_table(page, facts_sql, run->run_id, facts_columns, NULL, "Environment", error);
+        code =
+            page_query(page, facts_sql, run->run_id, facts_columns, 2, NULL, "Environment", error);
     if (!code)
-        code = page_table(page, assumptions_sql, run->run_id, facts_columns, NULL,
+        code = page_query(page, assumptions_sql, run->run_id, facts_columns, 2, NULL,
                           "What the prediction assumes", error);
     return code;
 }

@@ -84,87 +84,21 @@ static int write_summary(struct page *page, const struct speedup_row rows[], int
 
 /* ---- speed-up ---- */
 
-/* The ratio stands where a telephone still shows it. */
-enum { SPEEDUP_COLUMNS = 13, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
-static const struct page_column speedup_columns[SPEEDUP_COLUMNS] = {
-    {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
-    {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
-    {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
-    {"x EP, balanced", PAGE_NUMBER}, {"final loss", PAGE_NUMBER},
-    {"loss differs", PAGE_NUMBER},   {"dropped %", PAGE_NUMBER},
-    {"rounds done", PAGE_NUMBER},    {"p99 ms/iteration", PAGE_NUMBER},
-    {"bound / time %", PAGE_NUMBER}};
-
-/* The cells of one row; "" where there is nothing to say.  One round has no range. */
-static void fill_speedup(const struct report_runs *runs, const struct speedup_row *row,
-                         char cell[SPEEDUP_COLUMNS][SPEEDUP_CELL]) {
-    bool has_range = row->complete > 1;
-    int decimals = row->ms_max >= 1000 ? 0 : 2;
-    const struct {
-        int column, decimals;
-        double value, scale, high;
-    } numbers[] = {
-        {1, decimals, row->ms, 1, NAN},
-        {2, 2, row->speedup, 1, NAN},
-        {3, 2, has_range ? row->speedup_min : NAN, 1, row->speedup_max},
-        {4, decimals, has_range ? row->ms_min : NAN, 1, row->ms_max},
-        {5, 0, row->tokens_per_s, 1, NAN},
-        {6, 2, row->vs_balanced, 1, NAN},
-        {7, 4, row->loss_final, 1, NAN},
-        {9, 2, row->dropped, 100, NAN},
-        {11, decimals, row->serves ? row->p99 : NAN, 1, NAN},
-        {12, 1, row->of_bound, 100, NAN},
-    };
-    memset(cell, 0, SPEEDUP_COLUMNS * sizeof *cell);
-    snprintf(cell[0], SPEEDUP_CELL, "%s", report_group_label(runs, row->group));
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        char *text = cell[numbers[i].column];
-        if (!isnan(numbers[i].value) && !isnan(numbers[i].high))
-            snprintf(text, SPEEDUP_CELL, "%.*f – %.*f", numbers[i].decimals, numbers[i].value,
-                     numbers[i].decimals, numbers[i].high);
-        else if (!isnan(numbers[i].value))
-            snprintf(text, SPEEDUP_CELL, "%.*f", numbers[i].decimals,
-                     numbers[i].scale * numbers[i].value);
-    }
-    if (!isnan(row->loss_difference))
-        snprintf(cell[8], SPEEDUP_CELL, "%.1e", row->loss_difference);
-    if (report_group_first(runs, row->group)->refused)
-        snprintf(cell[10], SPEEDUP_CELL, "refused");
-    else
-        snprintf(cell[10], SPEEDUP_CELL, "%d of %d", row->complete, row->rounds);
-}
-
-/* Columns in which no row has anything are left out. */
-static int write_speedup_table(const struct report_runs *runs, const struct speedup_row rows[],
-                               int count, FILE *out, struct mp_error *error) {
-    char(*cell)[SPEEDUP_COLUMNS][SPEEDUP_CELL] = calloc((size_t)count + 1, sizeof *cell);
-    struct page_column shown[SPEEDUP_COLUMNS + 1] = {{0}};
-    int from[SPEEDUP_COLUMNS], columns = 0;
+static int write_speedup_table(const struct speedup_row rows[], int count, FILE *out,
+                               struct mp_error *error) {
+    struct table table;
     bool has_ratios = false;
-    if (!cell)
-        return mp_fail(error, MP_ENOMEM, "no memory for the report");
     for (int i = 0; i < count; i++)
-        fill_speedup(runs, &rows[i], cell[i]);
-    for (int c = 0; c < SPEEDUP_COLUMNS; c++) {
-        bool has = false;
-        for (int i = 0; i < count; i++)
-            has = has || cell[i][c][0];
-        has_ratios = has_ratios || (has && c == SPEEDUP_RATIO);
-        if (has) {
-            from[columns] = c;
-            shown[columns++] = speedup_columns[c];
-        }
-    }
-    page_table_open(out, shown,
-                    has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
-                                 "own; ranges are the smallest and largest round."
-                               : NULL);
-    for (int i = 0; i < count; i++)
-        for (int c = 0; c < columns; c++)
-            page_table_cell(out, shown, c, cell[i][from[c]]);
-    page_table_close(out);
-    free(cell);
-    return MP_OK;
+        has_ratios = has_ratios || !isnan(rows[i].speedup);
+    int code = speedup_table(rows, count, &table, error);
+    if (!code)
+        page_table(out, &table,
+                   has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
+                                "own; ranges are the smallest and largest round."
+                              : NULL,
+                   NULL);
+    table_free(&table);
+    return code;
 }
 
 static json_t *speedup_data(const struct report_runs *runs, const struct speedup_row rows[],
@@ -192,7 +126,7 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
                  "the fastest to the slowest round, dashed bars are what no system attains.";
     int code = page_figure_of(page, "speedup", "Time per iteration", caption,
                               speedup_data(page->runs, rows, count), error);
-    return code ? code : write_speedup_table(page->runs, rows, count, page->out, error);
+    return code ? code : write_speedup_table(rows, count, page->out, error);
 }
 
 /* ---- curves and phases ---- */
@@ -264,68 +198,61 @@ static const char counterpart_sql[] =
     "WHERE own.run_id = ?1 AND other.status = 'complete' AND other.ms_per_iteration IS NOT NULL "
     "ORDER BY other.suite_run = own.suite_run DESC, other.run_id DESC LIMIT 1";
 
-static const struct page_column predicted_columns[] = {
-    {"system", PAGE_WORDS},        {"measured ms", PAGE_NUMBER},
-    {"predicted ms", PAGE_NUMBER}, {"predicted / measured", PAGE_NUMBER},
-    {"predicted for", PAGE_WORDS}, {0}};
+struct pair {
+    const char *label;
+    double measured, predicted, ratio;
+    char cluster[96];
+};
 
-/* Adds the pair to the chart's rows and as text, five cells, to the table's. */
-static int add_pair(const struct speedup_row *row, const struct report_run *run, const char *label,
-                    sqlite3_stmt *other, json_t *chart, json_t *cells) {
-    double counterpart = query_double(other, 0);
-    double measured = run->predicted ? counterpart : row->ms;
-    double predicted = run->predicted ? row->ms : counterpart;
-    char text[3][48];
-    snprintf(text[0], sizeof text[0], "%.2f", measured);
-    snprintf(text[1], sizeof text[1], "%.2f", predicted);
-    snprintf(text[2], sizeof text[2], "%.2f", predicted / measured);
-    return json_array_append_new(chart, json_pack("[off]", json_text(label), measured, predicted)) |
-           json_array_append_new(cells, json_pack("[ossso]", json_text(label), text[0], text[1],
-                                                  text[2], json_text(query_text(other, 2))));
-}
+static const struct table_column pair_columns[] = {
+    {"system", TABLE_LEFT, .at = offsetof(struct pair, label)},
+    {"measured", TABLE_NUMBER, "ms", .at = offsetof(struct pair, measured), .decimals = 2},
+    {"predicted", TABLE_NUMBER, "ms", .at = offsetof(struct pair, predicted), .decimals = 2},
+    {"predicted / measured", TABLE_NUMBER, .at = offsetof(struct pair, ratio), .decimals = 2},
+    {"predicted for", TABLE_ARRAY, .at = offsetof(struct pair, cluster)}};
 
-static int find_pairs(struct page *page, const struct speedup_row rows[], int count, json_t *chart,
-                      json_t *cells, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < count; i++) {
-        const struct report_run *run = report_group_example(page->runs, rows[i].group);
-        sqlite3_stmt *other = NULL;
-        code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
-        int got = code ? code : query_next(page->store, other, error);
-        if (got == 1 && !isnan(rows[i].ms) &&
-            add_pair(&rows[i], run, report_group_label(page->runs, rows[i].group), other, chart,
-                     cells))
-            code = mp_fail(error, MP_ENOMEM, "no memory for the report");
-        code = got < 0 ? got : code;
-        sqlite3_finalize(other);
+/* Adds the pair, if there is one, to the chart's rows and to the table. */
+static int add_pair(struct page *page, const struct speedup_row *row, json_t *chart,
+                    struct table *table, struct mp_error *error) {
+    const struct report_run *run = report_group_example(page->runs, row->group);
+    sqlite3_stmt *other = NULL;
+    int code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
+    int got = code ? code : query_next(page->store, other, error);
+    if (got == 1 && !isnan(row->ms)) {
+        double counterpart = query_double(other, 0);
+        struct pair pair = {.label = row->run.label,
+                            .measured = run->predicted ? counterpart : row->ms,
+                            .predicted = run->predicted ? row->ms : counterpart};
+        pair.ratio = pair.predicted / pair.measured;
+        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other, 2));
+        json_array_append_new(
+            chart, json_pack("[off]", json_text(pair.label), pair.measured, pair.predicted));
+        code = table_fill(table, &pair, 1, sizeof pair, error);
     }
-    return code;
+    sqlite3_finalize(other);
+    return got < 0 ? got : code;
 }
 
 static int write_predicted(struct page *page, const struct speedup_row rows[], int count,
                            struct mp_error *error) {
-    json_t *chart = json_array(), *cells = json_array(), *row;
-    int code = find_pairs(page, rows, count, chart, cells, error);
-    size_t i;
-    if (code || json_array_size(chart) == 0) {
+    struct table table;
+    json_t *chart = json_array();
+    int code = MP_OK;
+    table_init(&table, pair_columns, sizeof pair_columns / sizeof *pair_columns);
+    for (int i = 0; !code && i < count; i++)
+        code = add_pair(page, &rows[i], chart, &table, error);
+    if (code || table.rows == 0)
         json_decref(chart);
-        json_decref(cells);
-        return code;
-    }
-    code = page_figure_of(
-        page, "predicted", "Predicted beside measured",
-        "Median time per iteration (ms) of the same system, measured and by the "
-        "predictor.",
-        json_pack("{s[sss] so}", "columns", "label", "measured", "predicted", "rows", chart),
-        error);
-    page_table_open(page->out, predicted_columns, NULL);
-    json_array_foreach(cells, i, row) {
-        for (int c = 0; predicted_columns[c].header; c++)
-            page_table_cell(page->out, predicted_columns, c,
-                            json_string_value(json_array_get(row, (size_t)c)));
-    }
-    page_table_close(page->out);
-    json_decref(cells);
+    else
+        code = page_figure_of(
+            page, "predicted", "Predicted beside measured",
+            "Median time per iteration (ms) of the same system, measured and by the "
+            "predictor.",
+            json_pack("{s[sss] so}", "columns", "label", "measured", "predicted", "rows", chart),
+            error);
+    if (!code)
+        page_table(page->out, &table, NULL, NULL);
+    table_free(&table);
     return code;
 }
 
@@ -426,16 +353,9 @@ static int write_setting(struct page *page, const struct speedup_row rows[], int
 }
 
 static void write_heading(const struct report_runs *runs, int table, FILE *out) {
-    char *heading = NULL;
-    size_t size;
-    FILE *memory = open_memstream(&heading, &size);
-    if (memory) {
-        report_table_heading(runs, table, memory);
-        fclose(memory);
-    }
-    page_print(out, "<section data-label=\"%s\">\n<h2>%s</h2>\n", heading ? heading : "",
-               heading ? heading : "");
-    free(heading);
+    char heading[REPORT_HEADING];
+    report_table_heading(runs, table, heading);
+    page_print(out, "<section data-label=\"%s\">\n<h2>%s</h2>\n", heading, heading);
 }
 
 int page_setting(struct page *page, int table, struct mp_error *error) {

@@ -38,57 +38,26 @@ void page_lines(FILE *out, const char *text) {
     }
 }
 
-static const char *const kind_class[] = {"", " class=\"words\"", " class=\"words long\""};
-
-void page_table_open(FILE *out, const struct page_column columns[], const char *caption) {
-    if (caption) /* not the table's own: that would be as wide as the table, and cut with it */
-        page_print(out, "<p class=\"caption\">%s</p>", caption);
-    fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table\"><table>"
-          "<thead><tr>",
-          out);
-    for (int c = 0; columns[c].header; c++) {
-        fprintf(out, "<th scope=\"col\"%s>", kind_class[columns[c].kind]);
-        page_print(out, "%s</th>", columns[c].header);
-    }
-    fputs("</tr></thead>\n<tbody>", out);
+void page_table(FILE *out, const struct table *table, const char *caption, const char *summary) {
+    if (table->rows == 0)
+        return;
+    if (summary)
+        page_print(out, "<details><summary>%s</summary>", summary);
+    table_html(table, caption, out);
+    if (summary)
+        fputs("</details>\n", out);
 }
 
-void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text) {
-    if (column == 0)
-        fputs("<tr>", out);
-    fprintf(out, column ? "<td%s>" : "<th scope=\"row\"%s>", kind_class[columns[column].kind]);
-    markup_text(out, text && *text ? text : "–");
-    fputs(column ? "</td>" : "</th>", out);
-    if (!columns[column + 1].header)
-        fputs("</tr>\n", out);
-}
-
-void page_table_close(FILE *out) {
-    fputs("</tbody></table></div>\n", out);
-}
-
-int page_table(struct page *page, const char *sql, int64_t run_id,
-               const struct page_column columns[], const char *caption, const char *summary,
-               struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int got, rows = 0, code = query_open(page->store, sql, run_id, &row, error);
-    if (code)
-        return code;
-    while ((got = query_next(page->store, row, error)) == 1) {
-        if (rows++ == 0) {
-            if (summary)
-                page_print(page->out, "<details><summary>%s</summary>", summary);
-            page_table_open(page->out, columns, caption);
-        }
-        for (int c = 0; columns[c].header; c++)
-            page_table_cell(page->out, columns, c, query_text(row, c));
-    }
-    if (rows)
-        page_table_close(page->out);
-    if (rows && summary)
-        fputs("</details>\n", page->out);
-    sqlite3_finalize(row);
-    return got;
+int page_query(struct page *page, const char *sql, int64_t run_id,
+               const struct table_column column[], int columns, const char *caption,
+               const char *summary, struct mp_error *error) {
+    struct table table;
+    table_init(&table, column, columns);
+    int code = table_read(&table, page->store, sql, run_id, error);
+    if (!code)
+        page_table(page->out, &table, caption, summary);
+    table_free(&table);
+    return code;
 }
 
 /* ---- findings ---- */

@@ -1,125 +1,119 @@
 #include "results/report/phases.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "reference/base/characters.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/recording_cost.h"
-#include "results/report/table.h"
 
-static const char phases_sql[] =
-    "SELECT phase, exposed_ms / n, 100 * share, wait_ms / n, overlapped_ms / n, iteration_ms / n "
-    "FROM v_phase, (SELECT count(*) * 1.0 AS n FROM v_iteration WHERE run_id = ?1) "
-    "WHERE run_id = ?1 ORDER BY share IS NULL, exposed_ms DESC, phase";
-
-static const struct table_column columns[] = {
-    {"phase", TABLE_LEFT},
-    {"ms/it-\neration", TABLE_RIGHT},
-    {"share\n%", TABLE_RIGHT},
-    {"of it\nwaiting ms", TABLE_RIGHT},
-    {"besides, over-\nlapped ms", TABLE_RIGHT},
-};
-
-/* What the sentence under the table says. */
-struct phase_totals {
-    double exposed, waiting, overlapped, iteration, largest_share;
-    char largest[48];
-    bool largest_waits; /* for more than half of its time */
-};
-
-static void set_numbers(struct table *table, double exposed, double share, double waiting,
-                        double overlapped) {
-    table_set_number(table, 1, exposed, 3);
-    table_set_number(table, 2, share, 1);
-    table_set_number(table, 3, waiting, 3);
-    table_set_number(table, 4, overlapped, 3);
-}
-
-static int add_phase(struct table *table, sqlite3_stmt *row, struct phase_totals *totals,
-                     struct mp_error *error) {
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%s", query_text(row, 0));
-    set_numbers(table, query_double(row, 1), query_double(row, 2), query_double(row, 3),
-                query_double(row, 4));
-    if (isnan(query_double(row, 2)))
-        return MP_OK;
-    if (table->rows == 1) {
-        mp_clean_text(totals->largest, sizeof totals->largest, query_text(row, 0));
-        totals->largest_share = query_double(row, 2);
-        totals->largest_waits = query_double(row, 3) > query_double(row, 1) / 2;
-    }
-    totals->exposed += query_double(row, 1);
-    totals->waiting += query_double(row, 3);
-    totals->overlapped += query_double(row, 4);
-    totals->iteration = query_double(row, 5);
-    return MP_OK;
-}
-
-static int add_rest(struct table *table, const struct phase_totals *totals,
-                    struct mp_error *error) {
-    double rest = fmax(0, totals->iteration - totals->exposed);
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "(no phase)");
-    set_numbers(table, rest, 100 * rest / totals->iteration, NAN, NAN);
-    code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "iteration");
-    set_numbers(table, totals->iteration, 100, totals->waiting, totals->overlapped);
-    return MP_OK;
-}
+#define PHASES_SUM "iteration" /* what the row is called that has the sum */
 
 /* Phases of the iteration, what they leave of it and its sum, then what lies between iterations. */
-static int add_rows(struct mp_store *store, int64_t run_id, struct table *table,
-                    struct phase_totals *totals, struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    bool summed = false;
-    int got = 0, code = query_open(store, phases_sql, run_id, &statement, error);
-    while (!code && (got = query_next(store, statement, error)) == 1) {
-        if (!summed && totals->iteration > 0 && isnan(query_double(statement, 2))) {
-            code = add_rest(table, totals, error);
-            summed = true;
-        }
-        if (!code)
-            code = add_phase(table, statement, totals, error);
+static const char phases_sql[] =
+    "WITH own AS (SELECT phase, exposed_ms / n AS ms, share, wait_ms / n AS waits, "
+    "overlapped_ms / n AS hidden, iteration_ms / n AS whole FROM v_phase, (SELECT count(*) * 1.0 "
+    "AS n FROM v_iteration WHERE run_id = ?1) WHERE run_id = ?1), "
+    "inside AS (SELECT sum(ms) AS ms, sum(waits) AS waits, sum(hidden) AS hidden, max(whole) AS "
+    "whole FROM own WHERE share IS NOT NULL HAVING max(whole) > 0) "
+    "SELECT phase, ms, share, waits, hidden FROM ("
+    "SELECT 3 * (share IS NULL) AS place, phase, ms, share, waits, hidden FROM own UNION ALL "
+    "SELECT 1, '(no phase)', max(0, whole - ms), max(0, 1 - ms / whole), NULL, NULL FROM inside "
+    "UNION ALL SELECT 2, '" PHASES_SUM "', whole, 1, waits, hidden FROM inside) "
+    "ORDER BY place, ms DESC, phase";
+
+enum { PHASE, EXPOSED, SHARE, WAITING, OVERLAPPED, COLUMNS };
+static const struct table_column columns[COLUMNS] = {
+    [PHASE] = {"phase", TABLE_LEFT, .key = "phase"},
+    [EXPOSED] = {"ms/it-\neration", TABLE_NUMBER, .key = "ms_per_iteration", .decimals = 3},
+    [SHARE] = {"share", TABLE_NUMBER, "%", "share", .decimals = 1},
+    [WAITING] = {"of it\nwaiting", TABLE_NUMBER, "ms", "wait_ms", .decimals = 3},
+    [OVERLAPPED] = {"besides, over-\nlapped", TABLE_NUMBER, "ms", "overlapped_ms", .decimals = 3},
+};
+
+int phases_table(struct mp_store *store, int64_t run_id, struct table *table,
+                 struct mp_error *error) {
+    table_init(table, columns, COLUMNS);
+    return table_read(table, store, phases_sql, run_id, error);
+}
+
+int imbalance_table(struct mp_store *store, int64_t run_id, struct table *table,
+                    struct mp_error *error) {
+    static const struct table_column column[] = {
+        {"layer", TABLE_COUNT, .key = "layer"},
+        {"experts", TABLE_COUNT, .key = "experts"},
+        {"expert max\nover mean", TABLE_NUMBER, .key = "expert_max_over_mean", .decimals = 2},
+        {"rank max\nover mean", TABLE_NUMBER, .key = "rank_max_over_mean", .decimals = 2},
+        {"effective\nexperts", TABLE_NUMBER, .key = "effective_experts", .decimals = 2},
+        {"dead", TABLE_NUMBER, "%", "dead_fraction", .decimals = 1},
+        {"dropped", TABLE_NUMBER, "%", "dropped_fraction", .decimals = 1}};
+    table_init(table, column, sizeof column / sizeof *column);
+    return table_read(table, store,
+                      "SELECT layer, max(experts), avg(expert_max_over_mean), "
+                      "avg(rank_max_over_mean), avg(effective_experts), avg(dead_fraction), "
+                      "avg(dropped_fraction) FROM v_imbalance WHERE run_id = ?1 "
+                      "GROUP BY layer",
+                      run_id, error);
+}
+
+static double number_in(const struct table *table, int row, int column) {
+    return json_number_value(table->cell[row * table->columns + column].value);
+}
+
+static void print_words(const struct table *table, const char *label, FILE *out) {
+    int sum = 0;
+    while (sum < table->rows && strcmp(table->cell[sum * COLUMNS].text, PHASES_SUM) != 0)
+        sum++;
+    if (sum == table->rows) {
+        table_paragraph(out, "%s: no iteration was recorded.", label);
+        return;
     }
-    sqlite3_finalize(statement);
-    code = code ? code : got;
-    return code || summed || !(totals->iteration > 0) ? code : add_rest(table, totals, error);
+    table_print(table, out);
+    table_paragraph(out,
+                    "%s: %s takes %.0f %% of the iteration%s; ranks wait %.0f %% of it for "
+                    "each other; %.2f ms of transfers are hidden behind computation.",
+                    label, table->cell[PHASE].text, 100 * number_in(table, 0, SHARE),
+                    number_in(table, 0, WAITING) > number_in(table, 0, EXPOSED) / 2
+                        ? ", most of it waiting"
+                        : "",
+                    100 * number_in(table, sum, WAITING) / number_in(table, sum, EXPOSED),
+                    number_in(table, sum, OVERLAPPED));
 }
 
 int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE *out,
                  struct mp_error *error) {
     struct table table;
-    struct phase_totals totals = {0};
-    table_init(&table, columns, sizeof columns / sizeof *columns);
-    int code = add_rows(store, run_id, &table, &totals, error);
-    if (!code && !(totals.iteration > 0)) {
-        table_paragraph(out, "%s: no iteration was recorded.", label);
+    int code = phases_table(store, run_id, &table, error);
+    if (!code)
+        print_words(&table, label, out);
+    table_free(&table);
+    return code;
+}
+
+static int print_group(struct mp_store *store, const struct report_run *run,
+                       enum mp_report_format format, FILE *out, struct mp_error *error) {
+    struct recording_cost cost;
+    struct table table;
+    char words[RECORDING_COST_TEXT], title[REPORT_HEADING];
+    snprintf(title, sizeof title, "%s, %s, run %lld%s: mean over its iterations and %d rank%s",
+             run->label, run->workload, (long long)run->run_id,
+             run->predicted ? REPORT_PREDICTED : "", run->ranks, run->ranks == 1 ? "" : "s");
+    int code = phases_table(store, run->run_id, &table, error);
+    if (!code && format != MP_REPORT_TEXT) {
+        table_write(&table, format, title, out);
     } else if (!code) {
-        table_print(&table, out);
-        table_paragraph(out,
-                        "%s: %s takes %.0f %% of the iteration%s; ranks wait %.0f %% of it for "
-                        "each other; %.2f ms of transfers are hidden behind computation.",
-                        label, totals.largest, totals.largest_share,
-                        totals.largest_waits ? ", most of it waiting" : "",
-                        100 * totals.waiting / totals.iteration, totals.overlapped);
+        table_paragraph(out, "%s", title);
+        print_words(&table, run->label, out);
+        code = recording_cost_read(store, run->run_id, &cost, error);
+        if (!code && *recording_cost_words(&cost, words))
+            table_paragraph(out, "Recording cost: %s.", words);
     }
     table_free(&table);
     return code;
 }
 
-static int print_text(struct mp_store *store, const struct report_runs *runs, FILE *out,
-                      struct mp_error *error) {
-    struct recording_cost cost;
-    char words[RECORDING_COST_TEXT];
+static int print_tables(struct mp_store *store, const struct report_runs *runs,
+                        enum mp_report_format format, FILE *out, struct mp_error *error) {
     int code = MP_OK;
     bool is_first = true;
     for (int g = 0; !code && g < runs->groups; g++) {
@@ -129,15 +123,7 @@ static int print_text(struct mp_store *store, const struct report_runs *runs, FI
         if (!is_first)
             fputc('\n', out);
         is_first = false;
-        table_paragraph(out, "%s, %s, run %lld%s: mean over its iterations and %d rank%s",
-                        report_group_label(runs, g), example->workload, (long long)example->run_id,
-                        example->predicted ? REPORT_PREDICTED : "", example->ranks,
-                        example->ranks == 1 ? "" : "s");
-        code = phases_print(store, example->run_id, report_group_label(runs, g), out, error);
-        if (!code)
-            code = recording_cost_read(store, example->run_id, &cost, error);
-        if (!code && *recording_cost_words(&cost, words))
-            table_paragraph(out, "Recording cost: %s.", words);
+        code = print_group(store, example, format, out, error);
     }
     return code ? code : check_printed(out, error);
 }
@@ -175,7 +161,7 @@ int mp_report_phases(struct mp_store *store, const struct mp_report_selection *s
     if (code)
         return code;
     code = format == MP_REPORT_JSON ? print_json(store, &runs, out, error)
-                                    : print_text(store, &runs, out, error);
+                                    : print_tables(store, &runs, format, out, error);
     report_runs_free(&runs);
     return code;
 }

@@ -43,7 +43,7 @@ json_t *json_text(const char *text) {
     return string;
 }
 
-static json_t *json_column(sqlite3_stmt *statement, int column) {
+json_t *query_value(sqlite3_stmt *statement, int column) {
     switch (sqlite3_column_type(statement, column)) {
     case SQLITE_INTEGER:
         return json_integer(sqlite3_column_int64(statement, column));
@@ -69,7 +69,7 @@ int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **ro
         int failed = json_array_append_new(*rows, row);
         for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
             failed = json_object_set_new(row, sqlite3_column_name(statement, c),
-                                         json_column(statement, c));
+                                         query_value(statement, c));
         code = failed ? no_memory(error) : MP_OK;
     }
     code = code ? code : got;
@@ -78,6 +78,78 @@ int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **ro
         *rows = NULL;
     }
     return code;
+}
+
+/* ---- structs ---- */
+
+int query_fields(struct mp_store *store, const struct query_field fields[], int count,
+                 const char *from, int64_t run_id, sqlite3_stmt **statement,
+                 struct mp_error *error) {
+    char *sql = NULL;
+    size_t size;
+    FILE *text = open_memstream(&sql, &size);
+    *statement = NULL;
+    for (int i = 0; text && i < count; i++)
+        fprintf(text, "%s %s", i ? "," : "SELECT", fields[i].sql);
+    if (text)
+        fprintf(text, " %s", from);
+    int code =
+        !text || fclose(text) ? no_memory(error) : query_open(store, sql, run_id, statement, error);
+    free(sql);
+    return code;
+}
+
+static bool read_field(sqlite3_stmt *statement, int column, const struct query_field *field,
+                       void *row) {
+    void *at = (char *)row + field->at;
+    switch (field->kind) {
+    case QUERY_TEXT:
+        return (*(char **)at = strdup(query_text(statement, column))) != NULL;
+    case QUERY_NUMBER:
+        *(double *)at = query_double(statement, column);
+        return true;
+    case QUERY_COUNT:
+        *(int *)at = sqlite3_column_int(statement, column);
+        return true;
+    case QUERY_LARGE:
+        *(int64_t *)at = sqlite3_column_int64(statement, column);
+        return true;
+    case QUERY_FLAG:
+        *(bool *)at = sqlite3_column_int(statement, column) == 1;
+        return true;
+    }
+    return false;
+}
+
+int query_structs(struct mp_store *store, sqlite3_stmt *statement,
+                  const struct query_field fields[], int count, size_t size, void **rows, int *read,
+                  struct mp_error *error) {
+    int got = 0, capacity = 0, code = MP_OK;
+    *read = 0;
+    while (!code && (got = query_next(store, statement, error)) == 1) {
+        if (*read == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            void *grown = realloc(*rows, (size_t)capacity * size);
+            if (!grown) {
+                code = no_memory(error);
+                break;
+            }
+            *rows = grown;
+        }
+        char *row = (char *)*rows + (size_t)(*read)++ * size;
+        memset(row, 0, size);
+        for (int c = 0; c < count && !code; c++)
+            if (!read_field(statement, c, &fields[c], row))
+                code = no_memory(error);
+    }
+    sqlite3_finalize(statement);
+    return code ? code : got;
+}
+
+void query_free_texts(const struct query_field fields[], int count, void *row) {
+    for (int i = 0; i < count; i++)
+        if (fields[i].kind == QUERY_TEXT)
+            free(*(char **)(void *)((char *)row + fields[i].at));
 }
 
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,

@@ -17,6 +17,8 @@ int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error 
 double query_double(sqlite3_stmt *statement, int column);    /* NAN for NULL */
 const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */
 
+json_t *query_value(sqlite3_stmt *statement, int column); /* null for NULL */
+
 /* The rows as an array of objects by column name.  ?1 is the run. */
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error);
@@ -24,6 +26,29 @@ int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t *
 /* The same for the rows that an opened query has left. */
 int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **rows,
                     struct mp_error *error);
+
+/* A column of a query and its place in a struct. */
+struct query_field {
+    const char *sql; /* expression */
+    enum {
+        QUERY_TEXT,   /* char *, owned; "" for NULL */
+        QUERY_NUMBER, /* double, NAN for NULL */
+        QUERY_COUNT,  /* int; 0 for NULL, as the next two */
+        QUERY_LARGE,  /* int64_t */
+        QUERY_FLAG    /* bool: 1 */
+    } kind;
+    size_t at; /* offsetof */
+};
+/* Opens "SELECT the fields FROM ..."; ?1 is the run. */
+int query_fields(struct mp_store *store, const struct query_field fields[], int count,
+                 const char *from, int64_t run_id, sqlite3_stmt **statement,
+                 struct mp_error *error);
+/* Reads all its rows into structs of `size` bytes that are otherwise 0 and finishes it; *rows is
+ * to be freed also after an error, and before that the texts of each. */
+int query_structs(struct mp_store *store, sqlite3_stmt *statement,
+                  const struct query_field fields[], int count, size_t size, void **rows, int *read,
+                  struct mp_error *error);
+void query_free_texts(const struct query_field fields[], int count, void *row);
 
 json_t *json_text(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */
 json_t *json_number(double value);   /* null for what JSON can't say */

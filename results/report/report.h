@@ -21,7 +21,14 @@
 
 #include "results/store/store.h"
 
-enum mp_report_format { MP_REPORT_TEXT, MP_REPORT_JSON };
+/* CSV, Markdown and LaTeX: the tables alone. */
+enum mp_report_format {
+    MP_REPORT_TEXT,
+    MP_REPORT_JSON,
+    MP_REPORT_CSV,
+    MP_REPORT_MARKDOWN,
+    MP_REPORT_LATEX
+};
 
 /* Which runs.  NULL or 0: any.  With nothing set, the latest suite invocation in the database. */
 struct mp_report_selection {

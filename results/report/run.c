@@ -11,15 +11,16 @@
 
 /* ---- all runs ---- */
 
-static const struct table_column list_columns[] = {
-    {"run", TABLE_RIGHT},
-    {"started (UTC)", TABLE_RIGHT},
-    {"suite", TABLE_LEFT},
-    {"job", TABLE_LEFT},
-    {"workload", TABLE_LEFT},
-    {"ranks", TABLE_RIGHT},
-    {"ms/it-\neration", TABLE_RIGHT},
-    {"status", TABLE_LEFT},
+enum { LIST_STATUS = 7, LIST_COLUMNS };
+static const struct table_column list_columns[LIST_COLUMNS] = {
+    {"run", TABLE_COUNT, .key = "run_id"},
+    {"started (UTC)", TABLE_RIGHT, .key = "started_at"},
+    {"suite", TABLE_LEFT, .key = "suite"},
+    {"job", TABLE_LEFT, .key = "job"},
+    {"workload", TABLE_LEFT, .key = "workload"},
+    {"ranks", TABLE_COUNT, .key = "ranks", .optional = 2},
+    {"ms/it-\neration", TABLE_NUMBER, .key = "ms_per_iteration", .decimals = 2},
+    [LIST_STATUS] = {"status", TABLE_LEFT, .key = "status"},
 };
 
 #define SELECTED                                                                                   \
@@ -28,7 +29,8 @@ static const struct table_column list_columns[] = {
     "AND (?3 IS NULL OR v_run.suite = ?3) ORDER BY v_run.run_id"
 
 static const char list_sql[] =
-    "SELECT v_run.run_id, started_at, v_run.suite, "
+    "SELECT v_run.run_id, substr(started_at, 1, 10) || ' ' || substr(started_at, 12, 5), "
+    "v_run.suite, "
     "v_run.job || CASE v_run.unattainable WHEN 1 THEN '" REPORT_UNATTAINABLE "' ELSE '' END "
     "|| CASE v_run.executor WHEN 'predicted' THEN '" REPORT_PREDICTED "' ELSE '' END, "
     "v_run.workload, v_run.ranks, "
@@ -37,38 +39,21 @@ static const char list_sql[] =
 static const char list_json_sql[] =
     "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
 
-enum { LIST_RANKS = 5, LIST_STATUS = 7 };
-
-static int add_listed(struct table *table, sqlite3_stmt *row, struct mp_error *error) {
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    for (int c = 0; c < table->columns; c++)
-        table_set(table, c, "%s", query_text(row, c));
-    table_set(table, 1, "%.10s %.5s", query_text(row, 1),
-              strlen(query_text(row, 1)) > 11 ? query_text(row, 1) + 11 : "");
-    table_set_number(table, 6, query_double(row, 6), 2);
-    return MP_OK;
-}
-
-static int list_text(struct mp_store *store, sqlite3_stmt *statement, FILE *out,
-                     struct mp_error *error) {
+static int list_runs(struct mp_store *store, sqlite3_stmt *statement, enum mp_report_format format,
+                     FILE *out, struct mp_error *error) {
     struct table table;
-    int got = 0, code = MP_OK;
+    table_init(&table, list_columns, LIST_COLUMNS);
+    int code = table_query(&table, store, statement, error);
     bool all_complete = true;
-    table_init(&table, list_columns, sizeof list_columns / sizeof *list_columns);
-    while (!code && (got = query_next(store, statement, error)) == 1) {
-        code = add_listed(&table, statement, error);
-        all_complete = all_complete && !strcmp(query_text(statement, LIST_STATUS), "complete");
-    }
+    for (int r = 0; r < table.rows; r++)
+        all_complete =
+            all_complete && !strcmp(table.cell[r * LIST_COLUMNS + LIST_STATUS].text, "complete");
     table.lines_first = true;
-    table.optional[LIST_RANKS] = 2;
     table.optional[LIST_STATUS] = all_complete;
-    code = code ? code : got;
     if (!code && table.rows == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(store));
     if (!code)
-        table_print(&table, out);
+        table_write(&table, format, format == MP_REPORT_TEXT ? "" : "runs", out);
     table_free(&table);
     return code ? code : check_printed(out, error);
 }
@@ -78,15 +63,15 @@ int mp_report_runs(struct mp_store *store, const struct mp_report_selection *sel
     const struct mp_report_selection any = {0};
     const struct mp_report_selection *wanted = selection ? selection : &any;
     sqlite3_stmt *statement = NULL;
-    int code = query_open(store, format == MP_REPORT_TEXT ? list_sql : list_json_sql,
+    int code = query_open(store, format == MP_REPORT_JSON ? list_json_sql : list_sql,
                           wanted->run_id, &statement, error);
     if (code)
         return code;
     sqlite3_bind_text(statement, 2, wanted->suite_run, -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 3, wanted->suite, -1, SQLITE_STATIC);
     json_t *rows = NULL;
-    if (format == MP_REPORT_TEXT)
-        code = list_text(store, statement, out, error);
+    if (format != MP_REPORT_JSON)
+        code = list_runs(store, statement, format, out, error);
     else
         code = query_rows_json(store, statement, &rows, error);
     sqlite3_finalize(statement);
@@ -185,38 +170,11 @@ static void print_head(const struct report_run *run, FILE *out) {
         print_number(out, "dropped routes, %", 100 * run->dropped, "%.2f");
 }
 
-static const struct table_column imbalance_columns[] = {
-    {"layer", TABLE_RIGHT},
-    {"experts", TABLE_RIGHT},
-    {"expert max\nover mean", TABLE_RIGHT},
-    {"rank max\nover mean", TABLE_RIGHT},
-    {"effective\nexperts", TABLE_RIGHT},
-    {"dead\n%", TABLE_RIGHT},
-    {"dropped\n%", TABLE_RIGHT},
-};
-
 /* Means over the iterations. */
 static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
                            struct mp_error *error) {
     struct table table;
-    sqlite3_stmt *statement = NULL;
-    table_init(&table, imbalance_columns, sizeof imbalance_columns / sizeof *imbalance_columns);
-    int got = 0, code = query_open(store,
-                                   "SELECT layer, max(experts), avg(expert_max_over_mean), "
-                                   "avg(rank_max_over_mean), avg(effective_experts), "
-                                   "100 * avg(dead_fraction), 100 * avg(dropped_fraction) "
-                                   "FROM v_imbalance WHERE run_id = ?1 GROUP BY layer",
-                                   run_id, &statement, error);
-    while (!code && (got = query_next(store, statement, error)) == 1) {
-        code = table_add(&table, NULL, error);
-        for (int c = 0; !code && c < table.columns; c++)
-            table_set_number(&table, c, query_double(statement, c),
-                             c < 2              ? 0
-                             : c == 5 || c == 6 ? 1
-                                                : 2);
-    }
-    code = code ? code : got;
-    sqlite3_finalize(statement);
+    int code = imbalance_table(store, run_id, &table, error);
     if (!code && table.rows > 0) {
         fputs("\nRoutes, mean over the iterations\n", out);
         table_print(&table, out);
@@ -282,6 +240,22 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     return code ? code : check_printed(out, error);
 }
 
+static int run_tables(struct mp_store *store, int64_t run_id, enum mp_report_format format,
+                      FILE *out, struct mp_error *error) {
+    struct table phases, imbalance = {0};
+    int code = phases_table(store, run_id, &phases, error);
+    if (!code)
+        code = imbalance_table(store, run_id, &imbalance, error);
+    if (!code) {
+        table_write(&phases, format, "Phases, mean over iterations and ranks", out);
+        fputc('\n', out);
+        table_write(&imbalance, format, "Routes, mean over the iterations", out);
+    }
+    table_free(&phases);
+    table_free(&imbalance);
+    return code ? code : check_printed(out, error);
+}
+
 int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
                   struct mp_error *error) {
     struct report_runs runs;
@@ -292,8 +266,9 @@ int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format 
     int code = report_runs_load(store, &selection, &runs, error);
     if (code)
         return code;
-    code = format == MP_REPORT_JSON ? run_json(store, run_id, out, error)
-                                    : run_text(store, &runs, out, error);
+    code = format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
+           : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
+                                      : run_tables(store, run_id, format, out, error);
     report_runs_free(&runs);
     return code;
 }

@@ -7,41 +7,59 @@
 #include "results/report/query.h"
 #include "results/report/table.h"
 
-static double *field_of(struct report_run *run, int field) {
-    double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
-                        &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference,
-                        &run->iterations_agreed, &run->dropped,      &run->ms_p99,
-                        &run->bound_ms,          &run->of_bound};
-    return fields[field];
-}
+#define RUN(member) offsetof(struct report_run, member)
+#define ROW(member) offsetof(struct speedup_row, member)
 
-enum {
-    FIELD_MS,
-    FIELD_TOKENS,
-    FIELD_SPEEDUP,
-    FIELD_BALANCED,
-    FIELD_LOSS,
-    FIELD_DIFFERENCE,
-    FIELD_AGREED,
-    FIELD_DROPPED,
-    FIELD_P99,
-    FIELD_BOUND,
-    FIELD_OF_BOUND
+/* What a row has of its complete runs, those without a value left out. */
+static const struct {
+    size_t from, to;
+    enum { MEDIAN, LEAST, MOST, MOST_OF_ALL } how; /* MOST_OF_ALL: only if all have a value */
+} folds[] = {
+    {RUN(ms_per_iteration), ROW(ms), MEDIAN},
+    {RUN(ms_per_iteration), ROW(ms_min), LEAST},
+    {RUN(ms_per_iteration), ROW(ms_max), MOST},
+    {RUN(ms_p99), ROW(p99), MEDIAN},
+    {RUN(tokens_per_s), ROW(tokens_per_s), MEDIAN},
+    {RUN(speedup_vs_ep), ROW(speedup), MEDIAN},
+    {RUN(speedup_vs_ep), ROW(speedup_min), LEAST},
+    {RUN(speedup_vs_ep), ROW(speedup_max), MOST},
+    {RUN(speed_vs_balanced), ROW(vs_balanced), MEDIAN},
+    {RUN(loss_final), ROW(loss_final), MEDIAN},
+    {RUN(max_loss_difference), ROW(loss_difference), MOST_OF_ALL},
+    {RUN(iterations_agreed), ROW(agreed), LEAST},
+    {RUN(dropped), ROW(dropped), MEDIAN},
+    {RUN(bound_ms), ROW(bound_ms), MEDIAN},
+    {RUN(of_bound), ROW(of_bound), MEDIAN},
+    {RUN(to_target), ROW(to_target), MEDIAN},
+    {RUN(to_target), ROW(to_target_min), LEAST},
+    {RUN(to_target), ROW(to_target_max), MOST},
+    {RUN(s_to_target), ROW(s_to_target), MEDIAN},
 };
 
-/* Collects one field of the group's complete runs, NAN left out, sorted; `values` has room. */
-static int collect_field(struct report_runs *runs, int group, int field, double values[]) {
+/* `values` has room. */
+static double fold(const struct report_runs *runs, const struct speedup_row *row, size_t field,
+                   int how, double values[]) {
     int count = 0;
     for (int i = 0; i < runs->count; i++) {
-        double value = *field_of(&runs->run[i], field);
-        if (runs->run[i].group == group && runs->run[i].complete && !isnan(value))
+        const struct report_run *run = &runs->run[i];
+        double value = *(const double *)(const void *)((const char *)run + field);
+        if (run->group == row->group && run->complete && !isnan(value))
             values[count++] = value;
     }
-    return count;
+    double median = report_median(values, count); /* sorts */
+    if (count == 0 || (how == MOST_OF_ALL && count < row->complete))
+        return NAN;
+    return how == MEDIAN ? median : values[how == LEAST ? 0 : count - 1];
 }
 
-static struct speedup_row row_of(struct report_runs *runs, int group, double values[]) {
-    struct speedup_row row = {.group = group, .taken = NAN};
+static struct speedup_row row_of(const struct report_runs *runs, int group, double values[]) {
+    const struct report_run *first = report_group_first(runs, group);
+    struct speedup_row row = {.run = *first,
+                              .refused = first->refused ? first->reason : NULL,
+                              .group = group,
+                              .target = NAN,
+                              .window = NAN,
+                              .taken = NAN};
     for (int i = 0; i < runs->count; i++) {
         if (runs->run[i].group != group)
             continue;
@@ -51,28 +69,16 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
         row.unattainable = row.unattainable || runs->run[i].unattainable;
         row.serves = row.serves || runs->run[i].serves;
         row.taken = fmax(row.taken, runs->run[i].taken);
+        row.reached += runs->run[i].complete && !isnan(runs->run[i].to_target);
+        if (isnan(row.target)) {
+            row.target = runs->run[i].target;
+            row.window = runs->run[i].window;
+        }
     }
-    int count = collect_field(runs, group, FIELD_MS, values);
-    row.ms = report_median(values, count);
-    row.ms_min = count ? values[0] : NAN;
-    row.ms_max = count ? values[count - 1] : NAN;
-    row.p99 = report_median(values, collect_field(runs, group, FIELD_P99, values));
-    row.tokens_per_s = report_median(values, collect_field(runs, group, FIELD_TOKENS, values));
-    count = collect_field(runs, group, FIELD_SPEEDUP, values);
-    row.speedup = report_median(values, count);
-    row.speedup_min = count ? values[0] : NAN;
-    row.speedup_max = count ? values[count - 1] : NAN;
-    row.vs_balanced = report_median(values, collect_field(runs, group, FIELD_BALANCED, values));
-    row.loss_final = report_median(values, collect_field(runs, group, FIELD_LOSS, values));
-    count = collect_field(runs, group, FIELD_DIFFERENCE, values);
-    report_median(values, count);
-    row.loss_difference = count && count == row.complete ? values[count - 1] : NAN;
-    count = collect_field(runs, group, FIELD_AGREED, values);
-    report_median(values, count);
-    row.agreed = count ? values[0] : NAN;
-    row.dropped = report_median(values, collect_field(runs, group, FIELD_DROPPED, values));
-    row.bound_ms = report_median(values, collect_field(runs, group, FIELD_BOUND, values));
-    row.of_bound = report_median(values, collect_field(runs, group, FIELD_OF_BOUND, values));
+    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
+        *(double *)(void *)((char *)&row + folds[i].to) =
+            fold(runs, &row, folds[i].from, folds[i].how, values);
+    row.served_p99 = row.serves ? row.p99 : NAN;
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
         row.speedup = row.speedup_min = row.speedup_max = row.vs_balanced = NAN;
@@ -93,92 +99,87 @@ int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_
     return code;
 }
 
-/* ---- text ---- */
+/* ---- the table ---- */
 
-enum {
-    COLUMN_SYSTEM,
-    COLUMN_MS,
-    COLUMN_P99,
-    COLUMN_RANGE,
-    COLUMN_TOKENS,
-    COLUMN_SPEEDUP,
-    COLUMN_OF_BOUND,
-    COLUMN_BALANCED,
-    COLUMN_LOSS,
-    COLUMN_DIFFERENCE,
-    COLUMN_ROUNDS,
-    COLUMN_DROPPED,
-    COLUMNS
+/* One round has no range. */
+static void show_range(const struct speedup_row *row, double least, double most,
+                       char text[TABLE_CELL]) {
+    int decimals = most >= 1000 ? 0 : most >= 100 ? 1 : 2;
+    if (row->complete < 2 || isnan(least))
+        snprintf(text, TABLE_CELL, "-");
+    else
+        snprintf(text, TABLE_CELL, "%.*f..%.*f", decimals, least, decimals, most);
+}
+
+static void show_times(const void *row, char text[TABLE_CELL]) {
+    const struct speedup_row *own = row;
+    show_range(own, own->ms_min, own->ms_max, text);
+}
+
+static void show_ratios(const void *row, char text[TABLE_CELL]) {
+    const struct speedup_row *own = row;
+    show_range(own, own->speedup_min, own->speedup_max, text);
+}
+
+static void show_rounds(const void *row, char text[TABLE_CELL]) {
+    const struct speedup_row *own = row;
+    snprintf(text, TABLE_CELL, "%d of %d", own->complete, own->rounds);
+}
+
+/* Headers are narrow, so that names keep some of 80 columns; the ratio stands where a telephone
+ * still shows it, and what says least gives way first. */
+static const struct table_column columns[] = {
+    {"system", TABLE_LEFT, .at = ROW(run.label)},
+    {"median", TABLE_NUMBER, "ms/it", "ms_per_iteration", ROW(ms), .decimals = TABLE_DIGITS},
+    {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", ROW(speedup), .decimals = 2},
+    {"min..max\nvs EP", TABLE_RIGHT, .optional = 4, .show = show_ratios},
+    {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(of_bound), .decimals = 1},
+    {"p99", TABLE_NUMBER, "ms/it", .at = ROW(served_p99), .decimals = TABLE_DIGITS},
+    {"min..max", TABLE_RIGHT, "ms/it", .optional = 1, .show = show_times},
+    {"tokens", TABLE_NUMBER, "per s", "tokens_per_s", ROW(tokens_per_s), .optional = 2},
+    {"vs bal-\nanced", TABLE_NUMBER, NULL, "speed_vs_balanced", ROW(vs_balanced), .decimals = 2},
+    {"final\nloss", TABLE_NUMBER, NULL, "loss_final", ROW(loss_final), .decimals = 4},
+    {"loss\ndiffers", TABLE_NUMBER, NULL, "max_loss_difference", ROW(loss_difference),
+     .decimals = TABLE_POWER},
+    {"rounds\ndone", TABLE_RIGHT, .optional = 3, .show = show_rounds},
+    {"dropped", TABLE_NUMBER, "%", "dropped_fraction", ROW(dropped), 2, .only_used = true},
+    {"refused", TABLE_REMARK, NULL, "refused", .at = ROW(refused)},
+    {.key = "suite_run", .at = ROW(run.suite_run)},
+    {.key = "job", .at = ROW(run.job)},
+    {.key = "system", .at = ROW(run.system)},
+    {.key = "workload", .at = ROW(run.workload)},
+    {.key = "gate", .at = ROW(run.gate)},
+    {.key = "model", .at = ROW(run.model)},
+    {.key = "executor", .at = ROW(run.executor)},
+    {NULL, TABLE_COUNT, NULL, "ranks", .at = ROW(run.ranks)},
+    {NULL, TABLE_COUNT, NULL, "rounds", .at = ROW(rounds)},
+    {NULL, TABLE_COUNT, NULL, "rounds_complete", .at = ROW(complete)},
+    {NULL, TABLE_FLAG, NULL, "ranks_share_cores", .at = ROW(ranks_share_cores)},
+    {NULL, TABLE_FLAG, NULL, "unattainable", .at = ROW(unattainable)},
+    {NULL, TABLE_FLAG, NULL, "serves", .at = ROW(serves)},
+    {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_p99", .at = ROW(p99)},
+    {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_min", .at = ROW(ms_min)},
+    {NULL, TABLE_NUMBER, NULL, "ms_per_iteration_max", .at = ROW(ms_max)},
+    {NULL, TABLE_NUMBER, NULL, "speedup_vs_ep_min", .at = ROW(speedup_min)},
+    {NULL, TABLE_NUMBER, NULL, "speedup_vs_ep_max", .at = ROW(speedup_max)},
+    {NULL, TABLE_NUMBER, NULL, "iterations_agreed", .at = ROW(agreed)},
+    {NULL, TABLE_NUMBER, NULL, "processor_taken", .at = ROW(taken)},
+    {NULL, TABLE_NUMBER, NULL, "bound_ms", .at = ROW(bound_ms)},
 };
+enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* Narrow, so that names keep some of the 80 columns. */
-static const struct table_column columns[COLUMNS] = {
-    [COLUMN_SYSTEM] = {"system", TABLE_LEFT},
-    [COLUMN_MS] = {"median\nms/it", TABLE_RIGHT},
-    [COLUMN_P99] = {"p99\nms/it", TABLE_RIGHT},
-    [COLUMN_RANGE] = {"min..max\nms/it", TABLE_RIGHT},
-    [COLUMN_TOKENS] = {"tokens\nper s", TABLE_RIGHT},
-    [COLUMN_SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
-    [COLUMN_OF_BOUND] = {"bound /\ntime %", TABLE_RIGHT},
-    [COLUMN_BALANCED] = {"vs bal-\nanced", TABLE_RIGHT},
-    [COLUMN_LOSS] = {"final\nloss", TABLE_RIGHT},
-    [COLUMN_DIFFERENCE] = {"loss\ndiffers", TABLE_RIGHT},
-    [COLUMN_ROUNDS] = {"rounds\ndone", TABLE_RIGHT},
-    [COLUMN_DROPPED] = {"dropped\n%", TABLE_RIGHT}};
-
-/* The columns of a table with these rows: the last is only there if a run has dropped something,
- * and what says least gives way first. */
-static void begin_table(const struct report_runs *runs, const struct speedup_row rows[], int count,
-                        struct table *table) {
-    bool all_done = true, has_dropped = false;
-    for (int i = 0; i < count; i++) {
-        bool refused = report_group_first(runs, rows[i].group)->refused;
-        all_done = all_done && (refused || rows[i].complete == rows[i].rounds);
-        has_dropped = has_dropped || rows[i].dropped > 0;
-    }
-    table_init(table, columns, has_dropped ? COLUMNS : COLUMN_DROPPED);
-    table->optional[COLUMN_RANGE] = 1;
-    table->optional[COLUMN_ROUNDS] = all_done ? 3 : 0;
-    table->optional[COLUMN_TOKENS] = 2;
+int speedup_table(const struct speedup_row rows[], int count, struct table *table,
+                  struct mp_error *error) {
+    table_init(table, columns, COLUMNS);
     table->drops_empty = true;
+    for (int i = 0; i < count; i++) /* rounds that are missing are always seen */
+        for (int c = 0; c < COLUMNS && !rows[i].refused && rows[i].complete < rows[i].rounds; c++)
+            if (columns[c].show == show_rounds)
+                table->optional[c] = 0;
+    return table_fill(table, rows, count, sizeof *rows, error);
 }
 
-/* As many decimals as keep 4 or 5 digits. */
-static int decimals_for(double ms) {
-    return ms >= 1000 ? 0 : ms >= 100 ? 1 : 2;
-}
-
-static int add_row(struct table *table, struct report_runs *runs, const struct speedup_row *row,
-                   struct mp_error *error) {
-    char refusal[REPORT_REFUSAL];
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, COLUMN_SYSTEM, "%s", report_group_label(runs, row->group));
-    if (report_refusal(runs, row->group, refusal))
-        return table_remark(table, refusal, error);
-    int decimals = decimals_for(row->ms_max);
-    table_set_number(table, COLUMN_MS, row->ms, decimals);
-    if (row->serves)
-        table_set_number(table, COLUMN_P99, row->p99, decimals);
-    if (row->complete < 2) /* one round has no range */
-        table_set(table, COLUMN_RANGE, "-");
-    else
-        table_set(table, COLUMN_RANGE, "%.*f..%.*f", decimals, row->ms_min, decimals, row->ms_max);
-    table_set_number(table, COLUMN_TOKENS, row->tokens_per_s, 0);
-    table_set_number(table, COLUMN_SPEEDUP, row->speedup, 2);
-    table_set_number(table, COLUMN_OF_BOUND, 100 * row->of_bound, 1);
-    table_set_number(table, COLUMN_BALANCED, row->vs_balanced, 2);
-    table_set_number(table, COLUMN_LOSS, row->loss_final, 4);
-    if (isnan(row->loss_difference))
-        table_set(table, COLUMN_DIFFERENCE, "-");
-    else
-        table_set(table, COLUMN_DIFFERENCE, "%.1e", row->loss_difference);
-    table_set(table, COLUMN_ROUNDS, "%d of %d", row->complete, row->rounds);
-    if (table->columns > COLUMN_DROPPED)
-        table_set_number(table, COLUMN_DROPPED, 100 * row->dropped, 2);
-    return MP_OK;
-}
+/* ---- words ---- */
 
 static bool is_ep(const struct report_runs *runs, int group) {
     return strcmp(report_group_first(runs, group)->system, "ep") == 0;
@@ -339,22 +340,23 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
     report_print_yardsticks(runs, table, out);
 }
 
-static int print_table(struct report_runs *runs, const struct speedup_row all[], int table_number,
-                       FILE *out, struct mp_error *error) {
-    struct table table;
+static int print_table(const struct report_runs *runs, const struct speedup_row all[],
+                       int table_number, enum mp_report_format format, FILE *out,
+                       struct mp_error *error) {
+    struct table table = {0};
+    char heading[REPORT_HEADING];
     struct speedup_row *rows = malloc((size_t)runs->groups * sizeof *rows);
     int count = 0, code = rows ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the report");
     for (int g = 0; !code && g < runs->groups; g++)
         if (report_group_first(runs, g)->table == table_number)
             rows[count++] = all[g];
-    begin_table(runs, rows, count, &table);
-    for (int i = 0; !code && i < count; i++)
-        code = add_row(&table, runs, &rows[i], error);
-    if (!code) {
-        report_table_heading(runs, table_number, out);
-        table_print(&table, out);
+    if (!code)
+        code = speedup_table(rows, count, &table, error);
+    report_table_heading(runs, table_number, heading);
+    if (!code)
+        table_write(&table, format, heading, out);
+    if (!code && format == MP_REPORT_TEXT)
         speedup_print_words(runs, rows, count, table_number, out);
-    }
     table_free(&table);
     free(rows);
     return code;
@@ -384,46 +386,11 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 /* ---- JSON ---- */
 
-static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
-    const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack("{so so so so so so so so si si si sb sb so so so so so so so so so so so so "
-                     "so so so so so}",                                                  //
-                     "suite_run", json_text(first->suite_run),                           //
-                     "job", json_text(first->job),                                       //
-                     "system", json_text(first->system),                                 //
-                     "workload", json_text(first->workload),                             //
-                     "gate", json_text(first->gate),                                     //
-                     "model", json_text(first->model),                                   //
-                     "executor", json_text(first->executor),                             //
-                     "refused", first->refused ? json_text(first->reason) : json_null(), //
-                     "ranks", first->ranks, "rounds", row->rounds,                       //
-                     "rounds_complete", row->complete,                                   //
-                     "ranks_share_cores", row->ranks_share_cores,                        //
-                     "unattainable", row->unattainable,                                  //
-                     "ms_per_iteration", json_number(row->ms),                           //
-                     "ms_per_iteration_min", json_number(row->ms_min),                   //
-                     "ms_per_iteration_max", json_number(row->ms_max),                   //
-                     "tokens_per_s", json_number(row->tokens_per_s),                     //
-                     "speedup_vs_ep", json_number(row->speedup),                         //
-                     "speedup_vs_ep_min", json_number(row->speedup_min),                 //
-                     "speedup_vs_ep_max", json_number(row->speedup_max),                 //
-                     "speed_vs_balanced", json_number(row->vs_balanced),                 //
-                     "loss_final", json_number(row->loss_final),                         //
-                     "max_loss_difference", json_number(row->loss_difference),           //
-                     "iterations_agreed", json_number(row->agreed),                      //
-                     "dropped_fraction", json_number(row->dropped),                      //
-                     "processor_taken", json_number(row->taken),                         //
-                     "ms_per_iteration_p99", json_number(row->p99),                      //
-                     "serves", json_boolean(row->serves),                                //
-                     "bound_ms", json_number(row->bound_ms),                             //
-                     "of_bound", json_number(row->of_bound));
-}
-
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,
                       struct mp_error *error) {
     json_t *list = json_array(), *incomplete = json_array();
     for (int g = 0; g < runs->groups; g++)
-        json_array_append_new(list, row_json(runs, &rows[g]));
+        json_array_append_new(list, table_object(columns, COLUMNS, &rows[g]));
     for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
         if (!run->complete)
@@ -453,15 +420,15 @@ int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *
         report_print_busy(&runs, out);
     if (!code && format == MP_REPORT_JSON)
         code = print_json(&runs, rows, out, error);
-    for (int t = 0; !code && format == MP_REPORT_TEXT && t < runs.tables; t++) {
+    for (int t = 0; !code && format != MP_REPORT_JSON && t < runs.tables; t++) {
         if (t > 0)
             fputc('\n', out);
-        code = print_table(&runs, rows, t, out, error);
+        code = print_table(&runs, rows, t, format, out, error);
     }
-    if (!code && format == MP_REPORT_TEXT) {
+    if (!code && format == MP_REPORT_TEXT)
         print_incomplete(&runs, out);
+    if (!code && format != MP_REPORT_JSON)
         code = check_printed(out, error);
-    }
     free(rows);
     report_runs_free(&runs);
     return code;

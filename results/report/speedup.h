@@ -3,20 +3,32 @@
 #define MOEPERF_RESULTS_REPORT_SPEEDUP_H
 
 #include "results/report/groups.h"
+#include "results/report/table.h"
 
-/* The rounds of one job put together; NAN where nothing is known. */
+/* The rounds of one job put together; NAN where nothing is known.  Texts are borrowed of the runs.
+ */
 struct speedup_row {
+    struct report_run run; /* the first: its names stand for all */
+    const char *refused;   /* why the system can't do the job; NULL where it can */
     int group, rounds, complete;
+    int reached; /* rounds that reached the target loss */
     bool ranks_share_cores, unattainable;
     bool serves;
     double ms, ms_min, ms_max, p99, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
         agreed, dropped, bound_ms, of_bound;
+    double served_p99;               /* NAN for steps of training */
     double speedup_min, speedup_max; /* over the rounds */
-    double taken;                    /* the most of report_run.taken over the rounds */
+    double target, window;           /* the loss to be reached; NAN: none */
+    double to_target, to_target_min, to_target_max, s_to_target; /* of those that reached it */
+    double taken; /* the most of report_run.taken over the rounds */
 };
 
 /* A row per group, by group; to be freed.  Errors: MP_ENOMEM. */
 int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error);
+
+/* They as a table, to be freed also after an error.  Errors: MP_ENOMEM. */
+int speedup_table(const struct speedup_row rows[], int count, struct table *table,
+                  struct mp_error *error);
 
 /* What the rows of one table say: the fastest system, unless other programs had the processors for
  * so long that the times don't tell, who drops routes, where losses part, which rows are

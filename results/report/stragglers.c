@@ -94,42 +94,46 @@ enum {
     FINDINGS_IN_WORDS = 2
 }; /* of more, sentences would be too many to read */
 
+/* What the table says of a group: its first finding, which may be none. */
+struct waiting_row {
+    const char *label;
+    double waiting, of_it, tokens, saved; /* s, but for tokens */
+    const char *most_for, *cause;
+    char where[80];
+};
+#define ROW(member) offsetof(struct waiting_row, member)
 static const struct table_column columns[] = {
-    {"system", TABLE_LEFT},
-    {"waits ms\nper rank", TABLE_RIGHT},
-    {"most\nfor", TABLE_RIGHT},
-    {"of it\nms", TABLE_RIGHT},
-    {"why", TABLE_LEFT},
-    {"where", TABLE_LEFT},
-    {"tokens\nx mean", TABLE_RIGHT},
-    {"would\nsave ms", TABLE_RIGHT},
+    {"system", TABLE_LEFT, NULL, "system", .at = ROW(label)},
+    {"waits ms\nper rank", TABLE_MS, NULL, "waiting_ms", ROW(waiting), .decimals = 2},
+    {"most\nfor", TABLE_RIGHT, NULL, "most_for", .at = ROW(most_for)},
+    {"of it", TABLE_MS, "ms", "of_it_ms", ROW(of_it), .decimals = 2},
+    {"why", TABLE_LEFT, NULL, "cause", .at = ROW(cause)},
+    {"where", TABLE_ARRAY, NULL, "where", .at = ROW(where)},
+    {"tokens\nx mean", TABLE_NUMBER, NULL, "tokens_over_mean", ROW(tokens), .decimals = 2},
+    {"would\nsave", TABLE_MS, "ms", "would_save_ms", ROW(saved), .decimals = 2},
 };
 
 static int add_row(struct table *table, const char *label, const struct straggler *straggler,
                    struct mp_error *error) {
     const struct mp_straggler *found = &straggler->found;
     const struct mp_straggler_finding *finding = found->findings ? &found->finding[0] : NULL;
-    char place[80];
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%s", label);
-    table_set_number(table, 1, has_analysis(straggler) ? 1e3 * found->waiting / found->ranks : NAN,
-                     2);
-    for (int c = 2; c < table->columns; c++)
-        table_set(table, c, "-");
-    if (!finding)
-        return MP_OK;
-    if (finding->rank >= 0)
-        table_set(table, 2, "%d", finding->rank);
-    else
-        table_set(table, 2, "all");
-    table_set_number(table, 3, 1e3 * finding->waiting, 2);
-    table_set(table, 4, "%s", mp_cause_name(finding->cause));
-    table_set(table, 5, "%s", waiting_place(finding->phase, finding->layer, place, sizeof place));
-    table_set_number(table, 6, finding->tokens, 2);
-    table_set_number(table, 7, 1e3 * finding->saved, 2);
-    return MP_OK;
+    char rank[16];
+    struct waiting_row row = {.label = label,
+                              .waiting =
+                                  has_analysis(straggler) ? found->waiting / found->ranks : NAN,
+                              .most_for = "-",
+                              .cause = "-",
+                              .where = "-",
+                              .of_it = finding ? finding->waiting : NAN,
+                              .tokens = finding ? finding->tokens : NAN,
+                              .saved = finding ? finding->saved : NAN};
+    if (finding) {
+        row.cause = mp_cause_name(finding->cause);
+        waiting_place(finding->phase, finding->layer, row.where, sizeof row.where);
+        snprintf(rank, sizeof rank, finding->rank < 0 ? "all" : "%d", finding->rank);
+        row.most_for = rank;
+    }
+    return table_fill(table, &row, 1, sizeof row, error);
 }
 
 /* Where nothing was started nobody waits. */
@@ -139,18 +143,20 @@ static bool is_in_table(const struct report_runs *runs, int group, int table) {
 }
 
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
-                       int table_number, FILE *out, struct mp_error *error) {
+                       int table_number, enum mp_report_format format, FILE *out,
+                       struct mp_error *error) {
     struct table table;
-    char command[COMMAND_TEXT], invocation[COMMAND_WORD];
+    char command[COMMAND_TEXT], invocation[COMMAND_WORD], heading[REPORT_HEADING];
     int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
     table.drops_empty = true;
     for (int g = 0; !code && g < runs->groups; g++)
         if (is_in_table(runs, g, table_number))
             code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
-    if (!code && table.rows > 0) {
-        report_table_heading(runs, table_number, out);
-        table_print(&table, out);
+    report_table_heading(runs, table_number, heading);
+    if (!code && table.rows > 0)
+        table_write(&table, format, heading, out);
+    if (!code && table.rows > 0 && format == MP_REPORT_TEXT) {
         for (int g = 0; g < runs->groups && table.rows <= ROWS_IN_WORDS; g++)
             if (is_in_table(runs, g, table_number))
                 straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,
@@ -214,12 +220,12 @@ static int print_all(const struct report_runs *runs, const struct straggler stra
     int code = MP_OK;
     if (format == MP_REPORT_JSON)
         return print_json(runs, stragglers, in_full, out, error);
-    if (in_full)
+    if (in_full && format == MP_REPORT_TEXT)
         code = print_in_full(runs, stragglers, out, error);
-    for (int t = 0; !code && !in_full && t < runs->tables; t++) {
+    for (int t = 0; !code && !(in_full && format == MP_REPORT_TEXT) && t < runs->tables; t++) {
         if (t > 0)
             fputc('\n', out);
-        code = print_table(runs, stragglers, t, out, error);
+        code = print_table(runs, stragglers, t, format, out, error);
     }
     return code ? code : check_printed(out, error);
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiler/record/record.h"
 #include "results/report/query.h"
@@ -44,18 +45,6 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
                             slow->type[t].transfer ? ", transfers," : "", slow->type[t].slowdown);
 }
 
-static const struct table_column rank_columns[] = {
-    {"rank", TABLE_RIGHT},
-    {"own\nms", TABLE_RIGHT},
-    {"waits\nms", TABLE_RIGHT},
-    {"others wait\nfor it, ms", TABLE_RIGHT},
-    {"passed\non, ms", TABLE_RIGHT},
-    {"most often\n%", TABLE_RIGHT},
-    {"most of it\nfor", TABLE_LEFT},
-    {"expert\ntokens", TABLE_RIGHT},
-    {"S", TABLE_RIGHT},
-};
-
 static int compare_ranks(const void *left, const void *right) {
     const struct mp_straggler_rank *a = *(const struct mp_straggler_rank *const *)left,
                                    *b = *(const struct mp_straggler_rank *const *)right;
@@ -71,22 +60,34 @@ static int main_cause(const struct mp_straggler_rank *rank) {
     return most;
 }
 
-static int add_rank(struct table *table, const struct mp_straggler *found,
-                    const struct mp_straggler_rank *rank, struct mp_error *error) {
-    int index = (int)(rank - found->rank), cause = main_cause(rank);
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
-    table_set(table, 0, "%d", index);
-    table_set_number(table, 1, 1e3 * rank->own, 2);
-    table_set_number(table, 2, 1e3 * rank->suffered, 2);
-    table_set_number(table, 3, 1e3 * (rank->direct + rank->propagated), 2);
-    table_set_number(table, 4, 1e3 * rank->propagated, 2);
-    table_set_number(table, 5, 100 * rank->most_waited_for, 0);
-    table_set(table, 6, "%s", rank->cause[cause] > 0 ? mp_cause_name((enum mp_cause)cause) : "-");
-    table_set_number(table, 7, rank->tokens, 0);
-    table_set_number(table, 8, found->slowdowns.rank[index], 3);
-    return MP_OK;
+struct rank_row {
+    struct mp_straggler_rank of;
+    int rank;
+    double caused, slowdown;
+    const char *cause;
+};
+#define RANK(member) offsetof(struct rank_row, member)
+static const struct table_column rank_columns[] = {
+    {"rank", TABLE_COUNT, NULL, "rank", .at = RANK(rank)},
+    {"own", TABLE_MS, "ms", "own_ms", RANK(of.own), .decimals = 2},
+    {"waits", TABLE_MS, "ms", "waits_ms", RANK(of.suffered), .decimals = 2},
+    {"others wait\nfor it,", TABLE_MS, "ms", .at = RANK(caused), .decimals = 2},
+    {"passed\non,", TABLE_MS, "ms", "propagated_ms", RANK(of.propagated), 2, .optional = 2},
+    {"most often", TABLE_NUMBER, "%", "most_waited_for", .at = RANK(of.most_waited_for)},
+    {"most of it\nfor", TABLE_LEFT, .at = RANK(cause)},
+    {"expert\ntokens", TABLE_NUMBER, NULL, "tokens", RANK(of.tokens), .optional = 1},
+    {"S", TABLE_NUMBER, NULL, "slowdown", RANK(slowdown), .decimals = 3},
+    {NULL, TABLE_MS, NULL, "direct_ms", .at = RANK(of.direct)},
+    {NULL, TABLE_NUMBER, NULL, "on_core", .at = RANK(of.on_core)},
+};
+enum { RANK_COLUMNS = sizeof rank_columns / sizeof *rank_columns };
+
+static struct rank_row rank_row(const struct mp_straggler *found, int index) {
+    const struct mp_straggler_rank *rank = &found->rank[index];
+    int cause = main_cause(rank);
+    return (struct rank_row){*rank, index, rank->direct + rank->propagated,
+                             found->slowdowns.rank ? found->slowdowns.rank[index] : NAN,
+                             rank->cause[cause] > 0 ? mp_cause_name((enum mp_cause)cause) : "-"};
 }
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
@@ -95,15 +96,15 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
     int code = MP_OK;
     if (!order)
         return mp_fail(error, MP_ENOMEM, "no memory for %d ranks", found->ranks);
-    table_init(&table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
+    table_init(&table, rank_columns, RANK_COLUMNS);
     table.lines_first = true;
-    table.optional[4] = 2;
-    table.optional[7] = 1;
     for (int r = 0; r < found->ranks; r++)
         order[r] = &found->rank[r];
     qsort(order, (size_t)found->ranks, sizeof *order, compare_ranks);
-    for (int r = 0; r < found->ranks && r < ROWS_SHOWN && !code; r++)
-        code = add_rank(&table, found, order[r], error);
+    for (int r = 0; r < found->ranks && r < ROWS_SHOWN && !code; r++) {
+        const struct rank_row row = rank_row(found, (int)(order[r] - found->rank));
+        code = table_fill(&table, &row, 1, sizeof row, error);
+    }
     if (!code) {
         fputs("\nRanks, per iteration", out);
         fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
@@ -115,15 +116,15 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
 }
 
 static const struct table_column place_columns[] = {
-    {"where", TABLE_LEFT},
-    {"waits\nms", TABLE_RIGHT},
-    {"waits from\nhere, ms", TABLE_RIGHT},
-    {"arrival\nskew, ms", TABLE_RIGHT},
-    {"transfer\nms", TABLE_RIGHT},
-    {"least\nms", TABLE_RIGHT},
-    {"slowest\nrank", TABLE_RIGHT},
-    {"often\n%", TABLE_RIGHT},
-    {"tokens\nx mean", TABLE_RIGHT},
+    {"where", .kind = TABLE_LEFT},
+    {"waits\nms", .kind = TABLE_RIGHT},
+    {"waits from\nhere, ms", .kind = TABLE_RIGHT},
+    {"arrival\nskew, ms", .kind = TABLE_RIGHT},
+    {"transfer\nms", .kind = TABLE_RIGHT},
+    {"least\nms", .kind = TABLE_RIGHT},
+    {"slowest\nrank", .kind = TABLE_RIGHT},
+    {"often\n%", .kind = TABLE_RIGHT},
+    {"tokens\nx mean", .kind = TABLE_RIGHT},
 };
 
 static int compare_places(const void *left, const void *right) {
@@ -175,41 +176,48 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
     return code;
 }
 
-static const struct table_column balance_columns[] = {
-    {"routes over experts", TABLE_LEFT},
-    {"p50", TABLE_RIGHT},
-    {"p90", TABLE_RIGHT},
-    {"p99", TABLE_RIGHT},
-    {"max", TABLE_RIGHT},
+struct balance_row {
+    const char *name, *key;
+    size_t at; /* in a balance; `of` is what is there */
+    struct mp_percentiles of;
 };
+#define BALANCE(member) offsetof(struct balance_row, member)
+static const struct table_column balance_columns[] = {
+    {"routes over experts", TABLE_LEFT, .at = BALANCE(name)},
+    {"p50", TABLE_NUMBER, NULL, "p50", BALANCE(of.p50), .decimals = 3},
+    {"p90", TABLE_NUMBER, NULL, "p90", BALANCE(of.p90), .decimals = 3},
+    {"p99", TABLE_NUMBER, NULL, "p99", BALANCE(of.p99), .decimals = 3},
+    {"max", TABLE_NUMBER, NULL, "max", BALANCE(of.largest), .decimals = 3},
+};
+enum { BALANCE_COLUMNS = sizeof balance_columns / sizeof *balance_columns, BALANCE_ROWS = 7 };
+
+static void read_balance(const struct mp_straggler_balance *balance,
+                         struct balance_row rows[BALANCE_ROWS]) {
+#define OF(member) offsetof(struct mp_straggler_balance, member)
+    static const struct balance_row all[BALANCE_ROWS] = {
+        {"max over mean", "max_over_mean", .at = OF(max_over_mean)},
+        {"effective experts", "effective_experts", .at = OF(effective)},
+        {"coefficient of variation", "variation", .at = OF(variation)},
+        {"Gini", "gini", .at = OF(gini)},
+        {"dead experts, share", "dead_fraction", .at = OF(dead)},
+        {"overload above 1.25 x mean, share", "overload_fraction", .at = OF(overload)},
+        {"dropped, share", "dropped_fraction", .at = OF(dropped)},
+    };
+    memcpy(rows, all, sizeof all);
+    for (int i = 0; i < BALANCE_ROWS; i++)
+        memcpy(&rows[i].of, (const char *)balance + rows[i].at, sizeof rows[i].of);
+}
 
 static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
     const struct mp_straggler_balance *balance = &found->balance;
-    const struct {
-        const char *name;
-        struct mp_percentiles of;
-    } rows[] = {
-        {"max over mean", balance->max_over_mean},
-        {"effective experts", balance->effective},
-        {"coefficient of variation", balance->variation},
-        {"Gini", balance->gini},
-        {"dead experts, share", balance->dead},
-        {"overload above 1.25 x mean, share", balance->overload},
-        {"dropped, share", balance->dropped},
-    };
+    struct balance_row rows[BALANCE_ROWS];
     struct table table;
     int code = MP_OK;
     if (isnan(balance->max_over_mean.p50))
         return MP_OK;
-    table_init(&table, balance_columns, sizeof balance_columns / sizeof *balance_columns);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && !code; i++) {
-        const double value[] = {rows[i].of.p50, rows[i].of.p90, rows[i].of.p99, rows[i].of.largest};
-        code = table_add(&table, NULL, error);
-        for (int c = 0; c < 4 && !code; c++)
-            table_set_number(&table, c + 1, value[c], 3);
-        if (!code)
-            table_set(&table, 0, "%s", rows[i].name);
-    }
+    read_balance(balance, rows);
+    table_init(&table, balance_columns, BALANCE_COLUMNS);
+    code = table_fill(&table, rows, BALANCE_ROWS, sizeof *rows, error);
     if (!code) {
         fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
         table_print(&table, out);
@@ -319,19 +327,12 @@ static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
 static json_t *ranks_json(const struct mp_straggler *found) {
     json_t *all = json_array();
     for (int r = 0; r < found->ranks && found->rank; r++) {
-        const struct mp_straggler_rank *rank = &found->rank[r];
-        json_t *causes = json_object();
+        const struct rank_row row = rank_row(found, r);
+        json_t *causes = json_object(), *object = table_object(rank_columns, RANK_COLUMNS, &row);
         for (int c = 0; c < MP_CAUSES; c++)
-            json_object_set_new(causes, mp_cause_name((enum mp_cause)c), ms(rank->cause[c]));
-        json_array_append_new(
-            all,
-            json_pack("{si so so so so so so so so so}", "rank", r, "own_ms", ms(rank->own),
-                      "waits_ms", ms(rank->suffered), "direct_ms", ms(rank->direct),
-                      "propagated_ms", ms(rank->propagated), "most_waited_for",
-                      json_number(rank->most_waited_for), "tokens", json_number(rank->tokens),
-                      "on_core", json_number(rank->on_core), "slowdown",
-                      found->slowdowns.rank ? json_number(found->slowdowns.rank[r]) : json_null(),
-                      "causes_ms", causes));
+            json_object_set_new(causes, mp_cause_name((enum mp_cause)c), ms(row.of.cause[c]));
+        json_object_set_new(object, "causes_ms", causes);
+        json_array_append_new(all, object);
     }
     return all;
 }
@@ -353,25 +354,20 @@ static json_t *places_json(const struct mp_straggler *found) {
     return all;
 }
 
-static json_t *percentiles_json(const struct mp_percentiles *of) {
-    return json_pack("{so so so so}", "p50", json_number(of->p50), "p90", json_number(of->p90),
-                     "p99", json_number(of->p99), "max", json_number(of->largest));
-}
-
 static json_t *balance_json(const struct mp_straggler_balance *balance) {
-    return json_pack(
-        "{so so so so so so so so so so so so so}", "max_over_mean",
-        percentiles_json(&balance->max_over_mean), "effective_experts",
-        percentiles_json(&balance->effective), "variation", percentiles_json(&balance->variation),
-        "gini", percentiles_json(&balance->gini), "dead_fraction", percentiles_json(&balance->dead),
-        "overload_fraction", percentiles_json(&balance->overload), "dropped_fraction",
-        percentiles_json(&balance->dropped), "chance_variation",
-        json_number(balance->chance_variation), "time_imbalance",
-        json_number(balance->time_imbalance), "token_imbalance",
-        json_number(balance->token_imbalance), "hottest_layer",
-        rank_or_null(balance->hottest_layer), "hottest_expert",
-        rank_or_null(balance->hottest_expert), "hottest_share",
-        json_number(balance->hottest_share));
+    struct balance_row rows[BALANCE_ROWS];
+    json_t *object =
+        json_pack("{so so so so so so}", "chance_variation", json_number(balance->chance_variation),
+                  "time_imbalance", json_number(balance->time_imbalance), "token_imbalance",
+                  json_number(balance->token_imbalance), "hottest_layer",
+                  rank_or_null(balance->hottest_layer), "hottest_expert",
+                  rank_or_null(balance->hottest_expert), "hottest_share",
+                  json_number(balance->hottest_share));
+    read_balance(balance, rows);
+    for (int i = 0; i < BALANCE_ROWS; i++)
+        json_object_set_new(object, rows[i].key,
+                            table_object(balance_columns, BALANCE_COLUMNS, &rows[i]));
+    return object;
 }
 
 json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full) {

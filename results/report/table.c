@@ -9,26 +9,35 @@
 #include <unistd.h>
 
 #include "reference/base/characters.h"
+#include "results/report/query.h"
 
 enum { GAP = 2, LEAST_WIDTH = 6, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
 
 void table_init(struct table *table, const struct table_column column[], int columns) {
     *table = (struct table){.columns = columns, .column = column};
+    for (int c = 0; c < columns; c++)
+        table->optional[c] = column[c].optional;
 }
 
 void table_free(struct table *table) {
     for (int r = 0; r < table->rows; r++)
         free(table->remark[r]);
+    for (int i = 0; i < table->rows * table->columns; i++)
+        json_decref(table->cell[i].value);
     free(table->remark);
     free(table->cell);
     *table = (struct table){0};
+}
+
+static struct table_cell *last_row(const struct table *table) {
+    return &table->cell[(table->rows - 1) * table->columns];
 }
 
 int table_add(struct table *table, int *row, struct mp_error *error) {
     if (table->rows == table->capacity) {
         int capacity = table->capacity ? table->capacity * 2 : 16;
         size_t size = (size_t)capacity * (size_t)table->columns * sizeof *table->cell;
-        void *cell = realloc(table->cell, size);
+        struct table_cell *cell = realloc(table->cell, size);
         table->cell = cell ? cell : table->cell;
         char **remark = realloc(table->remark, (size_t)capacity * sizeof *remark);
         table->remark = remark ? remark : table->remark;
@@ -36,10 +45,8 @@ int table_add(struct table *table, int *row, struct mp_error *error) {
             return mp_fail(error, MP_ENOMEM, "no memory for a table");
         table->capacity = capacity;
     }
-    for (int c = 0; c < table->columns; c++)
-        table->cell[table->rows * table->columns + c][0] = '\0';
-    table->remark[table->rows] = NULL;
-    table->rows++;
+    table->remark[table->rows++] = NULL;
+    memset(last_row(table), 0, (size_t)table->columns * sizeof *table->cell);
     if (row)
         *row = table->rows - 1;
     return MP_OK;
@@ -60,20 +67,50 @@ static bool continues_character(char byte) {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
+static void set_value(struct table_cell *cell, json_t *value) {
+    json_decref(cell->value);
+    cell->value = value;
+}
+
 void table_set(struct table *table, int column, const char *format, ...) {
     char text[4 * TABLE_CELL] = "";
+    struct table_cell *cell = &last_row(table)[column];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    mp_clean_text(table->cell[(table->rows - 1) * table->columns + column], TABLE_CELL, text);
+    mp_clean_text(cell->text, TABLE_CELL, text);
+    set_value(cell, json_text(text));
+}
+
+/* As people see it. */
+static void format_number(const struct table_column *column, double value, char text[TABLE_CELL]) {
+    bool is_signed = column->decimals > 0 && column->decimals & TABLE_SIGNED;
+    int decimals = column->decimals < 0 ? column->decimals : column->decimals % TABLE_SIGNED;
+    if (column->unit && strcmp(column->unit, "%") == 0)
+        value *= 100;
+    if (column->decimals >= TABLE_FEWER)
+        decimals -= (fabs(value) >= 100) + (fabs(value) >= 1000);
+    if (!isfinite(value))
+        snprintf(text, TABLE_CELL, "-");
+    else if (decimals == TABLE_POWER)
+        snprintf(text, TABLE_CELL, "%.1e", value);
+    else if (decimals == TABLE_EXACT)
+        snprintf(text, TABLE_CELL, "%.10g", value);
+    else
+        snprintf(text, TABLE_CELL, is_signed ? "%+.*f" : "%.*f", decimals, value);
+}
+
+void table_number(struct table *table, int column, double value) {
+    struct table_cell *cell = &last_row(table)[column];
+    format_number(&table->column[column], value, cell->text);
+    set_value(cell, json_number(value));
 }
 
 void table_set_number(struct table *table, int column, double value, int decimals) {
-    if (isnan(value))
-        table_set(table, column, "-");
-    else
-        table_set(table, column, "%.*f", decimals, value);
+    struct table_cell *cell = &last_row(table)[column];
+    format_number(&(struct table_column){.decimals = decimals}, value, cell->text);
+    set_value(cell, json_number(value));
 }
 
 int table_remark(struct table *table, const char *text, struct mp_error *error) {
@@ -87,6 +124,110 @@ int table_remark(struct table *table, const char *text, struct mp_error *error) 
     return MP_OK;
 }
 
+/* ---- rows from structs and queries ---- */
+
+static json_t *value_of(const struct table_column *column, const void *row) {
+    char text[TABLE_CELL] = "";
+    const char *at = (const char *)row + column->at;
+    if (column->show && column->kind <= TABLE_LONG) {
+        column->show(row, text);
+        return json_text(text);
+    }
+    switch (column->kind) {
+    case TABLE_ARRAY:
+        return *at ? json_text(at) : json_null();
+    case TABLE_NUMBER:
+        return json_number(*(const double *)(const void *)at);
+    case TABLE_MS:
+        return json_number(1e3 * *(const double *)(const void *)at);
+    case TABLE_COUNT:
+        return json_integer(*(const int *)(const void *)at);
+    case TABLE_LARGE:
+        return json_integer(*(const int64_t *)(const void *)at);
+    case TABLE_FLAG:
+        return json_boolean(*(const bool *)(const void *)at);
+    default:
+        return json_text(*(const char *const *)(const void *)at);
+    }
+}
+
+json_t *table_object(const struct table_column column[], int columns, const void *row) {
+    json_t *object = json_object();
+    for (int c = 0; c < columns; c++)
+        if (column[c].key)
+            json_object_set_new(object, column[c].key, value_of(&column[c], row));
+    return object;
+}
+
+/* What people see of a value. */
+static void show_value(const struct table_column *column, const json_t *value,
+                       char text[TABLE_CELL]) {
+    if (json_is_string(value))
+        mp_clean_text(text, TABLE_CELL, json_string_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, TABLE_CELL, "%s", json_is_true(value) ? "yes" : "no");
+    else if (json_is_number(value) || (column->kind >= TABLE_NUMBER && column->kind <= TABLE_LARGE))
+        format_number(column, json_is_number(value) ? json_number_value(value) : NAN, text);
+}
+
+/* What a row says instead of its cells. */
+static int set_remark(struct table *table, const struct table_column *column, const json_t *value,
+                      struct mp_error *error) {
+    char text[1024];
+    if (column->kind != TABLE_REMARK || !json_is_string(value))
+        return MP_OK;
+    snprintf(text, sizeof text, "%s: %.900s", column->header, json_string_value(value));
+    return table_remark(table, text, error);
+}
+
+int table_fill(struct table *table, const void *rows, int count, size_t size,
+               struct mp_error *error) {
+    char text[TABLE_CELL] = "";
+    int code = MP_OK;
+    for (int r = 0; r < count && !code; r++) {
+        const char *row = (const char *)rows + (size_t)r * size;
+        code = table_add(table, NULL, error);
+        for (int c = 0; c < table->columns && !code; c++) {
+            const struct table_column *column = &table->column[c];
+            struct table_cell *cell = &last_row(table)[c];
+            if (column->key || !column->show)
+                cell->value = value_of(column, row);
+            if (column->show)
+                column->show(row, text), mp_clean_text(cell->text, TABLE_CELL, text);
+            else
+                show_value(column, cell->value, cell->text);
+            code = set_remark(table, column, cell->value, error);
+        }
+    }
+    return code;
+}
+
+int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query,
+                struct mp_error *error) {
+    int got = 0, code = MP_OK;
+    while (!code && (got = query_next(store, query, error)) == 1) {
+        code = table_add(table, NULL, error);
+        for (int c = 0; c < table->columns && !code; c++) {
+            struct table_cell *cell = &last_row(table)[c];
+            cell->value = query_value(query, c);
+            show_value(&table->column[c], cell->value, cell->text);
+        }
+    }
+    return code ? code : got;
+}
+
+int table_read(struct table *table, struct mp_store *store, const char *sql, int64_t run_id,
+               struct mp_error *error) {
+    sqlite3_stmt *query = NULL;
+    int code = query_open(store, sql, run_id, &query, error);
+    if (!code)
+        code = table_query(table, store, query, error);
+    sqlite3_finalize(query);
+    return code;
+}
+
+/* ---- text ---- */
+
 /* Characters, taken as one column each. */
 static int width_of(const char *text, size_t length) {
     int width = 0;
@@ -96,15 +237,15 @@ static int width_of(const char *text, size_t length) {
     return width;
 }
 
-/* The part of a header on its first or second line. */
-static const char *header_line(const char *header, int line, size_t *length) {
-    const char *end = strchr(header, '\n');
-    *length = end ? (size_t)(end - header) : strlen(header);
+/* The part of a header on its first or second line; the unit is the second's. */
+static const char *header_line(const struct table_column *column, int line, char text[TABLE_CELL]) {
+    const char *end = strchr(column->header, '\n'), *unit = column->unit ? column->unit : "";
+    int first = end ? (int)(end - column->header) : (int)strlen(column->header);
     if (line == 0)
-        return header;
-    const char *second = end ? end + 1 : "";
-    *length = strlen(second);
-    return second;
+        snprintf(text, TABLE_CELL, "%.*s", first, column->header);
+    else
+        snprintf(text, TABLE_CELL, "%s%s%s", end ? end + 1 : "", end && *unit ? " " : "", unit);
+    return text;
 }
 
 static int longest_word(const char *text) {
@@ -118,20 +259,29 @@ static int longest_word(const char *text) {
     return longest;
 }
 
+static bool is_left(const struct table_column *column) {
+    return column->kind == TABLE_LEFT || column->kind == TABLE_LONG || column->kind == TABLE_ARRAY;
+}
+
+/* Behind the first column a remark stands instead. */
+static const char *shown_text(const struct table *table, int row, int column) {
+    return column > 0 && table->remark[row] ? "" : table->cell[row * table->columns + column].text;
+}
+
 /* A column's width without and with line breaks in its cells. */
 static void measure_column(const struct table *table, int column, int *whole, int *broken) {
+    char header[TABLE_CELL];
     *whole = 0;
     for (int line = 0; line < 2; line++) {
-        size_t length;
-        const char *text = header_line(table->column[column].header, line, &length);
-        int width = width_of(text, length);
+        header_line(&table->column[column], line, header);
+        int width = width_of(header, strlen(header));
         *whole = width > *whole ? width : *whole;
     }
     *broken = *whole;
     for (int r = 0; r < table->rows; r++) {
-        const char *text = table->cell[r * table->columns + column];
+        const char *text = shown_text(table, r, column);
         int width = width_of(text, strlen(text));
-        int least = table->column[column].align == TABLE_LEFT ? longest_word(text) : width;
+        int least = is_left(&table->column[column]) ? longest_word(text) : width;
         *whole = width > *whole ? width : *whole;
         *broken = least > *broken ? least : *broken;
     }
@@ -150,7 +300,7 @@ static void shrink(const struct table *table, int room, int widths[], const int 
     for (int total = total_width(table, widths); total > room; total--) {
         int widest = -1;
         for (int c = 0; c < table->columns; c++)
-            if (table->column[c].align == TABLE_LEFT && widths[c] > least[c] &&
+            if (is_left(&table->column[c]) && widths[c] > least[c] &&
                 (widest < 0 || widths[c] > widths[widest]))
                 widest = c;
         if (widest < 0)
@@ -159,23 +309,27 @@ static void shrink(const struct table *table, int room, int widths[], const int 
     }
 }
 
-static bool is_empty(const struct table *table, int column) {
+bool table_shows(const struct table *table, int column) {
+    const struct table_column *own = &table->column[column];
+    bool is_empty = true, is_zero = true;
     for (int r = 0; r < table->rows; r++) {
-        const char *text = table->cell[r * table->columns + column];
-        if (*text && strcmp(text, "-") != 0)
-            return false;
+        const char *text = shown_text(table, r, column);
+        is_empty = is_empty && (!*text || !strcmp(text, "-"));
+        is_zero =
+            is_zero && !(json_number_value(table->cell[r * table->columns + column].value) != 0);
     }
-    return true;
+    return own->header && own->kind != TABLE_REMARK &&
+           !(column > 0 && table->drops_empty && is_empty) && !(own->only_used && is_zero);
 }
 
 /* Width of every column, -1 for one that is left out. */
 static void find_widths(const struct table *table, int room, int widths[]) {
     int least[TABLE_COLUMNS], last_resort[TABLE_COLUMNS];
     for (int c = 0; c < table->columns; c++) {
-        measure_column(table, c, &widths[c], &least[c]);
         last_resort[c] = LEAST_WIDTH;
-        if (c > 0 && table->drops_empty && is_empty(table, c))
-            widths[c] = least[c] = -1;
+        widths[c] = least[c] = -1;
+        if (table_shows(table, c))
+            measure_column(table, c, &widths[c], &least[c]);
     }
     while (total_width(table, table->lines_first ? widths : least) > room) {
         int first = -1;
@@ -236,9 +390,9 @@ static void print_cells(const char *rest[], const struct table_column column[], 
         int blanks = 0;
         goes_on = false;
         for (int c = 0; c < cells; c++) {
-            bool right = column[c].align == TABLE_RIGHT;
             if (widths[c] < 0)
                 continue;
+            bool right = !is_left(&column[c]);
             size_t length = right ? strlen(rest[c]) : line_bytes(rest[c], widths[c]);
             print_cell(out, rest[c], length, widths[c], right, &blanks);
             rest[c] += length;
@@ -251,10 +405,10 @@ static void print_cells(const char *rest[], const struct table_column column[], 
 
 /* A remark has all the room behind the first column, as a paragraph has it. */
 static void print_row(const struct table *table, int row, const int widths[], FILE *out) {
-    static const struct table_column both[2] = {{"", TABLE_LEFT}, {"", TABLE_LEFT}};
+    static const struct table_column both[2] = {{"", .kind = TABLE_LEFT}, {"", .kind = TABLE_LEFT}};
     const char *rest[TABLE_COLUMNS] = {""};
     for (int c = 0; c < table->columns; c++)
-        rest[c] = table->cell[row * table->columns + c];
+        rest[c] = table->cell[row * table->columns + c].text;
     if (!table->remark[row]) {
         print_cells(rest, table->column, widths, table->columns, out);
         return;
@@ -267,25 +421,22 @@ static void print_row(const struct table *table, int row, const int widths[], FI
 }
 
 void table_print(const struct table *table, FILE *out) {
+    char text[TABLE_CELL];
     int widths[TABLE_COLUMNS] = {0};
     find_widths(table, table_width(out), widths);
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
-        two_lines = two_lines || (widths[c] >= 0 && strchr(table->column[c].header, '\n'));
+        two_lines = two_lines || (widths[c] >= 0 && *header_line(&table->column[c], 1, text));
     /* One-line headers stand on the lower line. */
     for (int line = two_lines ? 0 : 1; line < 2; line++) {
         int blanks = 0;
         for (int c = 0; c < table->columns; c++) {
             if (widths[c] < 0)
                 continue;
-            const char *header = table->column[c].header;
-            bool own_two = strchr(header, '\n') != NULL;
-            size_t length = 0;
-            const char *text = own_two     ? header_line(header, line, &length)
-                               : line == 1 ? header_line(header, 0, &length)
-                                           : "";
-            print_cell(out, text, length, widths[c], table->column[c].align == TABLE_RIGHT,
-                       &blanks);
+            const struct table_column *column = &table->column[c];
+            bool own_two = *header_line(column, 1, text);
+            header_line(column, own_two ? line : 1 - line, text);
+            print_cell(out, text, strlen(text), widths[c], !is_left(column), &blanks);
         }
         fputc('\n', out);
     }

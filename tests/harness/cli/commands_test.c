@@ -115,6 +115,11 @@ static const struct bad_input bad_inputs[] = {
      "moeperf report: n.db"},
     {"database that is not there", "moeperf report --db gone.db",
      "moeperf report: gone.db: no such database; moeperf run --db FILE makes one\n"},
+    {"format that there is none of", "moeperf report --format latx",
+     "moeperf report: --format latx: should be text|json|csv|markdown|latex; did you mean "
+     "\"latex\"?\n"},
+    {"two formats", "moeperf predict --format csv --json",
+     "moeperf predict: --format csv does not go with --json\n"},
     {"run of a word", "moeperf report --run one",
      "moeperf report: --run one: should be the number of a run"},
     {"database in a file", "touch file; moeperf run ci --db file/x.db", "moeperf run: "},
@@ -423,6 +428,19 @@ static void a_suite_gives_rows_tables_and_adds_up(void **state) {
         snprintf(line, sizeof line, "moeperf report --run %d --db twice.db", run);
         assert_says(line, 0, run % 2 ? "ep" : "fssdp");
     }
+    /* The same rows in every format, the tables alone. */
+    json_t *object = json_of("moeperf report --db twice.db --format json", 0);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(object, "speedup"), "rows")),
+                     2);
+    json_decref(object);
+    assert_says("moeperf report --db twice.db --format csv | head -3", 0,
+                "table,ms_per_iteration,speedup_vs_ep,");
+    assert_says("moeperf report --db twice.db --format csv | head -3 | grep -c ',ep,\\|,fssdp,'", 0,
+                "2\n");
+    assert_says("moeperf report --db twice.db --format markdown", 0, "\n| fssdp | ");
+    assert_says("moeperf report --db twice.db --format latex", 0, "\\toprule\n  system & ");
+    assert_says("moeperf report --db twice.db --runs --format csv | wc -l", 0, "5\n");
+    assert_says("moeperf report --db twice.db --run 1 --format markdown", 0, "\n| expert | ");
     assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: twice.db: no run 5\n");
 }
 

@@ -520,7 +520,7 @@ static void transitions_are_drawn(void **state) {
                 "\"expert\",\"value\"],\"rows\":[[0,0,1.0],[3,0,1.0]]},");
     assert_says("grep -o '[0-9] to [0-9] (' page.html", 0, "1 to 2 (\n0 to 1 (\n");
     assert_says("cat page.html", 0, "<th scope=\"col\">present tells bits</th>");
-    assert_says("cat page.html", 0, "<th scope=\"col\">correlation 10 later</th>");
+    assert_says("cat page.html", 0, "<th scope=\"col\">corr. 10 later</th>");
     free(shell("moeperf import ways.csv --as csv-tokens --experts 128 -o ways.mptrace", 0));
     free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
     assert_says("cat page.html", 0, "\"rows\":[[0,0,1.5],[2,0,0.5],[0,2,0.0],[2,2,2.0]]},");

@@ -84,7 +84,7 @@ static void the_table_says_what_costs(void **state) {
         "\nwithout stragglers   ",
         " costs most: like the others it would save ",
         "\nlayer ",
-        "\nrank  own work, ms  waiting, ms\n   0  "};
+        "\n      own work  waiting\nrank        ms       ms\n   0  "};
     char *output = shell("moeperf predict --run 1 --db r.db", 0);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(output, words[i]))
@@ -93,14 +93,31 @@ static void the_table_says_what_costs(void **state) {
     /* Systems alone, and all of them: what can't do such a job says why. */
     output = shell("moeperf predict --run 1 --db r.db --system all", 0);
     assert_null(strstr(output, "without"));
-    assert_non_null(strstr(output, "\nwith ep, planned again   "));
-    assert_non_null(strstr(output, "\nwith fssdp   "));
+    assert_non_null(strstr(output, "\nwith ep, planned again  "));
+    assert_non_null(strstr(output, "\nwith fssdp  "));
     assert_non_null(strstr(output, "\nCosts fitted to this run: "));
     free(output);
 }
 
 static const json_t *row_of(const json_t *answer, const char *what) {
     return strcmp(what, "measured") != 0 ? row(answer, what) : answer;
+}
+
+static void assert_row(const char *output, const char *name, double ms, double speedup,
+                       double of_bound) {
+    char line[160], numbers[96];
+    snprintf(line, sizeof line, "\n%s  ", name);
+    const char *at = strstr(output, line);
+    assert_non_null(at);
+    at += strlen(line);
+    at += strspn(at, " ");
+    snprintf(numbers, sizeof numbers, "%.3f %.3f %.1f\n", ms, speedup, 100 * of_bound);
+    for (const char *own = numbers; *own; own++, at++) {
+        if (*own == ' ')
+            at += strspn(at, " ") - 1;
+        else if (*own != *at)
+            fail_msg("%s: not %s in\n%s", name, numbers, output);
+    }
 }
 
 /* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
@@ -110,18 +127,13 @@ static void the_table_says_what_is_possible(void **state) {
     char *output = shell("moeperf predict --run 1 --db r.db --system fssdp", 0), line[160];
     json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
     double bound = number(answer, "bound_ms"), measured = number(answer, "measured_ms");
-    assert_non_null(strstr(output, "speed-up  bound / time %\n"));
+    assert_non_null(strstr(output, "speed-up   time %\n"));
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         const json_t *own = row_of(answer, lines[i]);
         double ms = number(own, i ? "ms_per_iteration" : "measured_ms");
-        snprintf(line, sizeof line, "\n%-32s %10.3f %10.3f %15.1f\n", lines[i], ms, measured / ms,
-                 100 * number(own, "of_bound"));
-        if (!strstr(output, line))
-            fail_msg("no \"%s\" in\n%s", line, output);
+        assert_row(output, lines[i], ms, measured / ms, number(own, "of_bound"));
     }
-    snprintf(line, sizeof line, "\n%-32s %10.3f %10.3f %15.1f\n", "bound on all systems", bound,
-             measured / bound, 100.);
-    assert_non_null(strstr(output, line));
+    assert_row(output, "bound on all systems", bound, measured / bound, 1);
     for (char *c = output; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
     snprintf(line, sizeof line, "the best any placement could do with these costs is %.3f ms",

@@ -54,8 +54,9 @@ static void width_is_the_terminals(void **state) {
 }
 
 static void fill(struct table *table) {
-    static const struct table_column columns[] = {
-        {"name", TABLE_LEFT}, {"nothing", TABLE_RIGHT}, {"text", TABLE_LEFT}};
+    static const struct table_column columns[] = {{"name", .kind = TABLE_LEFT},
+                                                  {"nothing", .kind = TABLE_RIGHT},
+                                                  {"text", .kind = TABLE_LEFT}};
     struct mp_error error = {0};
     table_init(table, columns, 3);
     assert_int_equal(table_add(table, NULL, &error), MP_OK);
@@ -67,7 +68,7 @@ static void fill(struct table *table) {
 /* What a row says instead of numbers, over all columns behind the first and as many lines. */
 static void a_remark_takes_the_rest_of_the_row(void **state) {
     static const struct table_column columns[] = {
-        {"name", TABLE_LEFT}, {"one", TABLE_RIGHT}, {"two", TABLE_RIGHT}};
+        {"name", .kind = TABLE_LEFT}, {"one", .kind = TABLE_RIGHT}, {"two", .kind = TABLE_RIGHT}};
     static const char expected[] =
         "name   one  two\n"
         "first  1.5    -\n"

@@ -1,5 +1,6 @@
 /* What a report concludes, and when it does not: busy machines, ratios that their rows seem to
  * contradict, shares, hosts. */
+#include "results/report/speedup.h"
 #include "tests/results/report/texts.h"
 
 /* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
@@ -59,10 +60,10 @@ static void ratios_come_with_their_rounds(void **state) {
         }
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
-                "        median      min..max  tokens    vs   final     loss  rounds\n"
-                "system   ms/it         ms/it   per s    EP    loss  differs    done\n"
-                "ep       30.00  20.00..40.00    3750  1.00  4.0000  0.0e+00  2 of 2\n"
-                "fssdp    45.00  10.00..80.00    5625  1.25  4.0000  0.0e+00  2 of 2\n"
+                "        median    vs    min..max      min..max  tokens   final     loss  rounds\n"
+                "system   ms/it    EP       vs EP         ms/it   per s    loss  differs    done\n"
+                "ep       30.00  1.00  1.00..1.00  20.00..40.00    3750  4.0000  0.0e+00  2 of 2\n"
+                "fssdp    45.00  1.25  0.50..2.00  10.00..80.00    5625  4.0000  0.0e+00  2 of 2\n"
                 "fssdp trains 1.25 x as fast as EP (median of 2 rounds' ratios, 0.50 to 2.00).\n"
                 "Ratios are medians of the rounds' own, not ratios of the medians beside them;\n"
                 "over the rounds: fssdp 0.50 to 2.00.\n");
@@ -156,12 +157,33 @@ static void one_host_has_no_network(void **state) {
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
+/* Where one of the rounds has no loss to compare, none is said of all. */
+static void a_difference_is_of_all_rounds(void **state) {
+    struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
+                                {.complete = true, .max_loss_difference = 0.5}};
+    struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
+    struct mp_error error = {0};
+    struct speedup_row *rows;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run[i].max_loss_difference = i ? NAN : 0.25;
+        run[1 - i].max_loss_difference = 0.5;
+        runs_ok(speedup_rows(&runs, &rows, &error), &error);
+        if (i)
+            assert_true(isnan(rows->loss_difference));
+        else
+            assert_close(rows->loss_difference, 0.5, 0);
+        free(rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_busy_machine_is_said_first),
         CASE(ratios_come_with_their_rounds),
         CASE(shares_are_of_the_mean_iteration),
         CASE(one_host_has_no_network),
+        cmocka_unit_test(a_difference_is_of_all_rounds),
     };
     return cmocka_run_group_tests_name("verdicts", tests, NULL, NULL);
 }
