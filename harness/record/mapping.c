@@ -1,11 +1,13 @@
 #include "harness/record/mapping.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
+#include "profiler/record/launched.h"
 #include "profiler/record/spool_writer.h"
 
 enum {
@@ -109,6 +111,12 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     *name = (struct name){.text = strdup(record->as.name.text),
                           .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
     return name->text ? MP_OK : no_memory(mapping, error);
+}
+
+static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
+    if (!strcmp(record->as.text.name, MP_LAUNCHED_RUN))
+        snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
+                 record->as.text.value);
 }
 
 static void keep_number(struct mp_mapping *mapping, const struct mp_spool_record *record) {
@@ -261,6 +269,8 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
             code = mp_schemas_add(mapping->schemas, &record, error);
         else if (!ranges && record.type == MP_SPOOL_NUMBER)
             keep_number(mapping, &record);
+        else if (!ranges && record.type == MP_SPOOL_TEXT)
+            keep_text(mapping, &record);
         else if (!ranges && record.type == MP_SPOOL_END)
             mapping->totals.ended = true;
     }
@@ -599,6 +609,21 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
     return code;
 }
 
+bool mp_mapping_next_wait(const struct mp_mapping *mapping, size_t *next,
+                          struct mp_mapping_wait *wait) {
+    while (*next < mapping->matches) {
+        const struct match *match = &mapping->match[(*next)++];
+        const ptrdiff_t rule = match->rule - mapping->rules->rule;
+        if (match->dropped || is_replaced(mapping, match) || rule < 0 ||
+            rule >= mapping->rules->count || match->rule->waits.source != MP_RULE_CONSTANT)
+            continue;
+        *wait =
+            (struct mp_mapping_wait){(int)rule, match->iteration, match->start_ns, match->end_ns};
+        return true;
+    }
+    return false;
+}
+
 /* ---- writing ---- */
 
 static int write_streams(struct spool_writer *writer, struct mp_error *error) {
@@ -652,8 +677,9 @@ static int write_load(struct spool_writer *writer, int64_t iteration, int layer,
                                error);
 }
 
-static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
-                       const struct mp_record_loads *loads, struct mp_error *error) {
+static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping,
+                       const struct mp_mapped *as, struct mp_error *error) {
+    const struct mp_record_loads *loads = as->loads;
     int code = MP_OK;
     for (int i = 0; i < loads->iterations && !code; i++) {
         const int64_t number = loads->iteration[i];
@@ -661,7 +687,18 @@ static int write_loads(struct spool_writer *writer, const struct mp_mapping *map
             continue;
         for (int layer = 0; layer < loads->layers && !code; layer++)
             code = write_load(writer, number, layer, loads->experts,
-                              mp_record_loads_of(loads, i, layer, rank), error);
+                              mp_record_loads_of(loads, i, layer, as->rank), error);
+    }
+    return code;
+}
+
+static int write_clock(struct spool_writer *writer, const struct mp_mapped *as,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < as->samples && !code; i++) {
+        const struct spool_clock_payload fixed = {as->sample[i].at_ns, as->sample[i].offset_ns,
+                                                  as->sample[i].error_ns};
+        code = spool_writer_record(writer, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0, error);
     }
     return code;
 }
@@ -676,9 +713,18 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
             strcmp(mapping->path + length - (sizeof ending - 1), ending) != 0);
 }
 
+static void change_header(struct spool_header_payload *header, const struct mp_mapped *as) {
+    header->rank = as->rank;
+    header->ranks = as->ranks;
+    header->node = as->node > 0 ? as->node : header->node;
+    header->realtime_ns = as->realtime_ns ? as->realtime_ns : header->realtime_ns;
+    if (as->host)
+        snprintf(header->host, sizeof header->host, "%s", as->host);
+}
+
 /* Everything of the spool that was read; its end comes after the spans. */
-static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
-                      int ranks, const struct mp_record_loads *loads, struct mp_error *error) {
+static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping,
+                      const struct mp_mapped *as, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     uint8_t end[4096];
@@ -689,11 +735,10 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
     const void *bytes = mp_spool_bytes(reader, &size);
     void *copied = NULL;
     code = spool_writer_copy(writer, bytes, size, &copied, error);
-    struct spool_header_payload *header = (void *)((uint8_t *)copied + sizeof(struct spool_head));
-    header->rank = rank;
-    header->ranks = ranks;
-    if (!code)
+    if (!code) {
+        change_header((void *)((uint8_t *)copied + sizeof(struct spool_head)), as);
         code = write_streams(writer, error);
+    }
     while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
         if (is_copied(mapping, record.type)) {
@@ -709,19 +754,21 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
     if (!code)
         code = write_spans(writer, mapping, error);
     if (!code)
-        code = write_loads(writer, mapping, rank, loads, error);
+        code = write_clock(writer, as, error);
+    if (!code)
+        code = write_loads(writer, mapping, as, error);
     if (!code && end_size > 0)
         code = spool_writer_copy(writer, end, end_size, NULL, error);
     return code;
 }
 
-int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
-                     const struct mp_record_loads *loads, struct mp_error *error) {
+int mp_mapping_write(const struct mp_mapping *mapping, const char *path, const struct mp_mapped *as,
+                     struct mp_error *error) {
     struct spool_writer writer;
     int code = spool_writer_create(&writer, path, error);
     if (code)
         return code;
-    code = copy_spool(&writer, mapping, rank, ranks, loads, error);
+    code = copy_spool(&writer, mapping, as, error);
     int closed = spool_writer_close(&writer, code ? NULL : error);
     return code ? code : closed;
 }

@@ -76,8 +76,8 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
                      MP_OK);
     assert_int_equal(mp_mapping_create(fixture->spool, &fixture->rules, &fixture->mapping, &error),
                      MP_OK);
-    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, 2, 3, &no_loads, &error),
-                     MP_OK);
+    const struct mp_mapped as = {.rank = 2, .ranks = 3, .loads = &no_loads};
+    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, &as, &error), MP_OK);
     return mp_mapping_totals(fixture->mapping);
 }
 

@@ -1,4 +1,4 @@
-#include "harness/recordings/clocks.h"
+#include "harness/record/clocks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
     QUARTER = 4,
+    FEW = 12 /* meetings, whose deviations say little */,
     WITHIN = 2,
     TENTH = 10
 };
@@ -95,12 +96,15 @@ static int compare_transfers(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* How many of them one left before the other had come, by these clocks: they were no meetings. */
-static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
+/* How many of them one left before the other had come, by these clocks, even if they are off by
+ * their median deviation: they were no meetings. */
+static size_t count_impossible(const struct pair pair[], size_t pairs,
+                               const struct clock_sample *sample) {
+    const int64_t offset_ns = sample->offset_ns, off_ns = sample->error_ns / 2;
     size_t impossible = 0;
     for (size_t i = 0; i < pairs; i++)
-        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
-                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
+        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns + off_ns ||
+                      pair[i].offset_ns - offset_ns > pair[i].own_ns + off_ns;
     return impossible;
 }
 
@@ -131,11 +135,13 @@ static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *
     for (size_t w = 0; w < windows; w++) {
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
-        impossible += count_impossible(pair + first, end - first, sample.offset_ns);
+        impossible += count_impossible(pair + first, end - first, &sample);
         sample.error_ns += passed_on;
         const int64_t apart_ns = llabs(sample.offset_ns);
         one_clock = one_clock && (apart_ns <= WITHIN * sample.error_ns ||
                                   (own->on_first_host && apart_ns <= CLOCK_SAME_NS));
+        if (end - first <= FEW && sample.error_ns < transfer_of(&pair[first]))
+            sample.error_ns = transfer_of(&pair[first]); /* the shortest one's, now */
         own->sample[w] = sample;
     }
     own->mismatched = impossible * TENTH > pairs;
@@ -179,4 +185,23 @@ bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
     free(number);
     free(order);
     return has_memory;
+}
+
+struct meeting_summary meeting_clocks_summarise(const struct meeting_clock clock[], int clocks) {
+    struct meeting_summary summary = {0};
+    for (int c = 0; c < clocks; c++) {
+        summary.on_first_host += clock[c].on_first_host && clock[c].samples == 0;
+        if (clock[c].samples == 0)
+            continue;
+        if (summary.aligned++ == 0 || clock[c].matched < summary.matched)
+            summary.matched = clock[c].matched;
+        for (int i = 0; i < clock[c].samples; i++) {
+            const struct clock_sample *sample = &clock[c].sample[i];
+            if (llabs(sample->offset_ns) > summary.offset_ns)
+                summary.offset_ns = llabs(sample->offset_ns);
+            if (sample->error_ns > summary.error_ns)
+                summary.error_ns = sample->error_ns;
+        }
+    }
+    return summary;
 }

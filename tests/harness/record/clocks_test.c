@@ -1,5 +1,5 @@
 /* Clocks that run apart, as the ends of collectives on them show. */
-#include "harness/recordings/clocks.h"
+#include "harness/record/clocks.h"
 
 #include <string.h>
 
@@ -177,6 +177,21 @@ static void clocks_are_compared_through_others(void **state) {
     }
 }
 
+/* One meeting deviates from nothing, and is known no better than by what it took. */
+static void few_meetings_are_known_by_what_they_took(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 0, 1}, {9000000000, 0, 1}};
+    meet(machine, 2, clock, room);
+    clock[0].meetings = clock[1].meetings = 1;
+    room[0][0].start_ns -= 300000;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_int_equal(clock[1].samples, 1);
+    assert_int_equal(clock[1].sample[0].offset_ns, 9000000000);
+    assert_int_equal(clock[1].sample[0].error_ns, 100000);
+}
+
 static void who_meets_nobody_is_not_aligned(void **state) {
     (void)state;
     static struct meeting room[2][MEETINGS];
@@ -210,6 +225,7 @@ int main(void) {
         cmocka_unit_test(other_meetings_are_no_meetings),
         cmocka_unit_test(the_last_to_come_leaves_with_the_others),
         cmocka_unit_test(clocks_are_compared_through_others),
+        cmocka_unit_test(few_meetings_are_known_by_what_they_took),
         cmocka_unit_test(who_meets_nobody_is_not_aligned),
         cmocka_unit_test(names_say_what_synchronises),
     };
