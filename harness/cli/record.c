@@ -17,13 +17,14 @@
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *part, *from, *suggest;
+    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest;
     struct cli_model_flags model;
-    struct cli_words rules, folders; /* of --from */
+    struct cli_words rules, from;
     bool some_ranks;
 };
 
-static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_error *error) {
+static int parse(struct record_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
     const struct cli_flag table[] = {
         {"-o", CLI_VALUE, &flags->database, "FILE",
          "database to add the run to (" CLI_DATABASE ")"},
@@ -47,7 +48,7 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         {"--part", CLI_VALUE, &flags->part, "FOLDER",
          "this is one host of several: leaves its spools in\n"
          "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
-        {"--from", CLI_VALUE, &flags->from, "FOLDER...",
+        {"--from", CLI_REPEATED, &flags->from, "FOLDER...",
          "runs nothing: adds the spools that an earlier moeperf record\n"
          "left there, because it was killed or with --keep; doing so\n"
          "again adds nothing.  Several, or one with folders of --part in\n"
@@ -71,23 +72,33 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
         "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
         "  moeperf record -o run.db --rules my.yaml --from parts\n"};
-    return cli_parse(&usage, argc, argv, &flags->folders, error);
+    return cli_parse(&usage, argc, argv, words, error);
 }
 
-static int check(const struct record_flags *flags, bool has_command, struct mp_error *error) {
-    if (flags->from && has_command)
+/* `words` are more folders of --from. */
+static int check(struct record_flags *flags, const struct cli_words *words, bool has_command,
+                 struct mp_error *error) {
+    const bool is_from = flags->from.count > 0;
+    if (is_from && has_command)
         return mp_fail(error, MP_EINVAL, "--from takes what was recorded, and runs no command");
-    if (!flags->from && flags->folders.count > 0)
+    if (!is_from && words->count > 0)
         return mp_fail(error, MP_EINVAL,
                        "\"%.200s\": a command stands behind --, as in moeperf record -- python "
                        "train.py, and folders behind --from",
-                       flags->folders.word[0]);
-    if (!flags->from && !has_command)
+                       words->word[0]);
+    if (flags->from.count + words->count > CLI_WORDS_LIMIT)
+        return mp_fail(error, MP_ELIMIT,
+                       "--from takes at most %d folders; folders of folders hold "
+                       "more",
+                       CLI_WORDS_LIMIT);
+    for (int i = 0; i < words->count; i++)
+        flags->from.word[flags->from.count++] = words->word[i];
+    if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!flags->from && flags->some_ranks)
+    if (!is_from && flags->some_ranks)
         return mp_fail(error, MP_EINVAL, "--some-ranks takes --from FOLDER");
-    if (flags->part && (flags->from || flags->keep || flags->suggest || flags->rules.count > 0 ||
+    if (flags->part && (is_from || flags->keep || flags->suggest || flags->rules.count > 0 ||
                         flags->model.loads.path || flags->model.job))
         return mp_fail(error, MP_EINVAL,
                        "--part only leaves spools: --rules, --loads, --job and --suggest go with "
@@ -245,8 +256,8 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
         cli_add_word(next->command, size, "--workload", flags->workload);
     cli_add_model_flags(next->command, size, &flags->model);
     cli_add_word(next->command, size, "--from", spools);
-    for (int i = 0; i < flags->folders.count; i++)
-        cli_add_word(next->command, size, "", flags->folders.word[i]);
+    for (int i = 1; i < flags->from.count; i++)
+        cli_add_word(next->command, size, "", flags->from.word[i]);
 }
 
 static int record_command(const struct record_flags *flags, char *command[],
@@ -306,10 +317,10 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                        struct mp_error *error) {
     struct continuing next;
     char links[MP_PATH_SIZE];
-    const char *folder[CLI_WORDS_LIMIT + 1] = {flags->from};
-    char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
+    const char *const *folder = flags->from.word;
+    char *const name[] = {(char *)(uintptr_t)folder[0], NULL};
     struct mp_record_run run = {.command = name,
-                                .spools = flags->from,
+                                .spools = folder[0],
                                 .keep_spools = true,
                                 .is_earlier = true,
                                 .some_ranks = flags->some_ranks,
@@ -321,14 +332,13 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                                 .suggest = flags->suggest,
                                 .resume = next.command,
                                 .rules = rules};
-    plan_continuing(flags, NULL, flags->from, &next);
-    if (flags->folders.count == 0 && mp_parts_has_spool(flags->from))
+    plan_continuing(flags, NULL, folder[0], &next);
+    if (flags->from.count == 1 && mp_parts_has_spool(folder[0]))
         return add_spools(flags, &run, error);
     int code = mp_parts_create_folder(flags->database, "parts", links, error);
     if (code)
         return code;
-    memcpy(folder + 1, flags->folders.word, (size_t)flags->folders.count * sizeof *folder);
-    code = mp_parts_link(folder, flags->folders.count + 1, links, error);
+    code = mp_parts_link(folder, flags->from.count, links, error);
     run.spools = links;
     run.is_merged = true;
     if (!code)
@@ -340,21 +350,22 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
 static int record(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
     struct record_flags flags = {.database = CLI_DATABASE};
+    struct cli_words words;
     struct mp_rules rules = {0};
     struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
-    int code = parse(&flags, own, argv, error);
+    int code = parse(&flags, own, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    code = check(&flags, own + 1 < argc, error);
+    code = check(&flags, &words, own + 1 < argc, error);
     if (!code)
         code = cli_read_model_flags(&flags.model, systems, error);
     if (!code)
         code = cli_load_rules(&flags.rules, &rules, error);
-    if (flags.from) {
+    if (flags.from.count > 0) {
         code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);
         free(flags.model.job_text);

@@ -1,4 +1,4 @@
-#include "harness/record/mapping.h"
+#include "harness/record/matches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,50 +13,6 @@
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
     THREADS_LIMIT = 4096
-};
-
-/* A range that a rule matches. */
-struct match {
-    int64_t start_ns, end_ns;
-    const struct mp_rule *rule;
-    uint32_t thread;
-    int32_t iteration; /* -1: not known yet */
-    int64_t layer, tokens, bytes, wait_ns;
-    int64_t origin_ns; /* start of the range that it echoes, or its own */
-    size_t original;   /* the match of that range; NO_ORIGINAL: it has none, or is it itself */
-    uint16_t traits, level;
-    uint8_t phase, direction;
-    bool dropped;       /* lies in another one */
-    bool has_device[2]; /* it has echoes on a GPU: forward, backward */
-};
-#define NO_ORIGINAL SIZE_MAX
-
-/* What is known of a name of the spool. */
-struct name {
-    char *text;
-    bool is_domain;
-    bool looked_up; /* the rest holds for ranges of `domain` */
-    uint32_t domain;
-    const struct mp_rule *rule;
-    int end;       /* which of the rules that end iterations; -1: none */
-    bool measures; /* the cost of a range: no program's name that rules might be for */
-    struct mp_rule_capture capture;
-    int64_t unmatched;
-};
-
-struct mp_mapping {
-    char *path;
-    const struct mp_rules *rules;
-    struct mp_mapping_totals totals;
-    struct mp_schemas *schemas;
-    struct name *name; /* [names] by id */
-    uint32_t names;
-    struct name nameless; /* of ranges without a name */
-    struct match *match;  /* by start; of equal ones the longer first */
-    size_t matches, capacity;
-    int end;         /* the first of the rules that end iterations for which there is a range */
-    int64_t *end_ns; /* of that one's ranges */
-    size_t ends, ends_capacity;
 };
 
 static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
@@ -363,23 +319,6 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
 
 /* ---- echoes ---- */
 
-static bool is_echo(const struct match *match) {
-    return match->traits & MP_RANGE_ECHO;
-}
-
-static bool is_backward(const struct match *match) {
-    return match->traits & MP_RANGE_BACKWARD;
-}
-
-/* Whether the same work has a span where a GPU did it. */
-static bool is_replaced(const struct mp_mapping *mapping, const struct match *match) {
-    if (match->traits & MP_RANGE_DEVICE)
-        return false;
-    return is_echo(match) ? match->original != NO_ORIGINAL &&
-                                mapping->match[match->original].has_device[is_backward(match)]
-                          : match->has_device[0];
-}
-
 struct origin {
     const struct mp_rule *rule;
     int64_t start_ns;
@@ -400,7 +339,7 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     if (!origin)
         return no_memory(mapping, error);
     for (size_t i = 0; i < mapping->matches; i++)
-        if (!is_echo(&mapping->match[i]))
+        if (!match_is_echo(&mapping->match[i]))
             origin[origins++] =
                 (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
     if (origins > 0 && origins < mapping->matches)
@@ -409,12 +348,13 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
         struct match *match = &mapping->match[i];
         const struct origin key = {match->rule, match->origin_ns, 0};
         const struct origin *found =
-            is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins) : NULL;
+            match_is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins)
+                                 : NULL;
         if (!found)
             continue;
         match->original = found->match;
         if (match->traits & MP_RANGE_DEVICE)
-            mapping->match[found->match].has_device[is_backward(match)] = true;
+            mapping->match[found->match].has_device[match_is_backward(match)] = true;
     }
     free(origin);
     return MP_OK;
@@ -427,7 +367,7 @@ static void inherit(struct mp_mapping *mapping) {
         const struct match *match = &mapping->match[i];
         struct match *original =
             match->original == NO_ORIGINAL ? NULL : &mapping->match[match->original];
-        if (original && is_backward(match) && original->direction == MP_NO_DIRECTION)
+        if (original && match_is_backward(match) && original->direction == MP_NO_DIRECTION)
             original->direction = MP_FORWARD;
     }
     for (size_t i = 0; i < mapping->matches; i++) {
@@ -440,7 +380,7 @@ static void inherit(struct mp_mapping *mapping) {
         match->tokens = original->tokens;
         match->bytes = original->bytes;
         match->dropped = match->dropped || original->dropped;
-        if (!is_backward(match))
+        if (!match_is_backward(match))
             match->direction = original->direction;
     }
 }
@@ -451,10 +391,12 @@ static void drop_beside(struct mp_mapping *mapping) {
     const struct match *current = NULL;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
-        if (match->phase != MP_PHASE_ITERATION || match->dropped || is_replaced(mapping, match))
+        if (match->phase != MP_PHASE_ITERATION || match->dropped ||
+            match_is_replaced(mapping, match))
             continue;
-        match->dropped = current && (match->start_ns < current->end_ns ||
-                                     (is_echo(match) && match->iteration == current->iteration));
+        match->dropped =
+            current && (match->start_ns < current->end_ns ||
+                        (match_is_echo(match) && match->iteration == current->iteration));
         current = match->dropped ? current : match;
     }
 }
@@ -546,9 +488,10 @@ static void sum_up(struct mp_mapping *mapping) {
     totals->last = -1;
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
-        const bool is_span = !match->dropped && !is_replaced(mapping, match);
+        const bool is_span = match_is_span(mapping, match);
         totals->enclosed += match->dropped;
         totals->spans += is_span;
+        totals->combines += is_span && match->by_order && match->phase == MP_PHASE_COMBINE;
         totals->of_model += is_span && mp_mapping_of_model(match->phase);
         if (!is_span || match->phase != MP_PHASE_ITERATION)
             continue;
@@ -580,6 +523,8 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
         inherit(mapping);
         drop_beside(mapping);
     }
+    if (!code)
+        code = mapping_tell_combines(mapping, error);
     free(busy);
     sum_up(mapping);
     return code;
@@ -614,8 +559,8 @@ bool mp_mapping_next_wait(const struct mp_mapping *mapping, size_t *next,
     while (*next < mapping->matches) {
         const struct match *match = &mapping->match[(*next)++];
         const ptrdiff_t rule = match->rule - mapping->rules->rule;
-        if (match->dropped || is_replaced(mapping, match) || rule < 0 ||
-            rule >= mapping->rules->count || match->rule->waits.source != MP_RULE_CONSTANT)
+        if (!match_is_span(mapping, match) || rule < 0 || rule >= mapping->rules->count ||
+            match->rule->waits.source != MP_RULE_CONSTANT)
             continue;
         *wait =
             (struct mp_mapping_wait){(int)rule, match->iteration, match->start_ns, match->end_ns};
@@ -646,7 +591,7 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
     int code = MP_OK;
     for (size_t i = 0; i < mapping->matches && !code; i++) {
         const struct match *match = &mapping->match[i];
-        if (match->dropped || is_replaced(mapping, match))
+        if (!match_is_span(mapping, match))
             continue;
         const struct mp_span span = {.start_ns = match->start_ns,
                                      .end_ns = match->end_ns,

@@ -93,6 +93,15 @@ static int read_loads(const struct mp_record_run *run, const struct record_proce
     return MP_OK;
 }
 
+/* How many spans are combines by their order only (matches.h), as a fact; false: none. */
+static bool tell_combines(const struct record_process processes[], int count, char text[24]) {
+    int64_t combines = 0;
+    for (int i = 0; i < count; i++)
+        combines += processes[i].totals->combines;
+    snprintf(text, 24, "%lld", (long long)combines);
+    return combines > 0;
+}
+
 /* The name of its host; one that several hosts have gets a number from the second one on.  `name`
  * is room for it. */
 static const char *name_host(const struct record_process processes[], int at, char name[64]) {
@@ -160,6 +169,8 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                  "nobody saw its end, and not every process recorded its own");
     else
         snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
+    char combines[24];
+    const struct mp_store_fact by_order = {"record.combines-by-order", combines};
     const char *program = strrchr(run->command[0], '/');
     program = program ? program + 1 : run->command[0];
     const struct mp_store_run described = {.suite = run->importer ? "import" : "record",
@@ -179,7 +190,9 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                                            .ranks = ranks,
                                            .nodes = nodes,
                                            .ranks_per_node = (ranks + nodes - 1) / nodes,
-                                           .iterations_wanted = iterations};
+                                           .iterations_wanted = iterations,
+                                           .fact = &by_order,
+                                           .facts = tell_combines(processes, count, combines)};
     if (!code)
         code = mp_store_ingest(store, &described, paths, count, run_id, error);
     free(paths);
@@ -195,6 +208,7 @@ static void say_totals(const struct record_process processes[], int count, FILE 
         const struct mp_mapping_totals *one = processes[i].totals;
         sum.ranges += one->ranges;
         sum.spans += one->spans;
+        sum.combines += one->combines;
         sum.enclosed += one->enclosed;
         sum.unfinished += one->unfinished;
         sum.unmatched_ends += one->unmatched_ends;
@@ -210,6 +224,11 @@ static void say_totals(const struct record_process processes[], int count, FILE 
     if (sum.enclosed > 0)
         fprintf(stream, ", %lld lie in one", (long long)sum.enclosed);
     fputs("\n", stream);
+    if (sum.combines > 0)
+        fprintf(stream,
+                "exchanges: no range is a combine by its name; %lld behind experts are called "
+                "combine and those before dispatch, by their order\n",
+                (long long)sum.combines);
     if (sum.unmatched_ends + sum.unfinished + sum.lost > 0)
         fprintf(stream,
                 "the program: %lld ends without a beginning, %lld ranges left open, %lld too many "
