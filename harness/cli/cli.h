@@ -61,6 +61,10 @@ void cli_suggest_file(const char *wanted, const char *database, char path[MP_PAT
 /* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
 void cli_add_word(char *command, size_t size, const char *flag, const char *word);
 
+#define CLI_COPY_HELP                                                                              \
+    "folders on --hosts' own disks are copied by this command, for\n"                              \
+    "example \"scp -qr {from} {to}\"; without it they are shared"
+
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);
 

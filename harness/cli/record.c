@@ -12,12 +12,13 @@
 #include "harness/record/devices.h"
 #include "harness/record/parts.h"
 #include "harness/record/run.h"
+#include "harness/suite/hosts.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest;
+    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest, *hosts, *copy;
     struct cli_model_flags model;
     struct cli_words rules, from;
     bool some_ranks;
@@ -53,6 +54,9 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct cli_
          "left there, because it was killed or with --keep; doing so\n"
          "again adds nothing.  Several, or one with folders of --part in\n"
          "it, become one run, hosts' clocks beside one another"},
+        {"--hosts", CLI_VALUE, &flags->hosts, "FILE",
+         "with --from and --copy: the hosts that have parts, one a line"},
+        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
         {"--some-ranks", CLI_SWITCH, &flags->some_ranks, NULL,
          "with --from: not all ranks need to be there"},
         {0},
@@ -96,8 +100,10 @@ static int check(struct record_flags *flags, const struct cli_words *words, bool
     if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!is_from && flags->some_ranks)
-        return mp_fail(error, MP_EINVAL, "--some-ranks takes --from FOLDER");
+    if (!is_from && (flags->some_ranks || flags->hosts || flags->copy))
+        return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
+    if (flags->hosts && !flags->copy)
+        return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
     if (flags->part && (is_from || flags->keep || flags->suggest || flags->rules.count > 0 ||
                         flags->model.loads.path || flags->model.job))
         return mp_fail(error, MP_EINVAL,
@@ -312,6 +318,16 @@ static int add_spools(const struct record_flags *flags, const struct mp_record_r
     return code;
 }
 
+/* What other hosts left in folders of the same names comes to here. */
+static int gather(const struct record_flags *flags, struct mp_error *error) {
+    struct mp_hosts hosts;
+    int code = mp_hosts_read(flags->hosts, flags->copy, &hosts, error);
+    for (int i = 0; i < flags->from.count && !code; i++)
+        code = mp_hosts_gather(&hosts, flags->from.word[i], error);
+    mp_hosts_destroy(&hosts);
+    return code;
+}
+
 /* Spools of an earlier recording: those of one folder, or of several by links to them. */
 static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                        struct mp_error *error) {
@@ -333,9 +349,12 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                                 .resume = next.command,
                                 .rules = rules};
     plan_continuing(flags, NULL, folder[0], &next);
+    int code = gather(flags, error);
+    if (code)
+        return code;
     if (flags->from.count == 1 && mp_parts_has_spool(folder[0]))
         return add_spools(flags, &run, error);
-    int code = mp_parts_create_folder(flags->database, "parts", links, error);
+    code = mp_parts_create_folder(flags->database, "parts", links, error);
     if (code)
         return code;
     code = mp_parts_link(folder, flags->from.count, links, error);

@@ -2,9 +2,10 @@
  *
  * Nobody leaves an all-reduce, all-gather, all-to-all, reduce-scatter or barrier before all have
  * come, and all leave it nearly together: the difference of the ends of one collective on two
- * clocks is their offset and little else, the less the shorter it took the last one who came.  In
- * each of some windows of time, so that clocks may run at different speeds, the median over the
- * shortest quarter is taken. */
+ * clocks is their offset and little else, the less the shorter it took the last one who came.  A
+ * line through the offsets takes up different speeds; beside it, in each of some windows of time,
+ * the median over the shortest quarter is taken, or, where that would let one leave before the
+ * other had come, the middle of what is left. */
 #ifndef MOEPERF_HARNESS_RECORD_CLOCKS_H
 #define MOEPERF_HARNESS_RECORD_CLOCKS_H
 
@@ -46,7 +47,8 @@ bool meeting_synchronises(const char *function);
 void meetings_order(struct meeting meeting[], size_t meetings);
 
 /* Compares every clock with the first one's, directly or through others that are compared already.
- * A sample's error_ns is twice the median deviation of its differences.  Where every offset of a
+ * A sample's error_ns is twice the median deviation of its differences, or the range in which they
+ * can be at all if that is less.  Where every offset of a
  * clock is within twice its error, the two are one clock: offsets are 0 then, and errors the larger
  * of both; on one host there are no samples then.  The error of at most twelve meetings is at least
  * what the shortest of them took.  false: no memory. */

@@ -10,7 +10,7 @@ static bool has_namespaces(void) {
 
 static const char rules[] =
     "rules:\n"
-    "  - {name: combine, domain: moeperf, phase: combine, iteration: payload.iteration, layer: "
+    "  - {name: dispatch, domain: moeperf, phase: dispatch, iteration: payload.iteration, layer: "
     "payload.layer, direction: payload.direction, waits: all}\n"
     "  - {name: \"{phase}\", domain: moeperf, iteration: payload.iteration, layer: payload.layer, "
     "direction: payload.direction}\n";
@@ -34,7 +34,7 @@ static void a_clock_a_day_ahead_is_found(void **state) {
     free(shell("mpirun --oversubscribe --bind-to none -n 1 ./host alpha : -n 1 ./host beta", 0));
     free(shell("! ls out/results.db", 0)); /* parts add no run */
     assert_says("moeperf record -o run.db --rules rules.yaml --from parts", 0,
-                "clocks: 2 hosts, put beside one another by 120 ranges \"combine\": known to");
+                "clocks: 2 hosts, put beside one another by 120 ranges \"dispatch\": known to");
     assert_answer("run.db",
                   "SELECT ranks || ' ' || nodes || ' ' || (SELECT group_concat(clock || ' ' || "
                   "(host = 'beta')) FROM (SELECT * FROM v_rank ORDER BY rank)) FROM run",
@@ -46,7 +46,7 @@ static void a_clock_a_day_ahead_is_found(void **state) {
     assert_answer("run.db",
                   "SELECT max(abs(a.end_ns - b.end_ns)) < 100000000 FROM v_span a JOIN v_span b "
                   "USING (iteration, layer, phase, direction) WHERE a.rank = 0 AND b.rank = 1 AND "
-                  "phase = 'combine'",
+                  "phase = 'dispatch'",
                   "1");
     /* Again, by the folders' names: the same run. */
     free(shell("moeperf record -o run.db --rules rules.yaml --from parts/*", 0));
@@ -83,14 +83,109 @@ static void parts_are_checked(void **state) {
     assert_answer("checked.db", "SELECT group_concat(ranks || ' ' || status) FROM run",
                   "3 complete");
     assert_says("moeperf record three", 2, "a command stands behind --");
-    assert_says("moeperf record --some-ranks -- true", 2, "--some-ranks takes --from");
+    assert_says("moeperf record --some-ranks -- true", 2, "take --from FOLDER");
     assert_says("moeperf record --part p --rules steps.yaml -- true", 2, "--part only leaves");
     assert_says("moeperf record --part empty -- true", 0, "nothing was recorded here");
     free(shell("moeperf record --part status -- sh -c 'exit 7'", 7));
 }
 
+/* ---- disks of their own ---- */
+
+#define NO_DISKS "unshare --mount isn't permitted here"
+
+/* Two hosts: this one and beta, which has another disk at the same path. */
+static void make_disks(void) {
+    free(shell("mkdir -p local beta-disk && rm -rf local/* beta-disk/*; { echo; hostname; echo "
+               "'beta slots=1 # far away'; echo beta; } > hosts",
+               0));
+    write_script("launch",
+                 "exec mpirun --oversubscribe --bind-to none -n 1 \"$@\" : -n 1 unshare --mount "
+                 "--uts sh -c 'hostname beta; mount --bind beta-disk local; exec \"$0\" \"$@\"' "
+                 "\"$@\"\n");
+    write_script("copy", "case \"$1\" in */spools) [ ! -e broken ] || exit 9;; esac\n"
+                         "there() { echo \"$1\" | sed \"s|^beta:$PWD/local|$PWD/beta-disk|\"; }\n"
+                         "exec cp -r \"$(there \"$1\")\" \"$(there \"$2\")\"\n");
+}
+
+#define ON_HOSTS                                                                                   \
+    "moeperf run disks.yaml --hosts hosts --launcher './launch {program} {arguments}' "            \
+    "--copy './copy {from} {to}' --work \"$PWD/local\" --db disks.db"
+
+static bool has_disks(void) {
+    return !system("unshare --mount --uts true 2>/dev/null");
+}
+
+static void jobs_run_on_disks_of_their_own(void **state) {
+    (void)state;
+    if (!has_disks())
+        skip(NO_DISKS);
+    make_disks();
+    write_file("disks.yaml",
+               "suite: disks\n"
+               "common: {ranks: 2, nodes: 2, layers: 2, width: 16, heads: 2, experts: "
+               "4, expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: "
+               "default}\n"
+               "jobs:\n  - {name: one, system: ep}\n  - {name: two, system: ep}\n");
+    free(shell(ON_HOSTS, 0));
+    assert_answer("disks.db",
+                  "SELECT group_concat(status || ' ' || ranks_recorded || ' ' || (SELECT "
+                  "group_concat(host = 'beta') FROM (SELECT * FROM v_rank WHERE v_rank.run_id = "
+                  "v_run.run_id ORDER BY rank)), ';') FROM v_run",
+                  "complete 2 0,1;complete 2 0,1");
+    /* What can't be copied is not lost. */
+    write_file("broken", "");
+    char *said = shell(ON_HOSTS, 2);
+    char *command = strstr(said, "moeperf run --from ");
+    assert_non_null(strstr(said, "ended with status 9"));
+    assert_non_null(command);
+    for (char *next; (next = strstr(command + 1, "moeperf run --from "));)
+        command = next; /* the one for all of them */
+    command[strcspn(command, "\n")] = '\0';
+    remove("broken");
+    free(shell(command, 0));
+    free(said);
+    assert_answer("disks.db", "SELECT group_concat(status || ranks_recorded) FROM v_run",
+                  "complete2,complete2,complete2,complete2");
+}
+
+static void copies_are_checked(void **state) {
+    (void)state;
+    make_disks();
+    assert_says("moeperf run quickstart --copy 'cp {from} {to}'", 2, "--copy takes --hosts FILE");
+    assert_says("moeperf run quickstart --hosts hosts --copy 'cp {from}'", 2,
+                "should contain {from} and {to}");
+    assert_says("moeperf run quickstart --hosts nowhere", 2, "nowhere: No such file");
+    write_file("nobody", "# none\n\n");
+    assert_says("moeperf run quickstart --hosts nobody", 2, "nobody: no host is in it");
+    assert_says("moeperf run quickstart --hosts hosts --copy 'cp {from} {to}' --db x.db", 2,
+                "is to be named from / on");
+    assert_says("moeperf record --from parts --hosts hosts", 2, "--hosts takes --copy");
+    assert_says("moeperf record --hosts hosts -- true", 2, "take --from FOLDER");
+}
+
+/* Parts on local disks come together by the same copies. */
+static void parts_are_gathered(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    make_disks();
+    write_file("script", step);
+    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
+                             "  - {name: experts, phase: expert, layer: 0}\n");
+    write_script("part", "RANK=$1 WORLD_SIZE=2 exec moeperf record --part $2 -- " ANNOTATED
+                         " told <script\n");
+    free(shell("./part 0 local/parts && ./part 1 beta-disk/parts", 0));
+    free(shell(
+        "moeperf record -o gathered.db --rules steps.yaml --from \"$PWD/local/parts\" --hosts "
+        "hosts --copy './copy {from} {to}'",
+        0));
+    assert_answer("gathered.db", "SELECT ranks || status FROM run", "2complete");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_clock_a_day_ahead_is_found),
-                                       cmocka_unit_test(parts_are_checked)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clock_a_day_ahead_is_found), cmocka_unit_test(parts_are_checked),
+        cmocka_unit_test(jobs_run_on_disks_of_their_own), cmocka_unit_test(copies_are_checked),
+        cmocka_unit_test(parts_are_gathered)};
     return cmocka_run_group_tests_name("hosts", tests, enter_shell, leave_folder);
 }
