@@ -303,18 +303,19 @@ static int record_part(char *command[], const struct mp_record_run *run, int *st
     return code;
 }
 
-/* Spools of an earlier recording; they stay where they are. */
-static int add_spools(const struct record_flags *flags, const struct mp_record_run *run,
-                      struct mp_error *error) {
-    struct mp_store *store = NULL;
-    int code = mp_path_create_parent(flags->database, error);
-    if (!code)
-        code = mp_store_open(flags->database, &store, error);
-    if (!code)
-        cli_wait_for_lock(store);
+/* Several folders, or one with folders in it, by links to their spools. */
+static int add_parts(const struct record_flags *flags, struct mp_store *store,
+                     struct mp_record_run *run, struct mp_error *error) {
+    char links[MP_PATH_SIZE];
+    int code = mp_parts_create_folder(flags->database, "parts", links, error);
+    if (code)
+        return code;
+    code = mp_parts_link(flags->from.word, flags->from.count, links, error);
+    run->spools = links;
+    run->is_merged = true;
     if (!code)
         code = mp_record_keep(store, run, stderr, error);
-    mp_store_close(store);
+    mp_parts_remove_folder(links);
     return code;
 }
 
@@ -328,15 +329,15 @@ static int gather(const struct record_flags *flags, struct mp_error *error) {
     return code;
 }
 
-/* Spools of an earlier recording: those of one folder, or of several by links to them. */
+/* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                        struct mp_error *error) {
     struct continuing next;
-    char links[MP_PATH_SIZE];
-    const char *const *folder = flags->from.word;
-    char *const name[] = {(char *)(uintptr_t)folder[0], NULL};
+    struct mp_store *store = NULL;
+    const char *folder = flags->from.word[0];
+    char *const name[] = {(char *)(uintptr_t)folder, NULL};
     struct mp_record_run run = {.command = name,
-                                .spools = folder[0],
+                                .spools = folder,
                                 .keep_spools = true,
                                 .is_earlier = true,
                                 .some_ranks = flags->some_ranks,
@@ -348,21 +349,19 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
                                 .suggest = flags->suggest,
                                 .resume = next.command,
                                 .rules = rules};
-    plan_continuing(flags, NULL, folder[0], &next);
+    plan_continuing(flags, NULL, folder, &next);
     int code = gather(flags, error);
-    if (code)
-        return code;
-    if (flags->from.count == 1 && mp_parts_has_spool(folder[0]))
-        return add_spools(flags, &run, error);
-    code = mp_parts_create_folder(flags->database, "parts", links, error);
-    if (code)
-        return code;
-    code = mp_parts_link(folder, flags->from.count, links, error);
-    run.spools = links;
-    run.is_merged = true;
     if (!code)
-        code = add_spools(flags, &run, error);
-    mp_parts_remove_folder(links);
+        code = mp_path_create_parent(flags->database, error);
+    if (!code)
+        code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        cli_wait_for_lock(store);
+    if (!code && flags->from.count == 1 && mp_parts_has_spool(folder))
+        code = mp_record_keep(store, &run, stderr, error);
+    else if (!code)
+        code = add_parts(flags, store, &run, error);
+    mp_store_close(store);
     return code;
 }
 
