@@ -114,15 +114,12 @@ static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t n
     return sample;
 }
 
-/* How many of them one left before the other had come, by these clocks, even if they are off by
- * their median deviation: they were no meetings. */
-static size_t count_impossible(const struct pair pair[], size_t pairs,
-                               const struct clock_sample *sample) {
-    const int64_t offset_ns = sample->offset_ns, off_ns = sample->error_ns / 2;
+/* How many of them one left before the other had come, by these clocks: they were no meetings. */
+static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
     size_t impossible = 0;
     for (size_t i = 0; i < pairs; i++)
-        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns + off_ns ||
-                      pair[i].offset_ns - offset_ns > pair[i].own_ns + off_ns;
+        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
+                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
     return impossible;
 }
 
@@ -132,8 +129,7 @@ static int64_t limit_of(const struct pair pair[], size_t pairs, bool is_upper, b
                         int64_t number[]) {
     const size_t tenth = left_out ? pairs / TENTH : 0;
     for (size_t i = 0; i < pairs; i++)
-        number[i] = clock_bounded(pair[i].offset_ns) +
-                    (is_upper ? clock_bounded(pair[i].other_ns) : -clock_bounded(pair[i].own_ns));
+        number[i] = pair[i].offset_ns + (is_upper ? pair[i].other_ns : -pair[i].own_ns);
     qsort(number, pairs, sizeof *number, compare_numbers);
     return number[is_upper ? tenth : pairs - 1 - tenth];
 }
@@ -190,7 +186,7 @@ static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
         narrow(&sample, pair + first, end - first, number);
-        impossible += count_impossible(pair + first, end - first, &sample);
+        impossible += count_impossible(pair + first, end - first, sample.offset_ns);
         sample.offset_ns += apart(sample.at_ns, clock_fit_apply(&line, sample.at_ns));
         sample.error_ns += passed_on;
         const int64_t apart_ns = llabs(sample.offset_ns);

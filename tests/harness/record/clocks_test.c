@@ -177,6 +177,23 @@ static void clocks_are_compared_through_others(void **state) {
     }
 }
 
+/* Who waits for 1 us and leaves up to 20 us late has met the others all the same. */
+static void ends_may_scatter_more_than_waiting_takes(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 20000, 1}, {7000000000, 20000, 1}};
+    for (int draw = 0; draw < 50; draw++) {
+        meet(machine, 2, clock, room);
+        for (int m = 0; m < MEETINGS; m++) /* all have come now, the last 1 us ago */
+            for (int i = 0; i < 2; i++)
+                room[i][m].start_ns = shown(&machine[i], 1000000000 + (int64_t)m * 5000000) -
+                                      (i == m % 2 ? 1000 : 200000);
+        assert_true(meeting_clocks_align(clock, 2));
+        assert_true(clock[1].aligned);
+    }
+}
+
 /* A tenth of a second apart at the end of a window of its beginning: far more than a meeting takes.
  */
 static void a_clock_may_run_away(void **state) {
@@ -267,6 +284,7 @@ int main(void) {
         cmocka_unit_test(other_meetings_are_no_meetings),
         cmocka_unit_test(the_last_to_come_leaves_with_the_others),
         cmocka_unit_test(clocks_are_compared_through_others),
+        cmocka_unit_test(ends_may_scatter_more_than_waiting_takes),
         cmocka_unit_test(a_clock_may_run_away),
         cmocka_unit_test(whoever_leaves_late_does_so_in_turns),
         cmocka_unit_test(few_meetings_are_known_by_what_they_took),

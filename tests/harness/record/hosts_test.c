@@ -71,8 +71,9 @@ static void write_range(struct world *world, struct spool_writer *writer, const 
         &world->error);
 }
 
-/* Each step: ranks work for as long as they like and leave the exchange together, nearly.  Before,
- * those of one host do something of their own, at another time on every host. */
+/* Each step: ranks work for as long as they like and leave the exchange together, nearly; those
+ * that were not the last of their host to come may take their time.  Before, those of one host do
+ * something of their own, at another time on every host. */
 static void write_steps(struct world *world, struct spool_writer *writer, int host, int rank) {
     const struct host *own = &world->host[host];
     uint64_t steps = 77; /* the same on all ranks */
@@ -83,10 +84,11 @@ static void write_steps(struct world *world, struct spool_writer *writer, int ho
         const int64_t local_ns =
             start_ns + 500000 +
             (int64_t)((uint32_t)(step * HOSTS + host + 1) * 2654435761u % 300000);
-        const int64_t left_ns = met_ns + test_random_int(&world->seed, 0, (int)world->late_ns);
-        const int64_t came_ns =
-            met_ns -
-            (step % world->ranks == rank ? 1000 : test_random_int(&world->seed, 1000, 1000000));
+        const bool is_last = step % own->ranks == rank % own->ranks; /* of its host */
+        const int64_t left_ns = met_ns + test_random_int(&world->seed, 0, (int)world->late_ns) +
+                                (is_last ? 0 : test_random_int(&world->seed, 0, 300000));
+        const int64_t came_ns = met_ns - (is_last ? 1000 + 2000 * ((step + host) % world->hosts)
+                                                  : test_random_int(&world->seed, 100000, 1000000));
         write_range(world, writer, own, STEP, start_ns - 10, met_ns + 2000000);
         if (world->has_local)
             write_range(world, writer, own, LOCAL, start_ns, local_ns);
@@ -176,8 +178,11 @@ static int merge_all(struct world *world) {
 
 /* hosts 0: any number. */
 static struct world world_of(void **state, int hosts, int ranks_of_host) {
-    struct world world = {
-        .folder = *state, .late_ns = 20000, .seed = test_seed(), .has_exchange = true};
+    struct world world = {.folder = *state,
+                          .late_ns = 20000,
+                          .seed = test_seed(),
+                          .has_exchange = true,
+                          .has_local = true};
     world.hosts = hosts > 0 ? hosts : test_random_int(&world.seed, 2, HOSTS);
     world.ranks = world.hosts * ranks_of_host;
     for (int h = 0; h < world.hosts; h++) {

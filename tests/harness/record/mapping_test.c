@@ -223,19 +223,22 @@ static void of_equal_ranges_the_outer_one_counts(void **state) {
     assert_spans(fixture, "dispatch -1 0 - 200, ");
 }
 
-/* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' is an echo of
- * the latest experts without one, backward. */
+/* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' and 'X' are
+ * echoes of the latest such ranges without one, backward. */
 static void ranges(struct fixture *fixture, const char *order) {
-    int64_t experts_ns[16];
-    int experts = 0;
+    int64_t begun_ns[2][16];
+    int begun[2] = {0};
     for (int64_t i = 0; order[i]; i++) {
         const int64_t start_ns = 200 + 10 * i;
-        if (order[i] == 'E')
-            echo(fixture, WORK, experts_ns[--experts], start_ns, start_ns + 5, MP_RANGE_BACKWARD);
-        else
-            range(fixture, order[i] == 'e' ? WORK : COUNTED, start_ns, start_ns + 5);
-        if (order[i] == 'e')
-            experts_ns[experts++] = start_ns;
+        const bool is_experts = order[i] == 'e' || order[i] == 'E';
+        const uint32_t name = is_experts ? WORK : COUNTED;
+        if (order[i] == 'E' || order[i] == 'X') {
+            echo(fixture, name, begun_ns[is_experts][--begun[is_experts]], start_ns, start_ns + 5,
+                 MP_RANGE_BACKWARD);
+        } else {
+            range(fixture, name, start_ns, start_ns + 5);
+            begun_ns[is_experts][begun[is_experts]++] = start_ns;
+        }
     }
 }
 
@@ -275,6 +278,11 @@ static void backward_the_ways_are_the_other_way_round(void **state) {
     assert_exchanges(state, "xexxexxExxEx", "d0f c0f d1f c1f c1b d1b c0b d0b");
 }
 
+/* As autograd has them, where the experts' own way back is not recorded. */
+static void an_echo_goes_the_way_of_its_exchange(void **state) {
+    assert_exchanges(state, "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b");
+}
+
 static void exchanges_may_be_cut_into_chunks(void **state) {
     assert_exchanges(state, "xxeexx", "d0- d0- c0- c0-");
 }
@@ -291,6 +299,10 @@ static void what_lies_behind_the_last_way_back_stays(void **state) {
 /* The way back is not recorded; nor is it where each way there has two ranges. */
 static void dispatches_alone_stay(void **state) {
     assert_exchanges(state, "xexexe", "d0- d1- d2-");
+}
+
+static void a_way_back_that_is_cut_stays(void **state) {
+    assert_exchanges(state, "xxex", "d0- d1- d2-");
 }
 
 static void two_dispatches_of_a_layer_stay(void **state) {
@@ -310,10 +322,12 @@ int main(void) {
         TEST(of_equal_ranges_the_outer_one_counts),
         TEST(what_comes_behind_experts_is_their_way_back),
         TEST(backward_the_ways_are_the_other_way_round),
+        TEST(an_echo_goes_the_way_of_its_exchange),
         TEST(exchanges_may_be_cut_into_chunks),
         TEST(chunks_may_overlap),
         TEST(what_lies_behind_the_last_way_back_stays),
         TEST(dispatches_alone_stay),
+        TEST(a_way_back_that_is_cut_stays),
         TEST(two_dispatches_of_a_layer_stay),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
