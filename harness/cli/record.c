@@ -305,16 +305,16 @@ static int record_part(char *command[], const struct mp_record_run *run, int *st
 
 /* Several folders, or one with folders in it, by links to their spools. */
 static int add_parts(const struct record_flags *flags, struct mp_store *store,
-                     struct mp_record_run *run, struct mp_error *error) {
+                     struct mp_record_run run, struct mp_error *error) {
     char links[MP_PATH_SIZE];
     int code = mp_parts_create_folder(flags->database, "parts", links, error);
     if (code)
         return code;
     code = mp_parts_link(flags->from.word, flags->from.count, links, error);
-    run->spools = links;
-    run->is_merged = true;
+    run.spools = links;
+    run.is_merged = true;
     if (!code)
-        code = mp_record_keep(store, run, stderr, error);
+        code = mp_record_keep(store, &run, stderr, error);
     mp_parts_remove_folder(links);
     return code;
 }
@@ -360,7 +360,7 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
     if (!code && flags->from.count == 1 && mp_parts_has_spool(folder))
         code = mp_record_keep(store, &run, stderr, error);
     else if (!code)
-        code = add_parts(flags, store, &run, error);
+        code = add_parts(flags, store, run, error);
     mp_store_close(store);
     return code;
 }

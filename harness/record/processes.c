@@ -186,27 +186,30 @@ static int check_pair(const struct record_process *left, const struct record_pro
  * one more than that. */
 static int check_worlds(const struct record_processes *processes, int *ranks,
                         struct mp_error *error) {
-    const struct record_process *largest = NULL;
+    const struct record_process *item = processes->item;
     char first[RECORD_PATH_SIZE], second[RECORD_PATH_SIZE];
-    for (int i = 0; i < processes->count; i++)
-        if (!largest || processes->item[i].totals->header.ranks > largest->totals->header.ranks)
-            largest = &processes->item[i];
-    *ranks =
-        largest && largest->totals->header.ranks <= RANKS_LIMIT ? largest->totals->header.ranks : 0;
+    int largest = 0;
+    *ranks = 0;
     for (int i = 0; i < processes->count; i++) {
-        const struct mp_spool_header *own = &processes->item[i].totals->header;
+        const int known = item[i].totals->header.ranks;
+        largest = known > *ranks && known <= RANKS_LIMIT ? i : largest;
+        *ranks = item[largest].totals->header.ranks;
+    }
+    for (int i = 0; i < processes->count; i++) {
+        const struct mp_spool_header *own = &item[i].totals->header;
         if (own->ranks != *ranks && own->ranks > own->rank + 1)
             return mp_fail(error, MP_EINVAL,
                            "%s is of a run of %d ranks and %s of one of %d; the parts of one run "
                            "are right",
-                           place_of(&processes->item[i], first), own->ranks,
-                           place_of(largest, second), *ranks);
+                           place_of(&item[i], first), own->ranks, place_of(&item[largest], second),
+                           *ranks);
     }
     return MP_OK;
 }
 
 static int check_missing(const struct record_processes *processes, int ranks,
                          struct mp_error *error) {
+    ranks = ranks > 0 && ranks <= RANKS_LIMIT ? ranks : 0;
     bool *is_there = calloc((size_t)ranks + 1, sizeof *is_there);
     int missing = 0, first = 0;
     if (!is_there)

@@ -12,8 +12,6 @@
 #include "harness/suite/command.h"
 #include "harness/suite/paths.h"
 
-extern char **environ;
-
 void mp_hosts_destroy(struct mp_hosts *hosts) {
     free(hosts->name);
     *hosts = (struct mp_hosts){0};
