@@ -61,6 +61,10 @@ void cli_suggest_file(const char *wanted, const char *database, char path[MP_PAT
 /* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
 void cli_add_word(char *command, size_t size, const char *flag, const char *word);
 
+#define CLI_COPY_HELP                                                                              \
+    "folders on --hosts' own disks are copied by this command, for\n"                              \
+    "example \"scp -qr {from} {to}\"; without it they are shared"
+
 /* --figures, of commands that write pages with charts. */
 #define CLI_FIGURES_HELP                                                                           \
     "writes every chart as SVG and PDF into this folder, for one\n"                                \

@@ -10,19 +10,22 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/model_flags.h"
 #include "harness/record/devices.h"
+#include "harness/record/parts.h"
 #include "harness/record/run.h"
+#include "harness/suite/hosts.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *from, *suggest;
+    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest, *hosts, *copy;
     struct cli_model_flags model;
-    struct cli_words rules;
+    struct cli_words rules, from;
+    bool some_ranks;
 };
 
-static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_error *error) {
-    struct cli_words words;
+static int parse(struct record_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
     const struct cli_flag table[] = {
         {"-o", CLI_VALUE, &flags->database, "FILE",
          "database to add the run to (" CLI_DATABASE ")"},
@@ -43,15 +46,24 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         {"--job", CLI_VALUE, &flags->model.job, "FILE", CLI_JOB_HELP},
         {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
          "keeps the spools in this folder, which must not exist"},
-        {"--from", CLI_VALUE, &flags->from, "FOLDER",
+        {"--part", CLI_VALUE, &flags->part, "FOLDER",
+         "this is one host of several: leaves its spools in\n"
+         "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
+        {"--from", CLI_REPEATED, &flags->from, "FOLDER...",
          "runs nothing: adds the spools that an earlier moeperf record\n"
          "left there, because it was killed or with --keep; doing so\n"
-         "again adds nothing"},
+         "again adds nothing.  Several, or one with folders of --part in\n"
+         "it, become one run, hosts' clocks beside one another"},
+        {"--hosts", CLI_VALUE, &flags->hosts, "FILE",
+         "with --from and --copy: the hosts that have parts, one a line"},
+        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
+        {"--some-ranks", CLI_SWITCH, &flags->some_ranks, NULL,
+         "with --from: not all ranks need to be there"},
         {0},
     };
     const struct cli_usage usage = {
         "moeperf record [options] -- COMMAND [arguments]\n"
-        "       moeperf record [options] --from FOLDER",
+        "       moeperf record [options] --from FOLDER...",
         "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
         "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
         "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
@@ -59,10 +71,45 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         "go to the program, its exit status comes back.",
         table,
         0,
-        0,
+        CLI_WORDS_LIMIT,
         "  moeperf record -o run.db -- python train.py\n"
-        "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
+        "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
+        "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
+        "  moeperf record -o run.db --rules my.yaml --from parts\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+/* `words` are more folders of --from. */
+static int check(struct record_flags *flags, const struct cli_words *words, bool has_command,
+                 struct mp_error *error) {
+    const bool is_from = flags->from.count > 0;
+    if (is_from && has_command)
+        return mp_fail(error, MP_EINVAL, "--from takes what was recorded, and runs no command");
+    if (!is_from && words->count > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "\"%.200s\": a command stands behind --, as in moeperf record -- python "
+                       "train.py, and folders behind --from",
+                       words->word[0]);
+    if (flags->from.count + words->count > CLI_WORDS_LIMIT)
+        return mp_fail(error, MP_ELIMIT,
+                       "--from takes at most %d folders; folders of folders hold "
+                       "more",
+                       CLI_WORDS_LIMIT);
+    for (int i = 0; i < words->count; i++)
+        flags->from.word[flags->from.count++] = words->word[i];
+    if (!is_from && !has_command)
+        return mp_fail(error, MP_EINVAL,
+                       "no command: it stands behind --, as in moeperf record -- python train.py");
+    if (!is_from && (flags->some_ranks || flags->hosts || flags->copy))
+        return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
+    if (flags->hosts && !flags->copy)
+        return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
+    if (flags->part && (is_from || flags->keep || flags->suggest || flags->rules.count > 0 ||
+                        flags->model.loads.path || flags->model.job))
+        return mp_fail(error, MP_EINVAL,
+                       "--part only leaves spools: --rules, --loads, --job and --suggest go with "
+                       "--from, when all parts are there");
+    return cli_check_suggest(flags->suggest, error);
 }
 
 /* ---- the program ---- */
@@ -152,16 +199,20 @@ static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
 
 static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZE],
                        struct mp_error *error) {
-    char absolute[MP_PATH_SIZE] = "";
-    const char *name = flags->keep ? flags->keep : flags->database;
+    char absolute[MP_PATH_SIZE] = "", host[64] = "";
+    const char *name = flags->part ? flags->part : flags->keep ? flags->keep : flags->database;
+    gethostname(host, sizeof host - 1);
     if (*name != '/' && (!getcwd(absolute, sizeof absolute) ||
                          strlen(absolute) + strlen(name) + 32 > sizeof absolute))
         return mp_fail(error, MP_EIO, "%s: can't find this folder's path", name);
     if (*absolute)
         strcat(absolute, "/");
-    int length = flags->keep ? snprintf(folder, MP_PATH_SIZE, "%s%s", absolute, name)
-                             : snprintf(folder, MP_PATH_SIZE, "%s%s.spools-%d", absolute, name,
-                                        (int)getpid());
+    int length =
+        flags->part
+            ? snprintf(folder, MP_PATH_SIZE, "%s%s/%s-%d", absolute, name, host, (int)getpid())
+        : flags->keep
+            ? snprintf(folder, MP_PATH_SIZE, "%s%s", absolute, name)
+            : snprintf(folder, MP_PATH_SIZE, "%s%s.spools-%d", absolute, name, (int)getpid());
     if (length >= MP_PATH_SIZE)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
     if (!access(folder, F_OK))
@@ -171,7 +222,7 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
 
 /* Where rules are proposed, and how to go on with them. */
 struct continuing {
-    char file[MP_PATH_SIZE], command[5 * MP_PATH_SIZE];
+    char file[MP_PATH_SIZE], command[16 * MP_PATH_SIZE];
 };
 
 int cli_check_suggest(const char *path, struct mp_error *error) {
@@ -211,6 +262,8 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
         cli_add_word(next->command, size, "--workload", flags->workload);
     cli_add_model_flags(next->command, size, &flags->model);
     cli_add_word(next->command, size, "--from", spools);
+    for (int i = 1; i < flags->from.count; i++)
+        cli_add_word(next->command, size, "", flags->from.word[i]);
 }
 
 static int record_command(const struct record_flags *flags, char *command[],
@@ -236,32 +289,78 @@ static int record_command(const struct record_flags *flags, char *command[],
     return code;
 }
 
-/* Spools of an earlier recording; they stay where they are. */
-static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
+/* One host of several. */
+static int record_part(char *command[], const struct mp_record_run *run, int *status,
                        struct mp_error *error) {
-    struct mp_store *store = NULL;
+    int code = run_program(command, run, status, error);
+    if (!rmdir(run->spools)) /* it is empty */
+        fprintf(stderr, "moeperf record: nothing was recorded here\n");
+    else if (!code)
+        fprintf(stderr,
+                "moeperf record: a part of a run is in %s; moeperf record -o FILE --from FOLDER... "
+                "adds all of them\n",
+                run->spools);
+    return code;
+}
+
+/* Several folders, or one with folders in it, by links to their spools. */
+static int add_parts(const struct record_flags *flags, struct mp_store *store,
+                     struct mp_record_run run, struct mp_error *error) {
+    char links[MP_PATH_SIZE];
+    int code = mp_parts_create_folder(flags->database, "parts", links, error);
+    if (code)
+        return code;
+    code = mp_parts_link(flags->from.word, flags->from.count, links, error);
+    run.spools = links;
+    run.is_merged = true;
+    if (!code)
+        code = mp_record_keep(store, &run, stderr, error);
+    mp_parts_remove_folder(links);
+    return code;
+}
+
+/* What other hosts left in folders of the same names comes to here. */
+static int gather(const struct record_flags *flags, struct mp_error *error) {
+    struct mp_hosts hosts;
+    int code = mp_hosts_read(flags->hosts, flags->copy, &hosts, error);
+    for (int i = 0; i < flags->from.count && !code; i++)
+        code = mp_hosts_gather(&hosts, flags->from.word[i], error);
+    mp_hosts_destroy(&hosts);
+    return code;
+}
+
+/* Spools of an earlier recording; they stay where they are. */
+static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
+                       struct mp_error *error) {
     struct continuing next;
-    char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
-    const struct mp_record_run run = {.command = name,
-                                      .spools = flags->from,
-                                      .keep_spools = true,
-                                      .is_earlier = true,
-                                      .system = flags->system,
-                                      .workload = flags->workload,
-                                      .loads = flags->model.loads,
-                                      .job_text = flags->model.job_text,
-                                      .suggested = next.file,
-                                      .suggest = flags->suggest,
-                                      .resume = next.command,
-                                      .rules = rules};
-    plan_continuing(flags, NULL, flags->from, &next);
-    int code = mp_path_create_parent(flags->database, error);
+    struct mp_store *store = NULL;
+    const char *folder = flags->from.word[0];
+    char *const name[] = {(char *)(uintptr_t)folder, NULL};
+    struct mp_record_run run = {.command = name,
+                                .spools = folder,
+                                .keep_spools = true,
+                                .is_earlier = true,
+                                .some_ranks = flags->some_ranks,
+                                .system = flags->system,
+                                .workload = flags->workload,
+                                .loads = flags->model.loads,
+                                .job_text = flags->model.job_text,
+                                .suggested = next.file,
+                                .suggest = flags->suggest,
+                                .resume = next.command,
+                                .rules = rules};
+    plan_continuing(flags, NULL, folder, &next);
+    int code = gather(flags, error);
+    if (!code)
+        code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
     if (!code)
         cli_wait_for_lock(store);
-    if (!code)
+    if (!code && flags->from.count == 1 && mp_parts_has_spool(folder))
         code = mp_record_keep(store, &run, stderr, error);
+    else if (!code)
+        code = add_parts(flags, store, run, error);
     mp_store_close(store);
     return code;
 }
@@ -269,26 +368,22 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
 static int record(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
     struct record_flags flags = {.database = CLI_DATABASE};
+    struct cli_words words;
     struct mp_rules rules = {0};
     struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int own = 1, status = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
-    int code = parse(&flags, own, argv, error);
+    int code = parse(&flags, own, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    if (flags.from && own < argc)
-        return mp_fail(error, MP_EINVAL, "--from takes what was recorded, and runs no command");
-    if (!flags.from && own + 1 >= argc)
-        return mp_fail(error, MP_EINVAL,
-                       "no command: it stands behind --, as in moeperf record -- python train.py");
-    code = cli_check_suggest(flags.suggest, error);
+    code = check(&flags, &words, own + 1 < argc, error);
     if (!code)
         code = cli_read_model_flags(&flags.model, systems, error);
     if (!code)
         code = cli_load_rules(&flags.rules, &rules, error);
-    if (flags.from) {
+    if (flags.from.count > 0) {
         code = code ? code : add_earlier(&flags, &rules, error);
         mp_rules_destroy(&rules);
         free(flags.model.job_text);
@@ -313,7 +408,8 @@ static int record(const struct mp_systems *systems, int argc, char *argv[],
                                     .suggest = flags.suggest,
                                     .resume = next.command,
                                     .rules = &rules};
-        code = record_command(&flags, &argv[own + 1], &run, &status, error);
+        code = flags.part ? record_part(&argv[own + 1], &run, &status, error)
+                          : record_command(&flags, &argv[own + 1], &run, &status, error);
     }
     mp_rules_destroy(&rules);
     free(flags.model.job_text);

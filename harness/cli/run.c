@@ -7,12 +7,15 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/report_object.h"
 #include "harness/cli/run_pairs.h"
+#include "harness/suite/command.h"
 #include "harness/suite/killed.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/runner.h"
 
 struct run_flags {
-    const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *slice, *from;
+    const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *slice, *from,
+        *hosts_file, *copy;
+    struct mp_hosts hosts;
     struct cli_words set;
     bool json, keep_spools, quiet;
 };
@@ -31,6 +34,10 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         {"--launcher", CLI_VALUE, &flags->launcher, "TEMPLATE",
          "starts ranks with this instead of mpirun, for example\n"
          "\"srun -n {ranks} {program} {arguments}\""},
+        {"--hosts", CLI_VALUE, &flags->hosts_file, "FILE",
+         "starts ranks on the hosts of this file by mpirun --hostfile,\n"
+         "unless --launcher says how"},
+        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
         {"--trainer", CLI_VALUE, &flags->trainer, "PATH",
          "program of a rank (moeperf-train beside moeperf)"},
         {"--pairs", CLI_VALUE, &flags->pairs, "N",
@@ -43,7 +50,8 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
          "both trainers of a pair run at once, each stopped while\n"
          "the other has its time slice (0.15); 0: the second runs\n"
          "after the first, as on GPUs it always does"},
-        {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
+        {"--work", CLI_VALUE, &flags->work, "FOLDER",
+         "for job files, logs and what ranks record (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
         {"--from", CLI_VALUE, &flags->from, "FOLDER",
@@ -141,7 +149,7 @@ static char *create_later(const struct run_flags *flags, const struct mp_runner_
         if (!*runs[i])
             continue;
         snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, runs[i]);
-        char *command = mp_suite_killed_command(folder, flags->database);
+        char *command = mp_suite_killed_command(folder, flags->database, &flags->hosts);
         if (!command ||
             asprintf(&all, "%s%s%s", before ? before : "", before ? " && " : "", command) < 0)
             all = NULL;
@@ -172,6 +180,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
                                      .store = store,
                                      .work = flags->work,
                                      .launcher = flags->launcher,
+                                     .hosts = flags->copy ? &flags->hosts : NULL,
                                      .trainer = trainer,
                                      .against = flags->against ? flags->against
                                                 : flags->pairs ? trainer
@@ -216,7 +225,8 @@ static int check_from(const struct run_flags *flags, const struct cli_words *wor
     if (flags->from && (flags->text || flags->launcher || flags->trainer || flags->pairs ||
                         flags->set.count > 0 || flags->json || flags->keep_spools))
         return mp_fail(error, MP_EINVAL,
-                       "--from runs nothing, it takes what was recorded: only --db goes with it");
+                       "--from runs nothing, it takes what was recorded: only --db, --hosts and "
+                       "--copy go with it");
     return MP_OK;
 }
 
@@ -230,19 +240,62 @@ static int add_killed(const struct run_flags *flags, struct mp_error *error) {
     if (!code)
         cli_wait_for_lock(store);
     if (!code)
-        code = mp_suite_keep_killed(store, flags->from, stdout, error);
+        code = mp_suite_keep_killed(store, flags->from, &flags->hosts, stdout, error);
     mp_store_close(store);
     if (!code && fflush(stdout))
         code = mp_fail(error, MP_EIO, "can't write what was added: %s", strerror(errno));
     return code;
 }
 
-static int run(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    struct run_flags flags = {.database = CLI_DATABASE, .work = "out/runs"};
-    struct cli_words words;
+/* The hosts' file, and the launcher that starts ranks there; `launcher` is to be freed. */
+static int read_hosts(struct run_flags *flags, char **launcher, struct mp_error *error) {
+    int code = mp_hosts_read(flags->hosts_file, flags->copy, &flags->hosts, error);
+    if (code || !flags->hosts_file || flags->launcher || flags->from)
+        return code;
+    if (strpbrk(flags->hosts_file, " \t\n{"))
+        return mp_fail(error, MP_EINVAL,
+                       "--hosts \"%.200s\": a name without blanks and braces is right",
+                       flags->hosts_file);
+    if (asprintf(launcher, MP_COMMAND_HOSTS_TEMPLATE, flags->hosts_file) < 0) {
+        *launcher = NULL;
+        return mp_fail(error, MP_ENOMEM, "no memory for a command line");
+    }
+    flags->launcher = *launcher;
+    return MP_OK;
+}
+
+/* What the flags ask for. */
+static int carry_out(struct run_flags *flags, const struct mp_systems *systems,
+                     const struct cli_words *words, struct mp_error *error) {
     struct mp_suite suite = {0};
     struct mp_store *store = NULL;
     char path[MP_PATH_SIZE];
+    const struct mp_suite_changes changes = {
+        .set = flags->set.word, .set_count = flags->set.count, .text = flags->text};
+    int code = mp_path_suite(words->word[0], path, error);
+    if (!code)
+        code = mp_suite_load(path, systems, &changes, &suite, error);
+    if (!code && flags->pairs)
+        code = cli_parse_pairs(flags->pairs, &suite, error);
+    if (!code && flags->pairs)
+        code = cli_check_pairs(&suite, error);
+    if (!code)
+        code = mp_path_create_parent(flags->database, error);
+    if (!code)
+        code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        cli_wait_for_lock(store);
+    if (!code)
+        code = run_suite(flags, &suite, store, error);
+    mp_store_close(store);
+    mp_suite_destroy(&suite);
+    return code;
+}
+
+static int run(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
+    struct run_flags flags = {.database = CLI_DATABASE, .work = "out/runs"};
+    struct cli_words words;
+    char *launcher = NULL;
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
@@ -251,27 +304,12 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
     if (flags.slice && !flags.pairs)
         return mp_fail(error, MP_EINVAL, "--slice takes --pairs N, for example --pairs 12");
     code = check_from(&flags, &words, error);
-    if (code || flags.from)
-        return code ? code : add_killed(&flags, error);
-    const struct mp_suite_changes changes = {
-        .set = flags.set.word, .set_count = flags.set.count, .text = flags.text};
-    code = mp_path_suite(words.word[0], path, error);
     if (!code)
-        code = mp_suite_load(path, systems, &changes, &suite, error);
-    if (!code && flags.pairs)
-        code = cli_parse_pairs(flags.pairs, &suite, error);
-    if (!code && flags.pairs)
-        code = cli_check_pairs(&suite, error);
+        code = read_hosts(&flags, &launcher, error);
     if (!code)
-        code = mp_path_create_parent(flags.database, error);
-    if (!code)
-        code = mp_store_open(flags.database, &store, error);
-    if (!code)
-        cli_wait_for_lock(store);
-    if (!code)
-        code = run_suite(&flags, &suite, store, error);
-    mp_store_close(store);
-    mp_suite_destroy(&suite);
+        code = flags.from ? add_killed(&flags, error) : carry_out(&flags, systems, &words, error);
+    mp_hosts_destroy(&flags.hosts);
+    free(launcher);
     return code;
 }
 

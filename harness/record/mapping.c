@@ -1,11 +1,13 @@
-#include "harness/record/mapping.h"
+#include "harness/record/matches.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
+#include "profiler/record/launched.h"
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
@@ -13,50 +15,6 @@
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
     THREADS_LIMIT = 4096
-};
-
-/* A range that a rule matches. */
-struct match {
-    int64_t start_ns, end_ns;
-    const struct mp_rule *rule;
-    uint32_t thread;
-    int32_t iteration; /* -1: not known yet */
-    int64_t layer, tokens, bytes, wait_ns;
-    int64_t origin_ns; /* start of the range that it echoes, or its own */
-    size_t original;   /* the match of that range; NO_ORIGINAL: it has none, or is it itself */
-    uint16_t traits, level;
-    uint8_t phase, direction;
-    bool dropped;       /* lies in another one */
-    bool has_device[2]; /* it has echoes on a GPU: forward, backward */
-};
-#define NO_ORIGINAL SIZE_MAX
-
-/* What is known of a name of the spool. */
-struct name {
-    char *text;
-    bool is_domain;
-    bool looked_up; /* the rest holds for ranges of `domain` */
-    uint32_t domain;
-    const struct mp_rule *rule;
-    int end;       /* which of the rules that end iterations; -1: none */
-    bool measures; /* the cost of a range: no program's name that rules might be for */
-    struct mp_rule_capture capture;
-    int64_t unmatched;
-};
-
-struct mp_mapping {
-    char *path;
-    const struct mp_rules *rules;
-    struct mp_mapping_totals totals;
-    struct mp_schemas *schemas;
-    struct name *name; /* [names] by id */
-    uint32_t names;
-    struct name nameless; /* of ranges without a name */
-    struct match *match;  /* by start; of equal ones the longer first */
-    size_t matches;
-    int end;         /* the first of the rules that end iterations for which there is a range */
-    int64_t *end_ns; /* of that one's ranges */
-    size_t ends;
 };
 
 static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
@@ -111,6 +69,12 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     *name = (struct name){.text = strdup(record->as.name.text),
                           .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
     return name->text ? MP_OK : no_memory(mapping, error);
+}
+
+static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
+    if (!strcmp(record->as.text.name, MP_LAUNCHED_RUN))
+        snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
+                 record->as.text.value);
 }
 
 static void keep_number(struct mp_mapping *mapping, const struct mp_spool_record *record) {
@@ -249,6 +213,8 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
             code = mp_schemas_add(mapping->schemas, &record, error);
         else if (!ranges && record.type == MP_SPOOL_NUMBER)
             keep_number(mapping, &record);
+        else if (!ranges && record.type == MP_SPOOL_TEXT)
+            keep_text(mapping, &record);
         else if (!ranges && record.type == MP_SPOOL_END)
             mapping->totals.ended = true;
     }
@@ -336,23 +302,6 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
 
 /* ---- echoes ---- */
 
-static bool is_echo(const struct match *match) {
-    return match->traits & MP_RANGE_ECHO;
-}
-
-static bool is_backward(const struct match *match) {
-    return match->traits & MP_RANGE_BACKWARD;
-}
-
-/* Whether the same work has a span where a GPU did it. */
-static bool is_replaced(const struct mp_mapping *mapping, const struct match *match) {
-    if (match->traits & MP_RANGE_DEVICE)
-        return false;
-    return is_echo(match) ? match->original != NO_ORIGINAL &&
-                                mapping->match[match->original].has_device[is_backward(match)]
-                          : match->has_device[0];
-}
-
 struct origin {
     const struct mp_rule *rule;
     int64_t start_ns;
@@ -373,7 +322,7 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     if (!origin)
         return no_memory(mapping, error);
     for (size_t i = 0; i < mapping->matches; i++)
-        if (!is_echo(&mapping->match[i]))
+        if (!match_is_echo(&mapping->match[i]))
             origin[origins++] =
                 (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
     if (origins > 0 && origins < mapping->matches)
@@ -382,12 +331,13 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
         struct match *match = &mapping->match[i];
         const struct origin key = {match->rule, match->origin_ns, 0};
         const struct origin *found =
-            is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins) : NULL;
+            match_is_echo(match) ? bsearch(&key, origin, origins, sizeof key, compare_origins)
+                                 : NULL;
         if (!found)
             continue;
         match->original = found->match;
         if (match->traits & MP_RANGE_DEVICE)
-            mapping->match[found->match].has_device[is_backward(match)] = true;
+            mapping->match[found->match].has_device[match_is_backward(match)] = true;
     }
     free(origin);
     return MP_OK;
@@ -400,7 +350,7 @@ static void inherit(struct mp_mapping *mapping) {
         const struct match *match = &mapping->match[i];
         struct match *original =
             match->original == NO_ORIGINAL ? NULL : &mapping->match[match->original];
-        if (original && is_backward(match) && original->direction == MP_NO_DIRECTION)
+        if (original && match_is_backward(match) && original->direction == MP_NO_DIRECTION)
             original->direction = MP_FORWARD;
     }
     for (size_t i = 0; i < mapping->matches; i++) {
@@ -413,7 +363,7 @@ static void inherit(struct mp_mapping *mapping) {
         match->tokens = original->tokens;
         match->bytes = original->bytes;
         match->dropped = match->dropped || original->dropped;
-        if (!is_backward(match))
+        if (!match_is_backward(match))
             match->direction = original->direction;
     }
 }
@@ -424,10 +374,12 @@ static void drop_beside(struct mp_mapping *mapping) {
     const struct match *current = NULL;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
-        if (match->phase != MP_PHASE_ITERATION || match->dropped || is_replaced(mapping, match))
+        if (match->phase != MP_PHASE_ITERATION || match->dropped ||
+            match_is_replaced(mapping, match))
             continue;
-        match->dropped = current && (match->start_ns < current->end_ns ||
-                                     (is_echo(match) && match->iteration == current->iteration));
+        match->dropped =
+            current && (match->start_ns < current->end_ns ||
+                        (match_is_echo(match) && match->iteration == current->iteration));
         current = match->dropped ? current : match;
     }
 }
@@ -519,9 +471,10 @@ static void sum_up(struct mp_mapping *mapping) {
     totals->last = -1;
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
-        const bool is_span = !match->dropped && !is_replaced(mapping, match);
+        const bool is_span = match_is_span(mapping, match);
         totals->enclosed += match->dropped;
         totals->spans += is_span;
+        totals->combines += is_span && match->by_order && match->phase == MP_PHASE_COMBINE;
         totals->of_model += is_span && mp_mapping_of_model(match->phase);
         if (!is_span || match->phase != MP_PHASE_ITERATION)
             continue;
@@ -553,6 +506,8 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
         inherit(mapping);
         drop_beside(mapping);
     }
+    if (!code)
+        code = mapping_tell_combines(mapping, error);
     free(busy);
     sum_up(mapping);
     return code;
@@ -582,6 +537,21 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
     return code;
 }
 
+bool mp_mapping_next_wait(const struct mp_mapping *mapping, size_t *next,
+                          struct mp_mapping_wait *wait) {
+    while (*next < mapping->matches) {
+        const struct match *match = &mapping->match[(*next)++];
+        const ptrdiff_t rule = match->rule - mapping->rules->rule;
+        if (!match_is_span(mapping, match) || rule < 0 || rule >= mapping->rules->count ||
+            match->rule->waits.source != MP_RULE_CONSTANT)
+            continue;
+        *wait =
+            (struct mp_mapping_wait){(int)rule, match->iteration, match->start_ns, match->end_ns};
+        return true;
+    }
+    return false;
+}
+
 /* ---- writing ---- */
 
 static int write_streams(struct spool_writer *writer, struct mp_error *error) {
@@ -604,7 +574,7 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
     int code = MP_OK;
     for (size_t i = 0; i < mapping->matches && !code; i++) {
         const struct match *match = &mapping->match[i];
-        if (match->dropped || is_replaced(mapping, match))
+        if (!match_is_span(mapping, match))
             continue;
         const struct mp_span span = {.start_ns = match->start_ns,
                                      .end_ns = match->end_ns,
@@ -635,8 +605,9 @@ static int write_load(struct spool_writer *writer, int64_t iteration, int layer,
                                error);
 }
 
-static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
-                       const struct mp_record_loads *loads, struct mp_error *error) {
+static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping,
+                       const struct mp_mapped *as, struct mp_error *error) {
+    const struct mp_record_loads *loads = as->loads;
     int code = MP_OK;
     for (int i = 0; i < loads->iterations && !code; i++) {
         const int64_t number = loads->iteration[i];
@@ -644,7 +615,18 @@ static int write_loads(struct spool_writer *writer, const struct mp_mapping *map
             continue;
         for (int layer = 0; layer < loads->layers && !code; layer++)
             code = write_load(writer, number, layer, loads->experts,
-                              mp_record_loads_of(loads, i, layer, rank), error);
+                              mp_record_loads_of(loads, i, layer, as->rank), error);
+    }
+    return code;
+}
+
+static int write_clock(struct spool_writer *writer, const struct mp_mapped *as,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < as->samples && !code; i++) {
+        const struct spool_clock_payload fixed = {as->sample[i].at_ns, as->sample[i].offset_ns,
+                                                  as->sample[i].error_ns};
+        code = spool_writer_record(writer, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0, error);
     }
     return code;
 }
@@ -659,9 +641,18 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
             strcmp(mapping->path + length - (sizeof ending - 1), ending) != 0);
 }
 
+static void change_header(struct spool_header_payload *header, const struct mp_mapped *as) {
+    header->rank = as->rank;
+    header->ranks = as->ranks;
+    header->node = as->node > 0 ? as->node : header->node;
+    header->realtime_ns = as->realtime_ns ? as->realtime_ns : header->realtime_ns;
+    if (as->host)
+        snprintf(header->host, sizeof header->host, "%s", as->host);
+}
+
 /* Everything of the spool that was read; its end comes after the spans. */
-static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping, int rank,
-                      int ranks, const struct mp_record_loads *loads, struct mp_error *error) {
+static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping,
+                      const struct mp_mapped *as, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     uint8_t end[4096];
@@ -672,11 +663,10 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
     const void *bytes = mp_spool_bytes(reader, &size);
     void *copied = NULL;
     code = spool_writer_copy(writer, bytes, size, &copied, error);
-    struct spool_header_payload *header = (void *)((uint8_t *)copied + sizeof(struct spool_head));
-    header->rank = rank;
-    header->ranks = ranks;
-    if (!code)
+    if (!code) {
+        change_header((void *)((uint8_t *)copied + sizeof(struct spool_head)), as);
         code = write_streams(writer, error);
+    }
     while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
         if (is_copied(mapping, record.type)) {
@@ -692,19 +682,21 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
     if (!code)
         code = write_spans(writer, mapping, error);
     if (!code)
-        code = write_loads(writer, mapping, rank, loads, error);
+        code = write_clock(writer, as, error);
+    if (!code)
+        code = write_loads(writer, mapping, as, error);
     if (!code && end_size > 0)
         code = spool_writer_copy(writer, end, end_size, NULL, error);
     return code;
 }
 
-int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
-                     const struct mp_record_loads *loads, struct mp_error *error) {
+int mp_mapping_write(const struct mp_mapping *mapping, const char *path, const struct mp_mapped *as,
+                     struct mp_error *error) {
     struct spool_writer writer;
     int code = spool_writer_create(&writer, path, error);
     if (code)
         return code;
-    code = copy_spool(&writer, mapping, rank, ranks, loads, error);
+    code = copy_spool(&writer, mapping, as, error);
     int closed = spool_writer_close(&writer, code ? NULL : error);
     return code ? code : closed;
 }

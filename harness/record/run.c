@@ -9,189 +9,13 @@
 #include <unistd.h>
 
 #include "harness/record/devices.h"
-#include "harness/record/mapping.h"
+#include "harness/record/meetings.h"
 #include "harness/record/suggest.h"
-#include "harness/suite/processes.h"
-#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/shell.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
-enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
-
-struct process {
-    char path[PATH_SIZE], mapped[PATH_SIZE];
-    struct mp_mapping *mapping;
-    const struct mp_mapping_totals *totals;
-    int rank;
-};
-
-struct processes {
-    struct process *item;
-    int count;
-    bool keep_spools, proposed; /* rules are proposed for them */
-    bool without_ranges;        /* known by what collectors of GPU work left of them only */
-};
-
-/* ---- which processes there are ---- */
-
-static int compare_processes(const void *left, const void *right) {
-    const struct mp_spool_header *a = &((const struct process *)left)->totals->header,
-                                 *b = &((const struct process *)right)->totals->header;
-    const bool a_has_spans = ((const struct process *)left)->totals->spans > 0,
-               b_has_spans = ((const struct process *)right)->totals->spans > 0;
-    if (a_has_spans != b_has_spans)
-        return a_has_spans ? -1 : 1;
-    if (a->realtime_ns != b->realtime_ns)
-        return a->realtime_ns < b->realtime_ns ? -1 : 1;
-    return (a->pid > b->pid) - (a->pid < b->pid);
-}
-
-static int add_process(const struct mp_record_run *run, const char *name,
-                       struct processes *processes, struct mp_error *error) {
-    if (!MP_ROOM(processes->item, processes->count))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
-    struct process *process = &processes->item[processes->count];
-    *process = (struct process){.rank = -1};
-    if (snprintf(process->path, PATH_SIZE, "%s/%s", run->spools, name) >= PATH_SIZE - 8)
-        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", run->spools);
-    snprintf(process->mapped, PATH_SIZE, "%.*s.mapped", PATH_SIZE - 8, process->path);
-    int code = mp_mapping_create(process->path, run->rules, &process->mapping, error);
-    if (code)
-        return code;
-    process->totals = mp_mapping_totals(process->mapping);
-    processes->count++;
-    return MP_OK;
-}
-
-/* The processes of all files with this ending.  stream: NULL where others say what is damaged. */
-static int add_processes(const struct mp_record_run *run, const char *ending,
-                         struct processes *processes, FILE *stream, struct mp_error *error) {
-    struct dirent *entry;
-    int code = MP_OK;
-    DIR *folder = opendir(run->spools);
-    if (!folder)
-        return mp_fail(error, MP_EIO, "%s: %s", run->spools, strerror(errno));
-    while (!code && (entry = readdir(folder))) {
-        struct mp_error damaged = {0};
-        size_t length = strlen(entry->d_name);
-        if (length <= strlen(ending) ||
-            strcmp(entry->d_name + length - strlen(ending), ending) != 0)
-            continue;
-        code = add_process(run, entry->d_name, processes, &damaged);
-        if (code == MP_EFORMAT || code == MP_EVERSION) { /* killed before its header, say */
-            if (stream)
-                fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
-            code = MP_OK;
-        } else if (code) {
-            mp_fail(error, code, "%s", damaged.text);
-        }
-    }
-    closedir(folder);
-    return code;
-}
-
-static bool is_same_process(const struct process *left, const struct process *right) {
-    const struct mp_spool_header *a = &left->totals->header, *b = &right->totals->header;
-    return a->pid == b->pid && strcmp(a->host, b->host) == 0;
-}
-
-/* Several collectors may have been in one process: what began first stands for it, wherever the
- * files are and in whatever order they are found. */
-static void merge_collectors(struct processes *processes) {
-    int count = 0;
-    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
-    for (int i = 0; i < processes->count; i++) {
-        int same = 0;
-        while (same < count && !is_same_process(&processes->item[same], &processes->item[i]))
-            same++;
-        if (same == count)
-            processes->item[count++] = processes->item[i];
-        else
-            mp_mapping_destroy(processes->item[i].mapping);
-    }
-    processes->count = count;
-}
-
-static int find_processes(const struct mp_record_run *run, struct processes *processes,
-                          FILE *stream, struct mp_error *error) {
-    int code = add_processes(run, ".spool", processes, stream, error);
-    if (code || processes->count > 0)
-        return code;
-    code = add_processes(run, MP_DEVICE_ENDING, processes, NULL, error);
-    if (code)
-        return code;
-    if (processes->count == 0)
-        return mp_fail(error, MP_ENOTFOUND,
-                       "%s: no process has made an NVTX range: is the program annotated, was its "
-                       "annotation turned on, and does it keep NVTX_INJECTION64_PATH?",
-                       run->command[0]);
-    processes->without_ranges = true;
-    merge_collectors(processes);
-    return MP_OK;
-}
-
-/* Whether one of them still records, as far as that can be seen on this host. */
-static int check_ended(const struct processes *processes, struct mp_error *error) {
-    char host[sizeof processes->item->totals->header.host] = "";
-    gethostname(host, sizeof host - 1);
-    for (int i = 0; i < processes->count; i++) {
-        const struct mp_mapping_totals *own = processes->item[i].totals;
-        if (!own->ended && !strcmp(own->header.host, host) &&
-            mp_processes_runs_since(own->header.pid, own->header.realtime_ns))
-            return mp_fail(
-                error, MP_EINVAL,
-                "%s: process %d still runs and records into it; add it when it has ended",
-                processes->item[i].path, own->header.pid);
-    }
-    return MP_OK;
-}
-
-static void free_processes(struct processes *processes) {
-    for (int i = 0; i < processes->count; i++)
-        mp_mapping_destroy(processes->item[i].mapping);
-    free(processes->item);
-}
-
-/* ---- ranks ---- */
-
-static bool is_taken(const struct process processes[], int count, int rank) {
-    for (int i = 0; i < count; i++)
-        if (processes[i].rank == rank)
-            return true;
-    return false;
-}
-
-/* Gives each process its rank; returns how many ranks there are.  Who imports files of some ranks
- * knows of the others. */
-static int assign_ranks(const struct mp_record_run *run, struct process processes[], int count) {
-    int ranks = 0;
-    for (int i = 0; i < count; i++) {
-        const int known = processes[i].totals->header.ranks;
-        if (run->importer && known <= RANKS_LIMIT && known > ranks)
-            ranks = known;
-        int wanted = processes[i].totals->header.rank;
-        if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(processes, i, wanted))
-            continue;
-        processes[i].rank = wanted;
-        ranks = wanted >= ranks ? wanted + 1 : ranks;
-    }
-    for (int i = 0; i < count; i++)
-        if (processes[i].rank < 0)
-            processes[i].rank = ranks++;
-    return ranks;
-}
-
-static int count_hosts(const struct process processes[], int count) {
-    int hosts = 0;
-    for (int i = 0; i < count; i++) {
-        int before = 0;
-        while (strcmp(processes[before].totals->header.host, processes[i].totals->header.host) != 0)
-            before++;
-        hosts += before == i;
-    }
-    return hosts;
-}
+enum { PATH_SIZE = RECORD_PATH_SIZE, COMMAND_BYTES = 8192 };
 
 /* ---- into the database ---- */
 
@@ -204,11 +28,11 @@ static void join_command(const struct mp_record_run *run, char text[COMMAND_BYTE
 }
 
 /* When the first of the processes made its spool. */
-static void format_start(const struct process processes[], int count, char text[32]) {
-    int64_t first_ns = processes[0].totals->header.realtime_ns;
+static void format_start(const struct record_process processes[], int count, char text[32]) {
+    int64_t first_ns = processes[0].realtime_ns;
     for (int i = 1; i < count; i++)
-        if (processes[i].totals->header.realtime_ns < first_ns)
-            first_ns = processes[i].totals->header.realtime_ns;
+        if (processes[i].realtime_ns < first_ns)
+            first_ns = processes[i].realtime_ns;
     time_t seconds = (time_t)(first_ns / 1000000000);
     struct tm utc;
     gmtime_r(&seconds, &utc);
@@ -238,8 +62,8 @@ static int each_table(const char *folder, bool removes) {
 }
 
 /* Those that were found are no reason to lose a recording; those that were named are. */
-static int read_loads(const struct mp_record_run *run, const struct process processes[], int count,
-                      int ranks, FILE *stream, struct mp_record_loads *loads,
+static int read_loads(const struct mp_record_run *run, const struct record_process processes[],
+                      int count, int ranks, FILE *stream, struct mp_record_loads *loads,
                       struct mp_error *error) {
     const bool are_found = run->loads.path == run->spools;
     int64_t first = INT64_MAX, last = -1;
@@ -269,28 +93,65 @@ static int read_loads(const struct mp_record_run *run, const struct process proc
     return MP_OK;
 }
 
+/* How many spans are combines by their order only (matches.h), as a fact; false: none. */
+static bool tell_combines(const struct record_process processes[], int count, char text[24]) {
+    int64_t combines = 0;
+    for (int i = 0; i < count; i++)
+        combines += processes[i].totals->combines;
+    snprintf(text, 24, "%lld", (long long)combines);
+    return combines > 0;
+}
+
+/* The name of its host; one that several hosts have gets a number from the second one on.  `name`
+ * is room for it. */
+static const char *name_host(const struct record_process processes[], int at, char name[64]) {
+    const char *own = processes[at].totals->header.host;
+    int before = 0;
+    for (int host = 0; host < processes[at].host; host++) {
+        int i = 0;
+        while (processes[i].host != host)
+            i++;
+        before += strcmp(processes[i].totals->header.host, own) == 0;
+    }
+    if (before == 0)
+        return own;
+    snprintf(name, 64, "%.48s (%d)", own, before + 1);
+    return name;
+}
+
 /* The mapped spools of processes that have their ranks, with the loads of these. */
-static int write_mapped(const struct mp_record_run *run, struct process processes[], int count,
-                        int ranks, FILE *stream, struct mp_error *error) {
+static int write_mapped(const struct mp_record_run *run, struct record_process processes[],
+                        int count, int ranks, FILE *stream, struct mp_error *error) {
     struct mp_record_loads loads = {0};
     int code = read_loads(run, processes, count, ranks, stream, &loads, error);
     for (int i = 0; i < count && !code; i++) {
-        unlink(processes[i].mapped); /* of an attempt that failed */
-        code = mp_mapping_write(processes[i].mapping, processes[i].mapped, processes[i].rank, ranks,
-                                &loads, error);
+        const struct record_process *own = &processes[i];
+        char name[64];
+        const struct mp_mapped as = {.rank = own->rank,
+                                     .ranks = ranks,
+                                     .node = run->importer ? 0 : own->host,
+                                     .host = name_host(processes, i, name),
+                                     .realtime_ns = own->realtime_ns,
+                                     .sample = own->sample,
+                                     .samples = own->samples,
+                                     .loads = &loads};
+        unlink(own->mapped); /* of an attempt that failed */
+        code = mp_mapping_write(own->mapping, own->mapped, &as, error);
     }
     mp_record_loads_destroy(&loads);
     return code;
 }
 
 static int ingest(struct mp_store *store, const struct mp_record_run *run, const char *job,
-                  struct process processes[], int count, FILE *stream, int64_t *run_id,
-                  struct mp_error *error) {
+                  struct record_process processes[], int count, FILE *stream, int64_t *run_id,
+                  struct meetings_found *found, struct mp_error *error) {
     const char **paths = calloc((size_t)count, sizeof *paths);
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
     int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
-    int ranks = assign_ranks(run, processes, count), nodes = count_hosts(processes, count);
+    int nodes = 0, ranks = record_processes_rank(run, processes, count, &nodes);
+    if (!code)
+        code = record_meetings_align(run, processes, count, nodes, found, error);
     for (int i = 0; i < count && paths; i++) {
         paths[i] = processes[i].mapped;
         iterations = processes[i].totals->iterations > iterations ? processes[i].totals->iterations
@@ -308,6 +169,8 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                  "nobody saw its end, and not every process recorded its own");
     else
         snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
+    char combines[24];
+    const struct mp_store_fact by_order = {"record.combines-by-order", combines};
     const char *program = strrchr(run->command[0], '/');
     program = program ? program + 1 : run->command[0];
     const struct mp_store_run described = {.suite = run->importer ? "import" : "record",
@@ -327,7 +190,9 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                                            .ranks = ranks,
                                            .nodes = nodes,
                                            .ranks_per_node = (ranks + nodes - 1) / nodes,
-                                           .iterations_wanted = iterations};
+                                           .iterations_wanted = iterations,
+                                           .fact = &by_order,
+                                           .facts = tell_combines(processes, count, combines)};
     if (!code)
         code = mp_store_ingest(store, &described, paths, count, run_id, error);
     free(paths);
@@ -336,13 +201,14 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
 
 /* ---- what is said ---- */
 
-static void say_totals(const struct process processes[], int count, FILE *stream) {
+static void say_totals(const struct record_process processes[], int count, FILE *stream) {
     struct mp_mapping_totals sum = {0};
     double worst = 0, pair_ns = 0, longest = 0;
     for (int i = 0; i < count; i++) {
         const struct mp_mapping_totals *one = processes[i].totals;
         sum.ranges += one->ranges;
         sum.spans += one->spans;
+        sum.combines += one->combines;
         sum.enclosed += one->enclosed;
         sum.unfinished += one->unfinished;
         sum.unmatched_ends += one->unmatched_ends;
@@ -358,6 +224,11 @@ static void say_totals(const struct process processes[], int count, FILE *stream
     if (sum.enclosed > 0)
         fprintf(stream, ", %lld lie in one", (long long)sum.enclosed);
     fputs("\n", stream);
+    if (sum.combines > 0)
+        fprintf(stream,
+                "exchanges: no range is a combine by its name; %lld behind experts are called "
+                "combine and those before dispatch, by their order\n",
+                (long long)sum.combines);
     if (sum.unmatched_ends + sum.unfinished + sum.lost > 0)
         fprintf(stream,
                 "the program: %lld ends without a beginning, %lld ranges left open, %lld too many "
@@ -377,7 +248,7 @@ static void say_no_ranges(FILE *stream) {
           stream);
 }
 
-static void say_hint(const struct process processes[], int count, const char *advice,
+static void say_hint(const struct record_process processes[], int count, const char *advice,
                      FILE *stream) {
     for (int i = 0; i < count; i++) {
         int64_t times;
@@ -408,7 +279,7 @@ static int say_suggestion(const struct mp_record_run *run, const struct mp_sugge
 }
 
 /* What is proposed, where the rules in use leave the model out; NULL: nothing. */
-static int suggest(const struct mp_record_run *run, const struct processes *processes,
+static int suggest(const struct mp_record_run *run, const struct record_processes *processes,
                    struct mp_suggestion **suggestion, struct mp_error *error) {
     const char **paths = calloc((size_t)processes->count + 1, sizeof *paths);
     int64_t spans = 0, of_model = 0;
@@ -428,16 +299,22 @@ static int suggest(const struct mp_record_run *run, const struct processes *proc
     return code;
 }
 
-static void say_clocks(const struct process processes[], int count, FILE *stream) {
-    int hosts = count_hosts(processes, count);
-    if (hosts > 1)
-        fprintf(
-            stream,
-            "clocks: %d hosts, put side by side by their wall clocks: compare times of one host "
-            "only\n",
-            hosts);
-    else if (count > 1)
+static void say_clocks(const struct meetings_found *found, int count, FILE *stream) {
+    const struct meeting_summary *clocks = &found->clocks;
+    if (found->hosts == 1 && count > 1)
         fprintf(stream, "clocks: all processes have this host's\n");
+    if (clocks->aligned > 0)
+        fprintf(stream,
+                "clocks: %d hosts, put beside one another by %lld %s%s%s: known to within %.3g ms; "
+                "their wall clocks are up to %.3f s apart\n",
+                found->hosts - found->apart, (long long)clocks->matched,
+                *found->kind ? "ranges \"" : "collectives", found->kind, *found->kind ? "\"" : "",
+                1e-6 * (double)clocks->error_ns, 1e-9 * (double)found->wall_apart_ns);
+    if (found->apart > 0)
+        fprintf(stream,
+                "clocks: %d of %d hosts share no collective with the first: put beside it by their "
+                "wall clocks; compare times of one host only\n",
+                found->apart, found->hosts);
 }
 
 /* What the database says of single ranks: why something of theirs is missing.  Most say the same.
@@ -464,7 +341,8 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
 
 /* ---- all of it ---- */
 
-static void remove_spools(const struct mp_record_run *run, const struct processes *processes) {
+static void remove_spools(const struct mp_record_run *run,
+                          const struct record_processes *processes) {
     for (int i = 0; i < processes->count; i++) {
         unlink(processes->item[i].mapped);
         if (!processes->keep_spools)
@@ -477,17 +355,18 @@ static void remove_spools(const struct mp_record_run *run, const struct processe
 }
 
 static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
-                       struct processes *processes, FILE *stream, struct mp_error *error) {
+                       struct record_processes *processes, FILE *stream, struct mp_error *error) {
     const char *job = run->system ? run->system : run->command[0];
     char others[256];
     int64_t run_id = 0;
     int spanned = 0;
+    struct meetings_found found, of_others;
     job = strrchr(job, '/') ? strrchr(job, '/') + 1 : job;
-    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
+    record_processes_sort(processes);
     while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
         spanned++;
     int first = spanned > 0 ? spanned : processes->count, rest = processes->count - first;
-    int code = ingest(store, run, job, processes->item, first, stream, &run_id, error);
+    int code = ingest(store, run, job, processes->item, first, stream, &run_id, &found, error);
     if (code)
         return code;
     fprintf(stream, "moeperf %s: run %lld of %s: %d process%s, ",
@@ -498,7 +377,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     else
         say_totals(processes->item, first, stream);
     if (!run->importer) /* which knows better */
-        say_clocks(processes->item, first, stream);
+        say_clocks(&found, first, stream);
     say_hint(processes->item, first,
              run->suggested && !processes->proposed ? "; --suggest FILE.yaml proposes rules" : "",
              stream);
@@ -512,7 +391,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     struct mp_record_run without_loads = *run;
     without_loads.loads = (struct mp_record_loads_source){0};
     code = ingest(store, &without_loads, others, processes->item + first, rest, stream, &run_id,
-                  error);
+                  &of_others, error);
     if (!code)
         fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
                 (long long)run_id, rest, rest == 1 ? "" : "es");
@@ -523,14 +402,16 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
 
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error) {
-    struct processes processes = {0};
+    struct record_processes processes = {0};
     struct mp_record_run with_loads = *run;
     if (!run->loads.path && each_table(run->spools, false) > 0)
         with_loads.loads.path = run->spools;
     struct mp_suggestion *suggestion = NULL;
-    int code = find_processes(run, &processes, stream, error);
+    int code = record_processes_find(run, &processes, stream, error);
     if (!code && run->is_earlier)
-        code = check_ended(&processes, error);
+        code = record_processes_check_ended(&processes, error);
+    if (!code && run->is_merged)
+        code = record_processes_check_parts(&processes, run->some_ranks, error);
     if (!code)
         code = suggest(run, &processes, &suggestion, error);
     processes.proposed = suggestion != NULL;
@@ -543,9 +424,9 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
         remove_spools(run, &processes);
     else if (processes.count == 0 && !run->keep_spools)
         rmdir(run->spools);
-    else if (!run->importer)
+    else if (!run->importer && !run->is_merged)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
     mp_suggestion_destroy(suggestion);
-    free_processes(&processes);
+    record_processes_free(&processes);
     return code;
 }

@@ -4,22 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "harness/record/parts.h"
 #include "harness/record/run.h"
 #include "harness/recordings/recordings.h"
-#include "harness/suite/paths.h"
-
-/* A folder of its own beside the database, where there will be room for as much. */
-static int make_folder(const char *database, char folder[MP_PATH_SIZE], struct mp_error *error) {
-    int code = mp_path_create_parent(database, error);
-    if (code)
-        return code;
-    if (snprintf(folder, MP_PATH_SIZE, "%s.import-%d", database, (int)getpid()) >= PATH_MAX - 64)
-        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", database);
-    if (mkdir(folder, 0700))
-        return mp_fail(error, MP_EIO, "%s: can't make it, for what is read: %s", folder,
-                       strerror(errno));
-    return MP_OK;
-}
 
 static void say_summary(const struct mp_recordings *recordings,
                         const struct mp_recording_summary *summary, FILE *stream) {
@@ -33,25 +20,25 @@ static void say_summary(const struct mp_recordings *recordings,
     fputs("\n", stream);
 }
 
-static void say_clocks(const struct mp_recording_summary *summary, FILE *stream) {
+static void say_clocks(int processes, const struct meeting_summary *summary, FILE *stream) {
     const int first = summary->on_first_host > 0 ? summary->on_first_host : 1;
-    const int apart = summary->processes - first - summary->aligned;
-    if (summary->processes > 1 && first == summary->processes)
+    const int apart = processes - first - summary->aligned;
+    if (processes > 1 && first == processes)
         fputs("clocks: all processes have one host's\n", stream);
     if (apart > 0)
         fprintf(stream,
                 "clocks: %d of %d processes share no collective with the first: their times are "
                 "taken as they are\n",
-                apart, summary->processes);
+                apart, processes);
     if (summary->aligned > 0 && summary->offset_ns == 0)
         fprintf(stream, "clocks: one clock, as %lld collectives say to within %.3g ms\n",
-                (long long)summary->matched, 1e-6 * (double)summary->clock_error_ns);
+                (long long)summary->matched, 1e-6 * (double)summary->error_ns);
     else if (summary->aligned > 0)
         fprintf(stream,
                 "clocks: put beside one another by %lld collectives: up to %.3f ms apart, known "
                 "to within %.3g ms\n",
                 (long long)summary->matched, 1e-6 * (double)summary->offset_ns,
-                1e-6 * (double)summary->clock_error_ns);
+                1e-6 * (double)summary->error_ns);
 }
 
 static int read_files(const struct mp_recordings *recordings, struct mp_recording *recording,
@@ -98,7 +85,7 @@ int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(
     struct mp_recording *recording = NULL;
     struct mp_recording_summary summary;
     char folder[MP_PATH_SIZE];
-    int code = make_folder(recordings->database, folder, error);
+    int code = mp_parts_create_folder(recordings->database, "import", folder, error);
     if (code)
         return code;
     code = mp_recording_create(folder, recordings->format->name, &recording, error);
@@ -106,10 +93,10 @@ int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(
         code = read_files(recordings, recording, &summary, error);
     if (!code) {
         say_summary(recordings, &summary, stream);
-        say_clocks(&summary, stream);
+        say_clocks(summary.processes, &summary.clocks, stream);
         code = add_run(recordings, folder, opened, stream, error);
     }
     mp_recording_destroy(recording);
-    rmdir(folder);
+    mp_parts_remove_folder(folder);
     return code;
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/record/clocks.h"
 #include "harness/record/devices.h"
-#include "harness/recordings/clocks.h"
 #include "profiler/record/name_table.h"
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
@@ -501,22 +501,6 @@ static int align(const struct mp_recording *recording, struct meeting_clock cloc
     return has_memory ? MP_OK : no_memory(recording, error);
 }
 
-static void summarise_clock(const struct meeting_clock *clock,
-                            struct mp_recording_summary *summary) {
-    summary->on_first_host += clock->on_first_host && clock->samples == 0;
-    if (clock->samples == 0)
-        return;
-    if (summary->aligned++ == 0 || clock->matched < summary->matched)
-        summary->matched = clock->matched;
-    for (int i = 0; i < clock->samples; i++) {
-        const int64_t offset_ns = llabs(clock->sample[i].offset_ns);
-        if (offset_ns > summary->offset_ns)
-            summary->offset_ns = offset_ns;
-        if (clock->sample[i].error_ns > summary->clock_error_ns)
-            summary->clock_error_ns = clock->sample[i].error_ns;
-    }
-}
-
 /* Numbers that were counted and can't be right say nothing: some operations were not recorded. */
 static void forget_counts(struct mp_recording_process *process) {
     for (size_t i = 0; i < process->collectives; i++)
@@ -597,12 +581,12 @@ int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summ
         count_collectives(recording->process[p]);
     count_members(recording);
     int code = align(recording, clock, error);
+    summary->clocks = meeting_clocks_summarise(clock, recording->processes);
     for (int p = 0; p < recording->processes; p++) {
         struct mp_recording_process *process = recording->process[p];
         summary->ranges += process->ranges;
         summary->activities += process->activities;
         summary->collectives += (int64_t)process->collectives;
-        summarise_clock(&clock[p], summary);
         fill_clocks(process, &clock[p], recording->process[0]);
         if (process->cut[0] || (clock[p].mismatched && !clock[p].aligned))
             forget_counts(process);

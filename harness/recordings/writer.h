@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "harness/record/clocks.h"
 #include "profiler/record/spool.h"
 #include "reference/base/error.h"
 
@@ -121,11 +122,7 @@ void mp_recording_note(struct mp_recording_process *process, const char *sentenc
 struct mp_recording_summary {
     int processes;
     int64_t ranges, activities, collectives;
-    int on_first_host;      /* processes that have the first one's clock, that one included */
-    int aligned;            /* other processes whose clock was compared with the first one's */
-    int64_t matched;        /* collectives of two processes that were compared, least of them */
-    int64_t offset_ns;      /* the largest offset found, without sign; 0: one clock */
-    int64_t clock_error_ns; /* the largest that is left */
+    struct meeting_summary clocks; /* of the processes */
 };
 
 /* Counts collectives, compares clocks (clocks.h), and writes the ends: the folder is then as

@@ -30,17 +30,27 @@ static int add_word(struct mp_command *command, char *word, struct mp_error *err
     return MP_OK;
 }
 
+/* What the placeholders of a template stand for. */
+struct filling {
+    const char *whose, *known; /* for the sentence about an unknown one */
+    struct {
+        const char *name, *value;
+    } placeholder[2];
+};
+
 /* What a placeholder "{...}" of `length` bytes stands for, or NULL. */
-static const char *placeholder_value(const char *placeholder, size_t length, const char *ranks,
-                                     const char *program) {
-    if (length == 7 && !strncmp(placeholder, "{ranks}", 7))
-        return ranks;
-    return length == 9 && !strncmp(placeholder, "{program}", 9) ? program : NULL;
+static const char *placeholder_value(const struct filling *filling, const char *placeholder,
+                                     size_t length) {
+    for (int i = 0; i < 2; i++)
+        if (strlen(filling->placeholder[i].name) == length &&
+            !strncmp(placeholder, filling->placeholder[i].name, length))
+            return filling->placeholder[i].value;
+    return NULL;
 }
 
 /* Adds the template's word [from, to) with its placeholders replaced. */
 static int add_expanded(struct mp_command *command, const char *from, const char *to,
-                        const char *ranks, const char *program, struct mp_error *error) {
+                        const struct filling *filling, struct mp_error *error) {
     char *word = NULL;
     size_t size;
     FILE *stream = open_memstream(&word, &size);
@@ -54,14 +64,12 @@ static int add_expanded(struct mp_command *command, const char *from, const char
             continue;
         }
         size_t length = (size_t)(close - from) + 1;
-        const char *value = placeholder_value(from, length, ranks, program);
+        const char *value = placeholder_value(filling, from, length);
         if (value)
             fputs(value, stream);
         else
-            code = mp_fail(error, MP_EINVAL,
-                           "launcher: %.*s is not one of {ranks}, {program} and, as a word of its "
-                           "own, {arguments}",
-                           (int)length, from);
+            code = mp_fail(error, MP_EINVAL, "%s: %.*s is not one of %s", filling->whose,
+                           (int)length, from, filling->known);
         from += length;
     }
     fclose(stream);
@@ -80,25 +88,27 @@ static int add_arguments(struct mp_command *command, const char *const arguments
     return code;
 }
 
-static int expand(struct mp_command *command, const char *template, int ranks, const char *program,
+/* Takes away what it made if it fails. */
+static int expand(struct mp_command *command, const char *template, const struct filling *filling,
                   const char *const arguments[], struct mp_error *error) {
-    char number[16];
     int code = MP_OK;
-    snprintf(number, sizeof number, "%d", ranks);
     for (const char *from = template; *from && !code;) {
         size_t length = strcspn(from, " \t\n");
-        if (length == 11 && !strncmp(from, "{arguments}", 11))
+        if (arguments && length == 11 && !strncmp(from, "{arguments}", 11))
             code = add_arguments(command, arguments, error);
         else if (length > 0)
-            code = add_expanded(command, from, from + length, number, program, error);
+            code = add_expanded(command, from, from + length, filling, error);
         from += length + (from[length] != '\0');
     }
+    if (code)
+        mp_command_destroy(command);
     return code;
 }
 
 int mp_command_create(const char *template, int ranks, const char *program,
                       const char *const arguments[], struct mp_command *command,
                       struct mp_error *error) {
+    char number[16];
     memset(command, 0, sizeof *command);
     if (template && (!strstr(template, "{program}") || !strstr(template, "{arguments}")))
         return mp_fail(error, MP_EINVAL,
@@ -107,10 +117,21 @@ int mp_command_create(const char *template, int ranks, const char *program,
     const char *chosen = template    ? template
                          : ranks > 1 ? MP_COMMAND_TEMPLATE
                                      : "{program} {arguments}";
-    int code = expand(command, chosen, ranks, program, arguments, error);
-    if (code)
-        mp_command_destroy(command);
-    return code;
+    snprintf(number, sizeof number, "%d", ranks);
+    const struct filling filling = {"launcher",
+                                    "{ranks}, {program} and, as a word of its own, {arguments}",
+                                    {{"{ranks}", number}, {"{program}", program}}};
+    return expand(command, chosen, &filling, arguments, error);
+}
+
+int mp_command_create_copy(const char *template, const char *from, const char *to,
+                           struct mp_command *command, struct mp_error *error) {
+    const struct filling filling = {"--copy", "{from} and {to}", {{"{from}", from}, {"{to}", to}}};
+    memset(command, 0, sizeof *command);
+    if (!strstr(template, "{from}") || !strstr(template, "{to}"))
+        return mp_fail(error, MP_EINVAL, "--copy: \"%.200s\" should contain {from} and {to}",
+                       template);
+    return expand(command, template, &filling, NULL, error);
 }
 
 char *mp_command_text(const struct mp_command *command) {

@@ -61,8 +61,8 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
     return code ? code : mp_note_read(path, note, error);
 }
 
-static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
-                    struct mp_error *error) {
+static int keep_job(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
+                    FILE *stream, struct mp_error *error) {
     char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
     struct mp_note note = {.json = NULL};
     struct mp_spools spools = {NULL, 0};
@@ -75,6 +75,8 @@ static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
     if (!code)
         code = mp_slices_read(slices, &slice, &note.run.slices, error);
     note.run.slice = slice;
+    if (!code)
+        code = mp_hosts_gather(hosts, recordings, error);
     if (!code)
         code = mp_spools_list(recordings, &spools, error);
     bool has_ended = note.run.status != NULL;
@@ -157,19 +159,26 @@ int mp_suite_check_killed(const char *folder, struct mp_error *error) {
     return code;
 }
 
-char *mp_suite_killed_command(const char *folder, const char *database) {
-    const char *const words[] = {"moeperf", "run", "--from", folder, "--db", database};
+char *mp_suite_killed_command(const char *folder, const char *database,
+                              const struct mp_hosts *hosts) {
+    const bool is_copied = hosts && hosts->copy;
+    const char *const words[] = {"moeperf", "run",
+                                 "--from",  folder,
+                                 "--db",    database,
+                                 "--hosts", hosts ? hosts->file : "",
+                                 "--copy",  is_copied ? hosts->copy : ""};
+    enum { WORDS = sizeof words / sizeof *words, OF_HOSTS = 4 };
     const struct mp_command command = {.word = (char **)(uintptr_t)words,
-                                       .count = sizeof words / sizeof *words};
+                                       .count = is_copied ? WORDS : WORDS - OF_HOSTS};
     return mp_command_text(&command);
 }
 
-int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
-                         struct mp_error *error) {
+int mp_suite_keep_killed(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
+                         FILE *stream, struct mp_error *error) {
     struct jobs jobs = {NULL, 0};
     int code = find_jobs(folder, &jobs, error);
     for (int i = 0; !code && i < jobs.count; i++)
-        code = keep_job(store, jobs.folder[i], stream, error);
+        code = keep_job(store, jobs.folder[i], hosts, stream, error);
     jobs_destroy(&jobs);
     return code;
 }

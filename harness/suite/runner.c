@@ -43,6 +43,7 @@ struct turn {
     char note[MP_PATH_SIZE];  /* there until the job is in the database */
     char slices[MP_PATH_SIZE];
     bool is_sliced;       /* it runs beside its sibling */
+    bool is_spread;       /* its folder is on all hosts */
     struct turn *sibling; /* the other side of its pair; NULL: it runs alone */
     struct mp_launch_progress progress;
     int held;       /* mp_note_hold's; -1: none */
@@ -241,6 +242,10 @@ static int make_ready(struct turn *turn, struct mp_error *error) {
         code = create_command(turn, error);
     if (!code)
         code = write_note(turn, NULL, error);
+    if (!code && turn->command.count > 0) {
+        code = mp_hosts_spread(turn->runner->hosts, turn->folder, error);
+        turn->is_spread = !code;
+    }
     return code;
 }
 
@@ -304,7 +309,9 @@ static int ingest(struct turn *turn, const struct mp_launch_result *result,
     struct mp_store_fact facts[PAIR_FACTS];
     char *command;
     const struct mp_ended_job ended = describe(turn, result, facts, &command);
-    int code = mp_suite_keep(turn->runner->store, &ended, NULL, error);
+    int code = turn->is_spread ? mp_hosts_gather(turn->runner->hosts, turn->spools, error) : MP_OK;
+    if (!code)
+        code = mp_suite_keep(turn->runner->store, &ended, NULL, error);
     if (!code && !ended.keep_spools) {
         unlink(turn->loads);
         unlink(turn->note);
@@ -347,7 +354,8 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
 static void leave(const struct turn *turn, const struct mp_launch_result *result,
                   const char *reason) {
     struct mp_error unused = {0};
-    char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store));
+    char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store),
+                                            turn->runner->hosts);
     write_note(turn, result, &unused);
     mp_progress_say(turn->runner->progress, MP_TONE_BAD, "%s: not in the database: %s%s%s",
                     turn->file->job.name, reason,
@@ -512,6 +520,24 @@ static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
         snprintf(result->base_run, sizeof result->base_run, "%.120s-base", pairs->id);
 }
 
+/* The folders of all jobs, here and where jobs are copied to. */
+static int create_folders(const struct mp_runner *runner, const struct mp_runner_result *result,
+                          struct mp_error *error) {
+    const char *const runs[] = {result->suite_run, result->base_run};
+    char path[MP_PATH_SIZE];
+    int code = mp_path_create_folder(runner->work, error);
+    for (int i = 0; i < 2 && !code; i++) {
+        if (!*runs[i] || !runner->hosts)
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", runner->work, runs[i]) >= MP_PATH_SIZE)
+            return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", runner->work);
+        code = mp_path_create_folder(path, error);
+        if (!code)
+            code = mp_hosts_spread(runner->hosts, path, error);
+    }
+    return code;
+}
+
 /* The job of a side of a pair, or for want of pairs the only side, in this round. */
 static struct turn turn_at(const struct mp_runner *runner, const struct pairs *pairs,
                            const struct mp_runner_result *result, int round, int index, int side) {
@@ -571,7 +597,7 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     if (!code && runner->against)
         code = check_pairs(runner, &pairs, error);
     if (!code)
-        code = mp_path_create_folder(runner->work, error);
+        code = create_folders(runner, result, error);
     if (!code)
         code = mp_known_bounds_create(&pairs.bounds, error);
     if (!code)

@@ -11,6 +11,9 @@
  *                                                   killed moeperf left, or a full disk
  *                                        spools/    one file per rank, removed once ingested
  *
+ * Where hosts have disks of their own, a job's folder is copied to them before it starts, and their
+ * ranks' spools to here when it has ended.
+ *
  * With `against` the trainers of two builds are measured in turns: every round runs each job with
  * both, base first in even rounds and head first in odd ones.  With `slice` both run at once, in
  * time slices (launch.h): a machine whose speed changes within seconds meets them alike, and only
@@ -26,6 +29,7 @@
 
 #include <signal.h>
 
+#include "harness/suite/hosts.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/suite.h"
 #include "results/store/store.h"
@@ -33,12 +37,13 @@
 struct mp_runner {
     const struct mp_suite *suite;
     struct mp_store *store;
-    const char *work;     /* folder for job folders, created */
-    const char *launcher; /* template (command.h), or NULL */
-    const char *trainer;  /* path of moeperf-train */
-    const char *against;  /* trainer of base, `trainer` is head's; NULL: no pairs */
-    double slice;         /* s, of pairs; 0: one run after the other */
-    bool keep_spools;     /* also after they are in the database */
+    const char *work;             /* folder for job folders, created */
+    const char *launcher;         /* template (command.h), or NULL */
+    const struct mp_hosts *hosts; /* whose disks hold `work`, each its own; NULL: it is shared */
+    const char *trainer;          /* path of moeperf-train */
+    const char *against;          /* trainer of base, `trainer` is head's; NULL: no pairs */
+    double slice;                 /* s, of pairs; 0: one run after the other */
+    bool keep_spools;             /* also after they are in the database */
     struct mp_progress *progress;
     const volatile sig_atomic_t *signals; /* counts the user's signals to end; NULL: none */
 };

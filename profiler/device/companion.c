@@ -1,12 +1,12 @@
 #include "profiler/device/companion.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "profiler/record/launched.h"
 #include "profiler/record/name_table.h"
 #include "profiler/record/spool.h"
 
@@ -25,37 +25,10 @@ uint32_t mp_companion_name(struct mp_companion *companion, const char *name) {
 
 /* ---- whose ---- */
 
-/* -1: not a number from 0 on. */
-static int parse(const char *text) {
-    char *end;
-    if (!text || !*text)
-        return -1;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    return *end || errno || value < 0 || value > INT_MAX - 1 ? -1 : (int)value;
-}
-
 void mp_companion_rank(int *rank, int *ranks) {
-    /* The most specific first: torchrun inside a Slurm job sets both. */
-    static const char *const variables[][2] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-        {"RANK", "WORLD_SIZE"},
-        {"SLURM_PROCID", "SLURM_NTASKS"},
-    };
-    const char *named = getenv("MOEPERF_NVTX_RANK");
-    const bool is_named = named && *named;
-    *rank = is_named ? parse(getenv(named)) : -1;
-    *ranks = 1;
-    for (size_t i = 0; !is_named && *rank < 0 && i < sizeof variables / sizeof *variables; i++) {
-        *rank = parse(getenv(variables[i][0]));
-        *ranks = parse(getenv(variables[i][1]));
-    }
-    if (*rank < 0)
-        *rank = 0;
-    if (*ranks <= *rank)
-        *ranks = *rank + 1;
+    const struct mp_launched launched = mp_launched_read();
+    *rank = launched.rank < 0 ? 0 : launched.rank;
+    *ranks = launched.ranks > *rank ? launched.ranks : *rank + 1;
 }
 
 /* ---- opening, closing ---- */

@@ -1,6 +1,5 @@
 #include "profiler/nvtx/session.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -11,35 +10,15 @@
 #include <unistd.h>
 
 #include "profiler/nvtx/threads.h"
+#include "profiler/record/format.h"
+#include "profiler/record/launched.h"
 
 static struct {
     const char *folder; /* NULL: off */
-    int rank;
+    struct mp_launched launched;
     bool known;
 } settings;
 static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Variables that launchers give their processes, the most specific first. */
-static const char *const rank_variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                             "MV2_COMM_WORLD_RANK",  "RANK",      "SLURM_PROCID"};
-
-/* -1: not a rank. */
-static int parse_rank(const char *text) {
-    char *end;
-    errno = 0;
-    long rank = text ? strtol(text, &end, 10) : -1;
-    return !text || end == text || *end || errno || rank < 0 || rank > INT_MAX ? -1 : (int)rank;
-}
-
-static int find_rank(void) {
-    const char *named = getenv("MOEPERF_NVTX_RANK");
-    if (named && *named)
-        return parse_rank(getenv(named));
-    int rank = -1;
-    for (size_t i = 0; rank < 0 && i < sizeof rank_variables / sizeof *rank_variables; i++)
-        rank = parse_rank(getenv(rank_variables[i]));
-    return rank;
-}
 
 bool nvtx_session_start(void) {
     pthread_mutex_lock(&settings_lock);
@@ -49,11 +28,28 @@ bool nvtx_session_start(void) {
                    *pause = getenv("MOEPERF_NVTX_FLUSH_MS");
         if (folder && *folder)
             settings.folder = strdup(folder); /* the program may change its environment */
-        settings.rank = find_rank();
+        settings.launched = mp_launched_read();
         threads_start(pause ? atoi(pause) : 100);
     }
     pthread_mutex_unlock(&settings_lock);
     return settings.folder != NULL;
+}
+
+/* What its launcher calls the run. */
+static bool write_run(struct spool_file *file) {
+    struct {
+        struct spool_head head;
+        char text[sizeof MP_LAUNCHED_RUN + MP_LAUNCHED_RUN_SIZE + SPOOL_UNIT];
+    } record = {.head = {.type = MP_SPOOL_TEXT}};
+    const char *run = settings.launched.run;
+    if (!*run)
+        return true;
+    memcpy(record.text, MP_LAUNCHED_RUN, sizeof MP_LAUNCHED_RUN);
+    memcpy(record.text + sizeof MP_LAUNCHED_RUN, run, strlen(run));
+    const size_t bytes = sizeof record.head + sizeof MP_LAUNCHED_RUN + strlen(run) + 1;
+    record.head.size = (uint16_t)((bytes + SPOOL_UNIT - 1) / SPOOL_UNIT);
+    return !spool_file_append(file, (uint8_t *)&record, (size_t)record.head.size * SPOOL_UNIT,
+                              NULL);
 }
 
 bool session_open_spool(struct spool_file *file) {
@@ -69,8 +65,9 @@ bool session_open_spool(struct spool_file *file) {
             continue; /* of a process that had the same number before */
         if (spool_file_create(file, path, NULL))
             return false;
-        int rank = settings.rank;
-        return !spool_file_write_header(file, rank, rank < 0 ? 0 : rank + 1, 0, NULL);
+        const struct mp_launched *own = &settings.launched;
+        const int ranks = own->ranks > 0 ? own->ranks : own->rank + 1;
+        return !spool_file_write_header(file, own->rank, ranks, 0, NULL) && write_run(file);
     }
     return false;
 }

@@ -6,7 +6,7 @@
  *                          collector is off and takes nothing
  *   MOEPERF_NVTX_NEXT      the injection library that is called after this one
  *   MOEPERF_NVTX_RANK      name of the variable with the process's rank; else the usual ones are
- *                          tried (session.c's table)
+ *                          tried (launched.c's table)
  *   MOEPERF_NVTX_FLUSH_MS  how often the writing thread writes what is buffered (100); 0: there is
  *                          no such thread, a buffer is written when it is full and at the end
  *

@@ -38,3 +38,23 @@ int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns) {
         return own_ns;
     return result;
 }
+
+bool clock_timer_offset(const struct mp_timer timers[], int count, int64_t about_ns,
+                        int64_t *offset_ns) {
+    uint64_t nearest = UINT64_MAX;
+    for (int low = 0, high = count; low < high;) {
+        int middle = low + (high - low) / 2;
+        int64_t at_ns = timers[middle].at_ns;
+        uint64_t apart = at_ns < about_ns ? (uint64_t)about_ns - (uint64_t)at_ns
+                                          : (uint64_t)at_ns - (uint64_t)about_ns;
+        if (apart < nearest) {
+            nearest = apart;
+            *offset_ns = timers[middle].offset_ns;
+        }
+        if (at_ns < about_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return nearest != UINT64_MAX;
+}

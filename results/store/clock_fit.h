@@ -2,7 +2,10 @@
 #ifndef MOEPERF_RESULTS_STORE_CLOCK_FIT_H
 #define MOEPERF_RESULTS_STORE_CLOCK_FIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "profiler/record/activity.h"
 
 struct clock_sample {
     int64_t at_ns;     /* the rank's own clock */
@@ -22,6 +25,11 @@ struct clock_fit clock_fit_samples(const struct clock_sample samples[], int coun
 
 /* A time of the rank as rank 0's clock would show it. */
 int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns);
+
+/* The span clock minus the GPU's timer about this time: of the pair of readings that lies nearest.
+ * `timers` are in the order of at_ns.  false: there are none. */
+bool clock_timer_offset(const struct mp_timer timers[], int count, int64_t about_ns,
+                        int64_t *offset_ns);
 
 /* Within 2^61 ns: differences of such times stay inside 64 bits, whatever a damaged recording says.
  */

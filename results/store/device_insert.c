@@ -159,25 +159,10 @@ static int64_t bytes_of(const char *datatype, uint64_t count) {
     return ROW_NULL;
 }
 
-/* The GPU's timer on the run's clock: with the pair of readings that lies nearest in time. */
+/* The GPU's timer on the run's clock. */
 static int64_t timer_time(const struct device_spool *spool, uint64_t timer, int64_t about_ns) {
     int64_t offset_ns = 0;
-    uint64_t nearest = UINT64_MAX;
-    for (int low = 0, high = spool->timer_count; low < high;) {
-        int middle = low + (high - low) / 2;
-        int64_t at_ns = spool->timers[middle].at_ns;
-        uint64_t apart = at_ns < about_ns ? (uint64_t)about_ns - (uint64_t)at_ns
-                                          : (uint64_t)at_ns - (uint64_t)about_ns;
-        if (apart < nearest) {
-            nearest = apart;
-            offset_ns = spool->timers[middle].offset_ns;
-        }
-        if (at_ns < about_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (!timer || nearest == UINT64_MAX)
+    if (!timer || !clock_timer_offset(spool->timers, spool->timer_count, about_ns, &offset_ns))
         return ROW_NULL;
     return device_time(spool, (int64_t)(timer + (uint64_t)offset_ns));
 }

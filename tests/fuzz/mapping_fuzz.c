@@ -297,7 +297,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     expect(mp_mapping_create(write_memory_file(), &rules, &mapping, &error) == MP_OK, error.text);
     check_totals(mapping, &program);
     unlink(written);
-    expect(mp_mapping_write(mapping, written, RANK, RANKS, &no_loads, &error) == MP_OK, error.text);
+    const struct mp_mapped as = {.rank = RANK, .ranks = RANKS, .loads = &no_loads};
+    expect(mp_mapping_write(mapping, written, &as, &error) == MP_OK, error.text);
     check_written(mp_mapping_totals(mapping));
     mp_mapping_destroy(mapping);
     mp_rules_destroy(&rules);

@@ -88,10 +88,13 @@ LISTED = {
         "moeperf reproduce laer --infer": Listed(more="--budget 56 --set layers=2"),
     },
     "harness/suite/README.md": {
-        """moeperf run quickstart --set ranks=16 --set ranks-per-node=8 \\
-    --launcher "mpirun --hostfile hosts -n {ranks} {program} {arguments}\"""": Listed(
+        "moeperf run quickstart --set ranks=16 --set ranks-per-node=8 --hosts hosts": Listed(
             first="echo localhost slots=2 > hosts",
             more=f"{TINY} --set iterations=2 --set ranks=2 --set ranks-per-node=1"),
+        """moeperf run quickstart --set ranks=16 --launcher "srun -n {ranks} {program} {arguments}\"""":
+            Listed("needs Slurm"),
+        """moeperf run quickstart --set ranks=16 --hosts hosts --work /local/runs --copy "scp -qr {from} {to}\"""":
+            Listed("needs another host; harness/cli/hosts has disks of one's own"),
     },
     "reference/trainer/README.md": {
         "mpirun -n 2 moeperf-train JOB.yaml --set mode=decode --set context=100": Listed(
@@ -207,15 +210,17 @@ LISTED = {
             Listed("needs PyTorch; harness/cli/hook has a double of it"),
         "moeperf predict --db run.db --run 1 --system all": Listed(
             "needs PyTorch; harness/cli/hook has a double of it"),
-        """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
-    torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py""": Listed(
-            needs_ranges=True,
-            first="moeperf record -o other.db --rules my.yaml --keep spools-1 -- "
-                  "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"),
-        "mkdir all && cp spools-*/* all/": Listed(needs_ranges=True),
-        "moeperf record -o run.db --rules my.yaml --from all": Listed(
+        "moeperf record --part parts -- torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py":
+            Listed(needs_ranges=True,
+                   first="moeperf record --part parts -- "
+                         "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"),
+        "mpirun --hostfile hosts -n 16 moeperf record --part parts -- python train.py":
+            Listed("needs hosts; harness/cli/hosts has several launchers"),
+        "moeperf record -o run.db --rules my.yaml --from parts": Listed(
             needs_ranges=True, first="rm -r run.db*",
             more='&& test "$(sqlite3 run.db "SELECT count(*) FROM v_rank")" = 4'),
+        """moeperf record -o run.db --rules my.yaml --from /local/parts --hosts hosts --copy "scp -qr {from} {to}\"""":
+            Listed("needs another host; harness/cli/hosts has disks of one's own"),
         "moeperf run quickstart --pairs 12 --trainer ./with-collector --against $bin/moeperf-train":
             Listed(more=PAIRS),
     },

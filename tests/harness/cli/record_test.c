@@ -263,6 +263,28 @@ static void rules_suggest_themselves(void **state) {
     assert_says("moeperf record --suggest more.txt -- true", 2, "has to end in .yaml");
 }
 
+/* An all-to-all for both ways, which the rules call dispatch. */
+static void the_way_back_is_told_by_its_order(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    write_file("script", "+step\n+a2a\n=50\n-\n+experts\n=50\n-\n+a2a\n=50\n-\n"
+                         "+a2a\n=50\n-\n+experts\n=50\n-\n+a2a\n=50\n-\n-\n");
+    write_file("a2a.yaml", "rules:\n  - {name: step, phase: iteration}\n"
+                           "  - {name: a2a, phase: dispatch, layer: count, waits: all}\n"
+                           "  - {name: experts, phase: expert, layer: count}\n");
+    assert_says("moeperf record -o a2a.db --rules a2a.yaml -- " ANNOTATED " told <script", 0,
+                "exchanges: no range is a combine by its name; 2 behind experts are called "
+                "combine and those before dispatch, by their order\n");
+    assert_answer("a2a.db",
+                  "SELECT group_concat(phase || layer, ' ') FROM (SELECT * FROM v_span WHERE phase "
+                  "<> 'iteration' ORDER BY start_ns)",
+                  "dispatch0 expert0 combine0 dispatch1 expert1 combine1");
+    assert_answer("a2a.db",
+                  "SELECT value || ' ' || rank FROM v_fact WHERE name = 'record.combines-by-order'",
+                  "2 -1");
+}
+
 static void names_of_any_bytes_arrive(void **state) {
     (void)state;
     if (!has_collector())
@@ -329,6 +351,7 @@ int main(void) {
         cmocka_unit_test(exit_statuses_and_signals_pass_through),
         cmocka_unit_test(every_process_is_kept),
         cmocka_unit_test(rules_suggest_themselves),
+        cmocka_unit_test(the_way_back_is_told_by_its_order),
         cmocka_unit_test(names_of_any_bytes_arrive),
         cmocka_unit_test(mistakes_are_refused),
         cmocka_unit_test(a_python_program_is_recorded),

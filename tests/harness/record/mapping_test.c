@@ -76,8 +76,8 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
                      MP_OK);
     assert_int_equal(mp_mapping_create(fixture->spool, &fixture->rules, &fixture->mapping, &error),
                      MP_OK);
-    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, 2, 3, &no_loads, &error),
-                     MP_OK);
+    const struct mp_mapped as = {.rank = 2, .ranks = 3, .loads = &no_loads};
+    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, &as, &error), MP_OK);
     return mp_mapping_totals(fixture->mapping);
 }
 
@@ -223,6 +223,92 @@ static void of_equal_ranges_the_outer_one_counts(void **state) {
     assert_spans(fixture, "dispatch -1 0 - 200, ");
 }
 
+/* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' and 'X' are
+ * echoes of the latest such ranges without one, backward. */
+static void ranges(struct fixture *fixture, const char *order) {
+    int64_t begun_ns[2][16];
+    int begun[2] = {0};
+    for (int64_t i = 0; order[i]; i++) {
+        const int64_t start_ns = 200 + 10 * i;
+        const bool is_experts = order[i] == 'e' || order[i] == 'E';
+        const uint32_t name = is_experts ? WORK : COUNTED;
+        if (order[i] == 'E' || order[i] == 'X') {
+            echo(fixture, name, begun_ns[is_experts][--begun[is_experts]], start_ns, start_ns + 5,
+                 MP_RANGE_BACKWARD);
+        } else {
+            range(fixture, name, start_ns, start_ns + 5);
+            begun_ns[is_experts][begun[is_experts]++] = start_ns;
+        }
+    }
+}
+
+/* The exchanges' phases, layers and directions, as "d0f c0f ...", of one iteration of ranges. */
+static void assert_exchanges(void **state, const char *order, const char *expected) {
+    struct fixture *fixture = *state;
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[200] = "";
+    size_t length = 0;
+    int64_t combines = 0;
+    range(fixture, STEP, 100, 1000);
+    ranges(fixture, order);
+    const struct mp_mapping_totals *totals = map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1) {
+        const struct mp_span *span = &record.as.span;
+        if (record.type != MP_SPOOL_SPAN ||
+            (span->phase != MP_PHASE_DISPATCH && span->phase != MP_PHASE_COMBINE))
+            continue;
+        combines += span->phase == MP_PHASE_COMBINE;
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, "%s%c%d%c", length ? " " : "",
+                             mp_phase_name(span->phase)[0], span->layer, "fb-"[span->direction]);
+    }
+    mp_spool_close(reader);
+    assert_string_equal(text, expected);
+    assert_int_equal(totals->combines, combines);
+}
+
+static void what_comes_behind_experts_is_their_way_back(void **state) {
+    assert_exchanges(state, "xexxex", "d0- c0- d1- c1-");
+}
+
+static void backward_the_ways_are_the_other_way_round(void **state) {
+    assert_exchanges(state, "xexxexxExxEx", "d0f c0f d1f c1f c1b d1b c0b d0b");
+}
+
+/* As autograd has them, where the experts' own way back is not recorded. */
+static void an_echo_goes_the_way_of_its_exchange(void **state) {
+    assert_exchanges(state, "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b");
+}
+
+static void exchanges_may_be_cut_into_chunks(void **state) {
+    assert_exchanges(state, "xxeexx", "d0- d0- c0- c0-");
+}
+
+static void chunks_may_overlap(void **state) {
+    assert_exchanges(state, "xxexex", "d0- d0- c0- c1-");
+}
+
+/* A backward pass of which the experts are not recorded. */
+static void what_lies_behind_the_last_way_back_stays(void **state) {
+    assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-");
+}
+
+/* The way back is not recorded; nor is it where each way there has two ranges. */
+static void dispatches_alone_stay(void **state) {
+    assert_exchanges(state, "xexexe", "d0- d1- d2-");
+}
+
+static void a_way_back_that_is_cut_stays(void **state) {
+    assert_exchanges(state, "xxex", "d0- d1- d2-");
+}
+
+static void two_dispatches_of_a_layer_stay(void **state) {
+    assert_exchanges(state, "xxexxexxe", "d0- d1- d2- d3- d4- d5-");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -234,6 +320,15 @@ int main(void) {
         TEST(a_gpu_s_time_stands_for_the_host_s),
         TEST(echoes_fall_away_with_their_range),
         TEST(of_equal_ranges_the_outer_one_counts),
+        TEST(what_comes_behind_experts_is_their_way_back),
+        TEST(backward_the_ways_are_the_other_way_round),
+        TEST(an_echo_goes_the_way_of_its_exchange),
+        TEST(exchanges_may_be_cut_into_chunks),
+        TEST(chunks_may_overlap),
+        TEST(what_lies_behind_the_last_way_back_stays),
+        TEST(dispatches_alone_stay),
+        TEST(a_way_back_that_is_cut_stays),
+        TEST(two_dispatches_of_a_layer_stay),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
     return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);

@@ -117,10 +117,10 @@ static void what_is_said_is_in_the_database(void **state) {
     assert_int_equal(summary.ranges, 2 * 3 * STEPS);
     assert_int_equal(summary.activities, 2 * 2 * STEPS);
     assert_int_equal(summary.collectives, 2 * STEPS);
-    assert_int_equal(summary.aligned, 1);
-    assert_int_equal(summary.matched, STEPS);
-    assert_in_range(summary.offset_ns, shift_ns, shift_ns + 40);
-    assert_in_range(summary.clock_error_ns, 0, 40);
+    assert_int_equal(summary.clocks.aligned, 1);
+    assert_int_equal(summary.clocks.matched, STEPS);
+    assert_in_range(summary.clocks.offset_ns, shift_ns, shift_ns + 40);
+    assert_in_range(summary.clocks.error_ns, 0, 40);
     keep(folder, spools);
     mp_recording_destroy(recording);
     assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */

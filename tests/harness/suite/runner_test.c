@@ -288,7 +288,7 @@ static void a_refused_job_is_a_run_of_the_first_round(void **state) {
     assert_int_equal(result.lost, 2);
     sqlite3_close(other);
     snprintf(path, sizeof path, "work/runs/%s", result.suite_run);
-    assert_int_equal(mp_suite_keep_killed(session.store, path, session.said, &error), MP_OK);
+    assert_int_equal(mp_suite_keep_killed(session.store, path, NULL, session.said, &error), MP_OK);
     assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
     end(&session);
     begin(&session, "", "other");
@@ -383,7 +383,8 @@ static void check_kept_later(bool is_locked) {
     sqlite3_close(other);
     sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
     for (int i = 0; i < 2; i++) { /* again adds nothing */
-        assert_int_equal(mp_suite_keep_killed(session.store, folder, session.said, &error), MP_OK);
+        assert_int_equal(mp_suite_keep_killed(session.store, folder, NULL, session.said, &error),
+                         MP_OK);
         assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                      "fine|complete|NULL|5;wrong|failed|something is wrong|5;"
                      "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"

@@ -1,5 +1,5 @@
 /* Clocks that run apart, as the ends of collectives on them show. */
-#include "harness/recordings/clocks.h"
+#include "harness/record/clocks.h"
 
 #include <string.h>
 
@@ -177,6 +177,80 @@ static void clocks_are_compared_through_others(void **state) {
     }
 }
 
+/* Who waits for 1 us and leaves up to 20 us late has met the others all the same. */
+static void ends_may_scatter_more_than_waiting_takes(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 20000, 1}, {7000000000, 20000, 1}};
+    for (int draw = 0; draw < 50; draw++) {
+        meet(machine, 2, clock, room);
+        for (int m = 0; m < MEETINGS; m++) /* all have come now, the last 1 us ago */
+            for (int i = 0; i < 2; i++)
+                room[i][m].start_ns = shown(&machine[i], 1000000000 + (int64_t)m * 5000000) -
+                                      (i == m % 2 ? 1000 : 200000);
+        assert_true(meeting_clocks_align(clock, 2));
+        assert_true(clock[1].aligned);
+    }
+}
+
+/* A tenth of a second apart at the end of a window of its beginning: far more than a meeting takes.
+ */
+static void a_clock_may_run_away(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 20000, 1}, {0, 20000, 1 + 400e-3}};
+    meet(machine, 2, clock, room);
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_true(clock[1].aligned);
+    const struct clock_fit fit = clock_fit_samples(clock[1].sample, clock[1].samples);
+    for (int w = 0; w < clock[1].samples; w++)
+        assert_in_range(clock[1].sample[w].error_ns, 1000, 30000);
+    for (int64_t true_ns = 1000000000; true_ns < 3000000000; true_ns += 100000000)
+        assert_in_range(clock_fit_apply(&fit, shown(&machine[1], true_ns)) - true_ns + 15000, 0,
+                        30000);
+}
+
+/* Processes that share a core leave in turns, 70 us later than the other: not half of the ends are
+ * right, and what was short says where the clock can be. */
+static void whoever_leaves_late_does_so_in_turns(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 0, 1}, {5000000, 0, 1}};
+    meet(machine, 2, clock, room);
+    for (int m = 0; m < MEETINGS; m++) {
+        const int late = m % 10 == 0 ? -1 : m % 3 == 0;
+        for (int i = 0; i < 2; i++) {
+            room[i][m].start_ns = room[i][m].end_ns - (late < 0 ? 8000 : 12000);
+            room[i][m].end_ns += i == late ? 70000 : 0;
+        }
+    }
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_true(clock[1].aligned);
+    for (int w = 0; w < clock[1].samples; w++) {
+        const int64_t off_ns = llabs(clock[1].sample[w].offset_ns - 5000000);
+        assert_true(off_ns <= clock[1].sample[w].error_ns);
+        assert_true(clock[1].sample[w].error_ns <= 24000);
+    }
+}
+
+/* One meeting deviates from nothing, and is known no better than by what it took. */
+static void few_meetings_are_known_by_what_they_took(void **state) {
+    (void)state;
+    static struct meeting room[2][MEETINGS];
+    struct meeting_clock clock[2];
+    const struct machine machine[2] = {{0, 0, 1}, {9000000000, 0, 1}};
+    meet(machine, 2, clock, room);
+    clock[0].meetings = clock[1].meetings = 1;
+    room[0][0].start_ns -= 300000;
+    assert_true(meeting_clocks_align(clock, 2));
+    assert_int_equal(clock[1].samples, 1);
+    assert_int_equal(clock[1].sample[0].offset_ns, 9000000000);
+    assert_int_equal(clock[1].sample[0].error_ns, 100000);
+}
+
 static void who_meets_nobody_is_not_aligned(void **state) {
     (void)state;
     static struct meeting room[2][MEETINGS];
@@ -210,6 +284,10 @@ int main(void) {
         cmocka_unit_test(other_meetings_are_no_meetings),
         cmocka_unit_test(the_last_to_come_leaves_with_the_others),
         cmocka_unit_test(clocks_are_compared_through_others),
+        cmocka_unit_test(ends_may_scatter_more_than_waiting_takes),
+        cmocka_unit_test(a_clock_may_run_away),
+        cmocka_unit_test(whoever_leaves_late_does_so_in_turns),
+        cmocka_unit_test(few_meetings_are_known_by_what_they_took),
         cmocka_unit_test(who_meets_nobody_is_not_aligned),
         cmocka_unit_test(names_say_what_synchronises),
     };

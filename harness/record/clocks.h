@@ -2,11 +2,12 @@
  *
  * Nobody leaves an all-reduce, all-gather, all-to-all, reduce-scatter or barrier before all have
  * come, and all leave it nearly together: the difference of the ends of one collective on two
- * clocks is their offset and little else, the less the shorter it took the last one who came.  In
- * each of some windows of time, so that clocks may run at different speeds, the median over the
- * shortest quarter is taken. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
-#define MOEPERF_HARNESS_RECORDINGS_CLOCKS_H
+ * clocks is their offset and little else, the less the shorter it took the last one who came.  A
+ * line through the offsets takes up different speeds; beside it, in each of some windows of time,
+ * the median over the shortest quarter is taken, or, where that would let one leave before the
+ * other had come, the middle of what is left. */
+#ifndef MOEPERF_HARNESS_RECORD_CLOCKS_H
+#define MOEPERF_HARNESS_RECORD_CLOCKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,9 +47,21 @@ bool meeting_synchronises(const char *function);
 void meetings_order(struct meeting meeting[], size_t meetings);
 
 /* Compares every clock with the first one's, directly or through others that are compared already.
- * A sample's error_ns is twice the median deviation of its differences.  Where every offset of a
+ * A sample's error_ns is twice the median deviation of its differences, or the range in which they
+ * can be at all if that is less.  Where every offset of a
  * clock is within twice its error, the two are one clock: offsets are 0 then, and errors the larger
- * of both; on one host there are no samples then.  false: no memory. */
+ * of both; on one host there are no samples then.  The error of at most twelve meetings is at least
+ * what the shortest of them took.  false: no memory. */
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks);
+
+/* What was found of some clocks. */
+struct meeting_summary {
+    int on_first_host; /* that are the first one's, that one included */
+    int aligned;       /* others that were compared with it, and have samples */
+    int64_t matched;   /* meetings that were compared, least of all pairs of clocks */
+    int64_t offset_ns; /* the largest offset found, without sign; 0: one clock */
+    int64_t error_ns;  /* the largest that is left */
+};
+struct meeting_summary meeting_clocks_summarise(const struct meeting_clock clock[], int clocks);
 
 #endif

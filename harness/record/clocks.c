@@ -1,4 +1,4 @@
-#include "harness/recordings/clocks.h"
+#include "harness/record/clocks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
     QUARTER = 4,
+    FEW = 12 /* meetings, whose deviations say little */,
     WITHIN = 2,
     TENTH = 10
 };
@@ -59,6 +60,11 @@ static int64_t median(int64_t value[], size_t count) {
     return value[(count - 1) / 2];
 }
 
+/* Damaged recordings may say any times: differences of what this gives stay inside 64 bits. */
+static int64_t apart(int64_t left_ns, int64_t right_ns) {
+    return clock_bounded(clock_bounded(left_ns) - clock_bounded(right_ns));
+}
+
 /* What of two clocks' meetings is one, by the time on `own`; `known` is compared already. */
 static size_t match(const struct meeting_clock *own, const struct meeting_clock *known,
                     struct pair pair[]) {
@@ -69,10 +75,9 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
         if (order == 0) {
             const int64_t there_ns = clock_fit_apply(&fit, known->meeting[b].end_ns);
             pair[pairs].at_ns = own->meeting[a].end_ns;
-            pair[pairs].own_ns = own->meeting[a].end_ns - own->meeting[a].start_ns;
-            pair[pairs].other_ns = known->meeting[b].end_ns - known->meeting[b].start_ns;
-            pairs +=
-                !__builtin_sub_overflow(own->meeting[a].end_ns, there_ns, &pair[pairs].offset_ns);
+            pair[pairs].own_ns = apart(own->meeting[a].end_ns, own->meeting[a].start_ns);
+            pair[pairs].other_ns = apart(known->meeting[b].end_ns, known->meeting[b].start_ns);
+            pair[pairs++].offset_ns = apart(own->meeting[a].end_ns, there_ns);
         }
         a += order <= 0;
         b += order >= 0;
@@ -92,15 +97,6 @@ static int compare_transfers(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* How many of them one left before the other had come, by these clocks: they were no meetings. */
-static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
-    size_t impossible = 0;
-    for (size_t i = 0; i < pairs; i++)
-        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
-                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
-    return impossible;
-}
-
 /* Leaves the pairs in another order. */
 static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t number[]) {
     struct clock_sample sample = {.at_ns = pair[pairs / 2].at_ns};
@@ -115,6 +111,63 @@ static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t n
     return sample;
 }
 
+/* How many of them one left before the other had come, by these clocks: they were no meetings. */
+static size_t count_impossible(const struct pair pair[], size_t pairs, int64_t offset_ns) {
+    size_t impossible = 0;
+    for (size_t i = 0; i < pairs; i++)
+        impossible += offset_ns - pair[i].offset_ns > pair[i].other_ns ||
+                      pair[i].offset_ns - offset_ns > pair[i].own_ns;
+    return impossible;
+}
+
+/* One of the ends of the ranges that an offset may lie in if nobody left before the other had come:
+ * the narrowest, or, `left_out`, that which a tenth of the pairs contradict. */
+static int64_t limit_of(const struct pair pair[], size_t pairs, bool is_upper, bool left_out,
+                        int64_t number[]) {
+    const size_t tenth = left_out ? pairs / TENTH : 0;
+    for (size_t i = 0; i < pairs; i++)
+        number[i] = pair[i].offset_ns + (is_upper ? pair[i].other_ns : -pair[i].own_ns);
+    qsort(number, pairs, sizeof *number, compare_numbers);
+    return number[is_upper ? tenth : pairs - 1 - tenth];
+}
+
+/* Ends scatter evenly, or to both sides: processes that take turns on a core leave some 50 us later
+ * in turns.  The short meetings say then where the offset can be at all. */
+static void narrow(struct clock_sample *sample, const struct pair pair[], size_t pairs,
+                   int64_t number[]) {
+    int64_t lower_ns = limit_of(pair, pairs, false, false, number),
+            upper_ns = limit_of(pair, pairs, true, false, number);
+    if (lower_ns > upper_ns) {
+        lower_ns = limit_of(pair, pairs, false, true, number);
+        upper_ns = limit_of(pair, pairs, true, true, number);
+    }
+    if (lower_ns > upper_ns)
+        return; /* other meetings, or a clock that runs away */
+    if (sample->offset_ns < lower_ns || sample->offset_ns > upper_ns) {
+        sample->error_ns = (upper_ns - lower_ns) / 2 + 1;
+        sample->offset_ns = lower_ns + sample->error_ns - 1;
+    } else if (sample->error_ns > upper_ns - lower_ns) {
+        sample->error_ns = upper_ns - lower_ns;
+    }
+}
+
+/* Takes the line through the windows' offsets from the pairs': what a clock runs apart within a
+ * window is no deviation. */
+static struct clock_fit straighten(struct pair pair[], size_t pairs, size_t windows,
+                                   int64_t number[]) {
+    struct clock_sample sample[CLOCK_WINDOWS];
+    for (size_t w = 0; w < windows; w++) {
+        const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
+        sample[w] = sample_of(pair + first, end - first, number);
+    }
+    const struct clock_fit line = clock_fit_samples(sample, (int)windows);
+    for (size_t i = 0; i < pairs; i++)
+        pair[i].offset_ns =
+            apart(pair[i].offset_ns, apart(pair[i].at_ns, clock_fit_apply(&line, pair[i].at_ns)));
+    qsort(pair, pairs, sizeof *pair, compare_at);
+    return line;
+}
+
 /* false: they were other meetings. */
 static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
                          struct pair pair[], size_t pairs, int64_t number[]) {
@@ -125,14 +178,19 @@ static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *
     bool one_clock = true;
     for (int i = 0; i < known->samples; i++)
         passed_on = known->sample[i].error_ns > passed_on ? known->sample[i].error_ns : passed_on;
+    const struct clock_fit line = straighten(pair, pairs, windows, number);
     for (size_t w = 0; w < windows; w++) {
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
+        narrow(&sample, pair + first, end - first, number);
         impossible += count_impossible(pair + first, end - first, sample.offset_ns);
+        sample.offset_ns += apart(sample.at_ns, clock_fit_apply(&line, sample.at_ns));
         sample.error_ns += passed_on;
         const int64_t apart_ns = llabs(sample.offset_ns);
         one_clock = one_clock && (apart_ns <= WITHIN * sample.error_ns ||
                                   (own->on_first_host && apart_ns <= CLOCK_SAME_NS));
+        if (end - first <= FEW && sample.error_ns < transfer_of(&pair[first]))
+            sample.error_ns = transfer_of(&pair[first]); /* the shortest one's, now */
         own->sample[w] = sample;
     }
     own->mismatched = impossible * TENTH > pairs;
@@ -176,4 +234,23 @@ bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
     free(number);
     free(order);
     return has_memory;
+}
+
+struct meeting_summary meeting_clocks_summarise(const struct meeting_clock clock[], int clocks) {
+    struct meeting_summary summary = {0};
+    for (int c = 0; c < clocks; c++) {
+        summary.on_first_host += clock[c].on_first_host && clock[c].samples == 0;
+        if (clock[c].samples == 0)
+            continue;
+        if (summary.aligned++ == 0 || clock[c].matched < summary.matched)
+            summary.matched = clock[c].matched;
+        for (int i = 0; i < clock[c].samples; i++) {
+            const struct clock_sample *sample = &clock[c].sample[i];
+            if (llabs(sample->offset_ns) > summary.offset_ns)
+                summary.offset_ns = llabs(sample->offset_ns);
+            if (sample->error_ns > summary.error_ns)
+                summary.error_ns = sample->error_ns;
+        }
+    }
+    return summary;
 }

@@ -1,0 +1,320 @@
+#include "harness/record/meetings.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/record/devices.h"
+#include "profiler/record/check.h"
+
+/* A meeting and who was there.  Kind 0: collectives; else 1 + the place of a rule. */
+struct attended {
+    struct meeting is;
+    int kind, host;
+};
+
+struct meetings {
+    struct attended *item; /* [count] */
+    size_t count, capacity;
+};
+
+static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
+    if (meetings->count == meetings->capacity) {
+        size_t capacity = meetings->capacity ? 2 * meetings->capacity : 1024;
+        struct attended *grown = realloc(meetings->item, capacity * sizeof *grown);
+        if (!grown)
+            return mp_fail(error, MP_ENOMEM, "no memory for %zu collectives", capacity);
+        meetings->item = grown;
+        meetings->capacity = capacity;
+    }
+    meetings->item[meetings->count++] = *attended;
+    return MP_OK;
+}
+
+/* ---- ranges ---- */
+
+static int add_ranges(struct meetings *meetings, const struct record_process *process, int rules,
+                      struct mp_error *error) {
+    struct counter {
+        int32_t iteration;
+        uint32_t count;
+    } *counter = calloc((size_t)rules + 1, sizeof *counter);
+    struct mp_mapping_wait wait;
+    size_t next = 0;
+    int code = counter ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d rules", rules);
+    while (!code && mp_mapping_next_wait(process->mapping, &next, &wait)) {
+        struct counter *own = &counter[wait.rule];
+        own->count = own->iteration == wait.iteration ? own->count + 1 : 1;
+        own->iteration = wait.iteration;
+        const struct attended attended = {
+            .is = {.sequence = (uint64_t)((int64_t)wait.iteration + 1) << 32 | own->count,
+                   .start_ns = wait.start_ns,
+                   .end_ns = wait.end_ns},
+            .kind = wait.rule + 1,
+            .host = process->host};
+        code = add(meetings, &attended, error);
+    }
+    free(counter);
+    return code;
+}
+
+/* ---- collectives ---- */
+
+/* What one spool of a collector of GPU work has; to be freed. */
+struct device {
+    struct mp_collective *collective; /* function: a hash of the name, 0: does not synchronise */
+    uint32_t *name;                   /* [names] hashes by id */
+    struct mp_timer *timer;
+    int collectives, names, timers;
+};
+
+/* Room for one more of `count`. */
+static void *reserve(void *array, int count, size_t size) {
+    return count & (count - 1) ? array : realloc(array, 2 * size * (size_t)(count ? count : 1));
+}
+
+static int keep_record(struct device *device, const struct mp_spool_record *record) {
+    enum { NAMES_LIMIT = 1 << 20 };
+    if (record->type == MP_SPOOL_NAME && record->as.name.id < NAMES_LIMIT) {
+        for (; device->names <= (int)record->as.name.id; device->names++) {
+            uint32_t *grown = reserve(device->name, device->names, sizeof *grown);
+            if (!grown)
+                return MP_ENOMEM;
+            device->name = grown;
+            grown[device->names] = 0;
+        }
+        const char *text = record->as.name.text;
+        if (meeting_synchronises(text))
+            device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
+    } else if (record->type == MP_SPOOL_TIMER) {
+        struct mp_timer *grown = reserve(device->timer, device->timers, sizeof *grown);
+        if (!grown)
+            return MP_ENOMEM;
+        device->timer = grown;
+        grown[device->timers++] = record->as.timer;
+    } else if (record->type == MP_SPOOL_COLLECTIVE && !record->as.collective.is_pair &&
+               record->as.collective.timer_end && record->as.collective.sequence) {
+        struct mp_collective *grown =
+            reserve(device->collective, device->collectives, sizeof *grown);
+        if (!grown)
+            return MP_ENOMEM;
+        device->collective = grown;
+        grown[device->collectives++] = record->as.collective;
+    }
+    return MP_OK;
+}
+
+static int compare_timers(const void *left, const void *right) {
+    const struct mp_timer *a = left, *b = right;
+    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+}
+
+static int add_device(struct meetings *meetings, struct device *device, int host,
+                      struct mp_error *error) {
+    int code = MP_OK;
+    if (device->timers > 0)
+        qsort(device->timer, (size_t)device->timers, sizeof *device->timer, compare_timers);
+    for (int i = 0; i < device->collectives && !code; i++) {
+        const struct mp_collective *is = &device->collective[i];
+        const uint32_t function =
+            is->function < (uint32_t)device->names ? device->name[is->function] : 0;
+        int64_t offset_ns = 0;
+        if (!function ||
+            !clock_timer_offset(device->timer, device->timers, is->start_ns, &offset_ns))
+            continue;
+        const struct attended attended = {
+            .is = {.communicator = is->communicator,
+                   .sequence = is->sequence,
+                   .function = function,
+                   .start_ns = (int64_t)(is->timer_start + (uint64_t)offset_ns),
+                   .end_ns = (int64_t)(is->timer_end + (uint64_t)offset_ns)},
+            .host = host};
+        code = add(meetings, &attended, error);
+    }
+    return code;
+}
+
+/* The host of the process that a spool is of; -1: of none of them. */
+static int host_of(const struct mp_spool_header *header, int part,
+                   const struct record_process process[], int count) {
+    for (int i = 0; i < count; i++)
+        if (record_process_is(&process[i], header, part))
+            return process[i].host;
+    return -1;
+}
+
+static int read_device(struct meetings *meetings, const char *path, int part,
+                       const struct record_process process[], int count, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct device device = {0};
+    if (mp_spool_open(path, &reader, NULL))
+        return MP_OK; /* whoever adds its records says why not */
+    const int host = host_of(mp_spool_header(reader), part, process, count);
+    int code = MP_OK;
+    while (host >= 0 && !code && mp_spool_next(reader, &record, NULL) == 1)
+        if (keep_record(&device, &record))
+            code = mp_fail(error, MP_ENOMEM, "%s: no memory for its collectives", path);
+    mp_spool_close(reader);
+    if (!code)
+        code = add_device(meetings, &device, host, error);
+    free(device.collective);
+    free(device.name);
+    free(device.timer);
+    return code;
+}
+
+static int add_collectives(struct meetings *meetings, const struct mp_record_run *run,
+                           const struct record_process process[], int count,
+                           struct mp_error *error) {
+    static const char ending[] = MP_DEVICE_ENDING;
+    struct dirent *entry;
+    char path[RECORD_PATH_SIZE];
+    int code = MP_OK;
+    DIR *open = opendir(run->spools);
+    if (!open)
+        return mp_fail(error, MP_EIO, "%s: %s", run->spools, strerror(errno));
+    while (!code && (entry = readdir(open))) {
+        const size_t length = strlen(entry->d_name);
+        if (length >= sizeof ending &&
+            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0 &&
+            snprintf(path, sizeof path, "%s/%s", run->spools, entry->d_name) < (int)sizeof path)
+            code = read_device(meetings, path, run->is_merged ? atoi(entry->d_name) : 0, process,
+                               count, error);
+    }
+    closedir(open);
+    return code;
+}
+
+/* ---- hosts ---- */
+
+/* By kind, host and meeting; of one meeting the one who came last before the others. */
+static int compare_attended(const void *left, const void *right) {
+    const struct attended *a = left, *b = right;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->host != b->host)
+        return a->host < b->host ? -1 : 1;
+    if (a->is.communicator != b->is.communicator)
+        return a->is.communicator < b->is.communicator ? -1 : 1;
+    if (a->is.function != b->is.function)
+        return a->is.function < b->is.function ? -1 : 1;
+    if (a->is.sequence != b->is.sequence)
+        return a->is.sequence < b->is.sequence ? -1 : 1;
+    return (a->is.start_ns < b->is.start_ns) - (a->is.start_ns > b->is.start_ns);
+}
+
+static bool is_same_meeting(const struct meeting *a, const struct meeting *b) {
+    return a->communicator == b->communicator && a->function == b->function &&
+           a->sequence == b->sequence;
+}
+
+/* The clocks of hosts by the meetings of one kind, from `*next` on; `room` is for as many. */
+static bool try_kind(const struct meetings *all, size_t *next, struct meeting room[],
+                     struct meeting_clock clock[], int hosts) {
+    const int kind = all->item[*next].kind;
+    size_t used = 0;
+    for (; *next < all->count && all->item[*next].kind == kind; (*next)++) {
+        struct meeting_clock *own = &clock[all->item[*next].host];
+        own->meeting = own->meetings > 0 ? own->meeting : &room[used];
+        if (own->meetings > 0 &&
+            is_same_meeting(&room[used - 1], &all->item[*next].is)) /* of the same host */
+            continue;
+        room[used++] = all->item[*next].is;
+        own->meetings++;
+    }
+    return meeting_clocks_align(clock, hosts);
+}
+
+static int count_aligned(const struct meeting_clock clock[], int hosts) {
+    int aligned = 0;
+    for (int h = 0; h < hosts; h++)
+        aligned += clock[h].aligned;
+    return aligned;
+}
+
+static void keep_best(const struct meeting_clock tried[], struct meeting_clock best[], int hosts,
+                      int kind, int *best_kind) {
+    const struct meeting_summary of_tried = meeting_clocks_summarise(tried, hosts),
+                                 of_best = meeting_clocks_summarise(best, hosts);
+    const int one = count_aligned(tried, hosts), other = count_aligned(best, hosts);
+    if (one < other || (one == other && of_tried.error_ns >= of_best.error_ns))
+        return;
+    memcpy(best, tried, (size_t)hosts * sizeof *best);
+    *best_kind = kind;
+}
+
+/* Tries each kind; which one counts, or -1. */
+static int find_clocks(struct meetings *all, const struct record_process process[], int count,
+                       struct meeting_clock best[], int hosts, int *best_kind,
+                       struct mp_error *error) {
+    struct meeting *room = calloc(all->count + 1, sizeof *room);
+    struct meeting_clock *tried = calloc((size_t)hosts, sizeof *tried);
+    bool has_memory = room && tried;
+    *best_kind = -1;
+    if (all->count > 0)
+        qsort(all->item, all->count, sizeof *all->item, compare_attended);
+    for (size_t next = 0; has_memory && next < all->count;) {
+        const int kind = all->item[next].kind;
+        memset(tried, 0, (size_t)hosts * sizeof *tried);
+        for (int i = 0; i < count; i++)
+            tried[process[i].host].on_first_host =
+                strcmp(process[i].totals->header.host, process[0].totals->header.host) == 0;
+        has_memory = try_kind(all, &next, room, tried, hosts);
+        if (has_memory)
+            keep_best(tried, best, hosts, kind, best_kind);
+    }
+    free(room);
+    free(tried);
+    return has_memory ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory to compare %d clocks", hosts);
+}
+
+/* What the clock of its host is found to be; when it began by the first one's wall clock. */
+static void take_clock(struct record_process *process, const struct meeting_clock *clock,
+                       const struct mp_spool_header *first, struct meetings_found *found) {
+    const struct mp_spool_header *own = &process->totals->header;
+    int64_t wall_ns, apart_ns;
+    process->samples = clock->samples;
+    memcpy(process->sample, clock->sample, sizeof process->sample);
+    if (clock->samples == 0)
+        return;
+    const struct clock_fit fit = clock_fit_samples(clock->sample, clock->samples);
+    if (__builtin_sub_overflow(clock_fit_apply(&fit, own->monotonic_ns), first->monotonic_ns,
+                               &wall_ns) ||
+        __builtin_add_overflow(wall_ns, first->realtime_ns, &wall_ns) ||
+        __builtin_sub_overflow(own->realtime_ns, wall_ns, &apart_ns))
+        return;
+    process->realtime_ns = wall_ns;
+    apart_ns = llabs(apart_ns);
+    found->wall_apart_ns = apart_ns > found->wall_apart_ns ? apart_ns : found->wall_apart_ns;
+}
+
+int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
+                          int count, int hosts, struct meetings_found *found,
+                          struct mp_error *error) {
+    struct meetings all = {0};
+    *found = (struct meetings_found){.hosts = hosts};
+    if (hosts < 2 || run->importer) /* its spools have their clocks */
+        return MP_OK;
+    struct meeting_clock *clock = calloc((size_t)hosts, sizeof *clock);
+    int kind = -1,
+        code = clock ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d hosts", hosts);
+    if (!code)
+        code = add_collectives(&all, run, process, count, error);
+    for (int i = 0; i < count && !code; i++)
+        code = add_ranges(&all, &process[i], run->rules->count, error);
+    if (!code)
+        code = find_clocks(&all, process, count, clock, hosts, &kind, error);
+    for (int i = 0; i < count && !code; i++)
+        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
+    if (!code) {
+        found->clocks = meeting_clocks_summarise(clock, hosts);
+        found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
+    }
+    if (kind > 0)
+        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
+    free(clock);
+    free(all.item);
+    return code;
+}

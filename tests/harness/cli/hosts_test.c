@@ -1,0 +1,191 @@
+/* Several launchers on one machine, each the host of a run: with a name and a clock of its own
+ * where the kernel lets us (namespaces). */
+#include "tests/harness/cli/annotated.h"
+
+#define NO_NAMESPACES "unshare --uts --time isn't permitted here"
+
+static bool has_namespaces(void) {
+    return !system("unshare --uts --time --monotonic 1 --fork hostname beta >/dev/null 2>&1");
+}
+
+static const char rules[] =
+    "rules:\n"
+    "  - {name: dispatch, domain: moeperf, phase: dispatch, iteration: payload.iteration, layer: "
+    "payload.layer, direction: payload.direction, waits: all}\n"
+    "  - {name: \"{phase}\", domain: moeperf, iteration: payload.iteration, layer: payload.layer, "
+    "direction: payload.direction}\n";
+
+/* One mpirun for both ranks, and a moeperf record for each: the second one's clock is a day ahead.
+ */
+static void a_clock_a_day_ahead_is_found(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    if (!has_namespaces())
+        skip(NO_NAMESPACES);
+    write_file("rules.yaml", rules);
+    write_file("job.yaml", "{name: two, system: ep, ranks: 2, layers: 3, width: 32, heads: 2, "
+                           "experts: 8, expert-width: 64, sequence: 32, batch: 4, iterations: 20, "
+                           "text: words}\n");
+    write_script("host",
+                 "[ \"$1\" = alpha ] || exec unshare --uts --time --monotonic 86400 --fork sh -c "
+                 "'hostname beta; exec moeperf record --part parts -- moeperf-train job.yaml'\n"
+                 "exec moeperf record --part parts -- moeperf-train job.yaml\n");
+    free(shell("mpirun --oversubscribe --bind-to none -n 1 ./host alpha : -n 1 ./host beta", 0));
+    free(shell("! ls out/results.db", 0)); /* parts add no run */
+    assert_says("moeperf record -o run.db --rules rules.yaml --from parts", 0,
+                "clocks: 2 hosts, put beside one another by 120 ranges \"dispatch\": known to");
+    assert_answer("run.db",
+                  "SELECT ranks || ' ' || nodes || ' ' || (SELECT group_concat(clock || ' ' || "
+                  "(host = 'beta')) FROM (SELECT * FROM v_rank ORDER BY rank)) FROM run",
+                  "2 2 reference 0,samples 1");
+    /* It is known exactly; ranks may have to wait for a core. */
+    assert_answer(
+        "run.db",
+        "SELECT abs(avg(offset_ns - 86400000000000)) < max(error_ns) + 1000000 FROM clock", "1");
+    assert_answer("run.db",
+                  "SELECT max(abs(a.end_ns - b.end_ns)) < 100000000 FROM v_span a JOIN v_span b "
+                  "USING (iteration, layer, phase, direction) WHERE a.rank = 0 AND b.rank = 1 AND "
+                  "phase = 'dispatch'",
+                  "1");
+    /* Again, by the folders' names: the same run. */
+    free(shell("moeperf record -o run.db --rules rules.yaml --from parts/*", 0));
+    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    assert_says("moeperf record -o run.db --rules rules.yaml --from parts/beta-*/ parts/beta-*", 2,
+                "are one recording");
+    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    free(shell("! ls -d run.db.*.parts", 0));
+}
+
+static const char step[] = "+step\n+experts\n=200\n-\n-\n";
+
+/* As torchrun starts them, of which there is one a host: its name for the run, and its ranks. */
+static void parts_are_checked(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    write_file("script", step);
+    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
+                             "  - {name: experts, phase: expert, layer: 0}\n");
+    write_script("rank", "RANK=$1 WORLD_SIZE=$2 TORCHELASTIC_RUN_ID=$3 exec moeperf record --part "
+                         "$4 -- " ANNOTATED " told <script\n");
+    free(shell("./rank 0 3 first three & ./rank 1 3 first three; wait", 0));
+    assert_says("moeperf record -o checked.db --rules steps.yaml --from three", 2,
+                "of 3 ranks 1 recorded no range or their part is not here, the first is rank 2");
+    free(shell("moeperf record -o some.db --rules steps.yaml --from three --some-ranks", 0));
+    assert_answer("some.db", "SELECT ranks || ' ' || nodes FROM run", "3 1");
+    free(shell("./rank 2 3 second other", 0));
+    assert_says("moeperf record -o checked.db --rules steps.yaml --from three --from other", 2,
+                "of run second");
+    free(shell("./rank 2 3 first three", 0));
+    assert_says("moeperf record -o checked.db --rules steps.yaml --from three", 0,
+                "clocks: all processes have this host's\n");
+    assert_answer("checked.db", "SELECT group_concat(ranks || ' ' || status) FROM run",
+                  "3 complete");
+    assert_says("moeperf record three", 2, "a command stands behind --");
+    assert_says("moeperf record --some-ranks -- true", 2, "take --from FOLDER");
+    assert_says("moeperf record --part p --rules steps.yaml -- true", 2, "--part only leaves");
+    assert_says("moeperf record --part empty -- true", 0, "nothing was recorded here");
+    free(shell("moeperf record --part status -- sh -c 'exit 7'", 7));
+}
+
+/* ---- disks of their own ---- */
+
+#define NO_DISKS "unshare --mount isn't permitted here"
+
+/* Two hosts: this one and beta, which has another disk at the same path. */
+static void make_disks(void) {
+    free(shell("mkdir -p local beta-disk && rm -rf local/* beta-disk/*; { echo; hostname; echo "
+               "'beta slots=1 # far away'; echo beta; } > hosts",
+               0));
+    write_script("launch",
+                 "exec mpirun --oversubscribe --bind-to none -n 1 \"$@\" : -n 1 unshare --mount "
+                 "--uts sh -c 'hostname beta; mount --bind beta-disk local; exec \"$0\" \"$@\"' "
+                 "\"$@\"\n");
+    write_script("copy", "case \"$1\" in */spools) [ ! -e broken ] || exit 9;; esac\n"
+                         "there() { echo \"$1\" | sed \"s|^beta:$PWD/local|$PWD/beta-disk|\"; }\n"
+                         "exec cp -r \"$(there \"$1\")\" \"$(there \"$2\")\"\n");
+}
+
+#define ON_HOSTS                                                                                   \
+    "moeperf run disks.yaml --hosts hosts --launcher './launch {program} {arguments}' "            \
+    "--copy './copy {from} {to}' --work \"$PWD/local\" --db disks.db"
+
+static bool has_disks(void) {
+    return !system("unshare --mount --uts true 2>/dev/null");
+}
+
+static void jobs_run_on_disks_of_their_own(void **state) {
+    (void)state;
+    if (!has_disks())
+        skip(NO_DISKS);
+    make_disks();
+    write_file("disks.yaml",
+               "suite: disks\n"
+               "common: {ranks: 2, nodes: 2, layers: 2, width: 16, heads: 2, experts: "
+               "4, expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: "
+               "default}\n"
+               "jobs:\n  - {name: one, system: ep}\n  - {name: two, system: ep}\n");
+    free(shell(ON_HOSTS, 0));
+    assert_answer("disks.db",
+                  "SELECT group_concat(status || ' ' || ranks_recorded || ' ' || (SELECT "
+                  "group_concat(host = 'beta') FROM (SELECT * FROM v_rank WHERE v_rank.run_id = "
+                  "v_run.run_id ORDER BY rank)), ';') FROM v_run",
+                  "complete 2 0,1;complete 2 0,1");
+    /* What can't be copied is not lost. */
+    write_file("broken", "");
+    char *said = shell(ON_HOSTS, 2);
+    char *command = strstr(said, "moeperf run --from ");
+    assert_non_null(strstr(said, "ended with status 9"));
+    assert_non_null(command);
+    for (char *next; (next = strstr(command + 1, "moeperf run --from "));)
+        command = next; /* the one for all of them */
+    command[strcspn(command, "\n")] = '\0';
+    remove("broken");
+    free(shell(command, 0));
+    free(said);
+    assert_answer("disks.db", "SELECT group_concat(status || ranks_recorded) FROM v_run",
+                  "complete2,complete2,complete2,complete2");
+}
+
+static void copies_are_checked(void **state) {
+    (void)state;
+    make_disks();
+    assert_says("moeperf run quickstart --copy 'cp {from} {to}'", 2, "--copy takes --hosts FILE");
+    assert_says("moeperf run quickstart --hosts hosts --copy 'cp {from}'", 2,
+                "should contain {from} and {to}");
+    assert_says("moeperf run quickstart --hosts nowhere", 2, "nowhere: No such file");
+    write_file("nobody", "# none\n\n");
+    assert_says("moeperf run quickstart --hosts nobody", 2, "nobody: no host is in it");
+    assert_says("moeperf run quickstart --hosts hosts --copy 'cp {from} {to}' --db x.db", 2,
+                "is to be named from / on");
+    assert_says("moeperf record --from parts --hosts hosts", 2, "--hosts takes --copy");
+    assert_says("moeperf record --hosts hosts -- true", 2, "take --from FOLDER");
+}
+
+/* Parts on local disks come together by the same copies. */
+static void parts_are_gathered(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    make_disks();
+    write_file("script", step);
+    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
+                             "  - {name: experts, phase: expert, layer: 0}\n");
+    write_script("part", "RANK=$1 WORLD_SIZE=2 exec moeperf record --part $2 -- " ANNOTATED
+                         " told <script\n");
+    free(shell("./part 0 local/parts && ./part 1 beta-disk/parts", 0));
+    free(shell(
+        "moeperf record -o gathered.db --rules steps.yaml --from \"$PWD/local/parts\" --hosts "
+        "hosts --copy './copy {from} {to}'",
+        0));
+    assert_answer("gathered.db", "SELECT ranks || status FROM run", "2complete");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clock_a_day_ahead_is_found), cmocka_unit_test(parts_are_checked),
+        cmocka_unit_test(jobs_run_on_disks_of_their_own), cmocka_unit_test(copies_are_checked),
+        cmocka_unit_test(parts_are_gathered)};
+    return cmocka_run_group_tests_name("hosts", tests, enter_shell, leave_folder);
+}

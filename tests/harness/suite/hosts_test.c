@@ -1,0 +1,32 @@
+/* Host files as people write them. */
+#include "harness/suite/hosts.h"
+
+#include <string.h>
+
+#include "tests/harness/folder.h"
+
+static void each_host_counts_once_without_this_one(void **state) {
+    (void)state;
+    struct mp_hosts hosts;
+    struct mp_error error = {0};
+    char own[64] = "", text[400];
+    gethostname(own, sizeof own - 1);
+    own[strcspn(own, ".")] = '\0';
+    snprintf(text, sizeof text,
+             "# two racks\n\n  alpha slots=8\nbeta#the second\n%s slots=2\nalpha\nlocalhost\n"
+             "%s.cluster.example max_slots=4\n%sX\r\n",
+             own, own, own);
+    write_file("hosts", text);
+    assert_int_equal(mp_hosts_read("hosts", "cp {from} {to}", &hosts, &error), MP_OK);
+    snprintf(text, sizeof text, "%sX", own);
+    assert_int_equal(hosts.count, 3);
+    assert_string_equal(hosts.name[0], "alpha");
+    assert_string_equal(hosts.name[1], "beta");
+    assert_string_equal(hosts.name[2], text);
+    mp_hosts_destroy(&hosts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_host_counts_once_without_this_one)};
+    return cmocka_run_group_tests_name("hosts", tests, enter_folder, leave_folder);
+}
