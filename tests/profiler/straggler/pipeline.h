@@ -26,8 +26,8 @@ struct pipeline {
     /* What is put in: */
     int rank;            /* -1: nothing.  STAGE: one of the stage's */
     enum mp_cause cause; /* STAGE: more layers, by `layers` */
-    double strength; /* SLOW: times, in everything; LINK: s per forward message to the rank; DATA,
-                        COLLECT: s per iteration */
+    double strength; /* SLOW: times, in everything; LINK: s per message to the rank from the stage
+                        before (to the first: behind); DATA, COLLECT: s per iteration */
     const struct pipeline *also; /* whose cause is put in as well; NULL: none */
 };
 
@@ -101,7 +101,7 @@ static inline void pipeline_pass(struct pipeline_state *state, int rank, int bat
         (size_t)(((state->iteration * ranks + rank) * plan->batches + batch) * 2 + back);
     if (from >= 0 && from < ranks) {
         double took = 2e-4 * pipeline_noise(state);
-        took += back ? 0 : pipeline_strength(state, rank, MP_CAUSE_LINK);
+        took += back == (stage == 0) ? pipeline_strength(state, rank, MP_CAUSE_LINK) : 0;
         double arrived = state->now[rank];
         double until = fmax(arrived, state->message[from][batch][back]) + took;
         pipeline_span(state, rank, MP_PHASE_RECV, direction, from, until - arrived)->wait =

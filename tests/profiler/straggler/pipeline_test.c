@@ -122,9 +122,10 @@ static struct known known_analysis(const struct pipeline *plan, const struct pip
  * public traces was off (1.3 to 2.6 % of S). */
 static void slowdowns_are_those_of_the_known_analysis(void **state) {
     uint64_t random = test_seed();
-    double worst = 0, parts = 0;
+    double worst = 0;
     (void)state;
     for (int i = 0; i < 16; i++) {
+        double parts = 0;
         struct pipeline plan = random_plan(&random);
         struct pipeline_run run;
         plan.one_span = true;
@@ -144,20 +145,17 @@ static void slowdowns_are_those_of_the_known_analysis(void **state) {
         worst = fmax(worst, fabs(slow->slowdown / (known.recorded / known.ideal) - 1));
         for (int r = 0; r < ranks; r++)
             worst = fmax(worst, fabs(slow->rank[r] / (known.rank[r] / known.ideal) - 1));
-        if (known.recorded >= 1.03 * known.ideal) { /* there is something to divide */
-            double lost = known.recorded - known.ideal;
-            parts = fmax(parts, fabs(slow->worst_ranks -
-                                     (known.recorded - known.without_rank[slowest]) / lost));
-            parts =
-                fmax(parts, fabs(slow->last_stage - (known.recorded - known.without_stage) / lost));
-        }
+        const double lost = slow->without_delay - slow->ideal;
+        parts = fmax(
+            parts, fabs(slow->worst_ranks * lost - (known.recorded - known.without_rank[slowest])));
+        parts = fmax(parts, fabs(slow->last_stage * lost - (known.recorded - known.without_stage)));
+        worst = fmax(worst, parts / known.ideal);
         if (i % 4 == 2) /* a large stage is not a slow rank */
             assert_true(slow->last_stage > 0.7 && (plan.replicas == 1 || slow->worst_ranks < 0.5));
         mp_straggler_destroy(&found);
         pipeline_destroy(&run);
     }
-    print_message("slowdowns within %.2f %%, M_W and M_S within %.3f\n", 100 * worst, parts);
-    assert_true(parts < 0.05);
+    print_message("slowdowns, and what M_W and M_S take off them, within %.2f %%\n", 100 * worst);
     assert_true(worst < 0.013);
 }
 
@@ -213,27 +211,30 @@ static void a_recv_waits_for_its_send(void **state) {
     mp_graph_destroy(graph);
 }
 
-/* Everybody to the next and from the one before: nobody feeds anybody. */
+/* Everybody to the next and from the one before: nobody feeds anybody.  Nor do those of a circle in
+ * which each first receives, and then answers. */
 static void a_ring_is_no_pipeline(void **state) {
-    enum { RANKS = 4 };
+    enum { RANKS = 4, NEXT, ODD_FIRST, ANSWERS };
     struct mp_recorded_rank rank[RANKS];
     struct mp_recorded_span span[2 * RANKS];
     struct mp_graph *graph;
     struct mp_error error = {0};
     (void)state;
-    for (int odd_first = 0; odd_first < 2; odd_first++) {
+    for (int how = NEXT; how <= ANSWERS; how++) {
         for (int r = 0; r < RANKS; r++) {
-            const bool receives = odd_first && r % 2;
+            const bool receives = how == ANSWERS || (how == ODD_FIRST && r % 2);
+            const int before = (r + RANKS - 1) % RANKS, next = (r + 1) % RANKS;
             rank[r] = (struct mp_recorded_rank){0, 2, (size_t)(2 * r), 2, 0};
             span[2 * r + receives] = (struct mp_recorded_span){
-                receives, 1 + receives, 0, -1, (r + 1) % RANKS, MP_PHASE_SEND, 0};
-            span[2 * r + !receives] = (struct mp_recorded_span){
-                !receives, 1 + !receives, 1, -1, (r + RANKS - 1) % RANKS, MP_PHASE_RECV, 0};
+                receives, 1 + receives, 0, -1, how == ANSWERS ? before : next, MP_PHASE_SEND, 0};
+            span[2 * r + !receives] = (struct mp_recorded_span){!receives, 1 + !receives, 1, -1,
+                                                                before,    MP_PHASE_RECV, 0};
         }
         struct mp_recorded_times times = {RANKS, 1, rank, span, 2 * RANKS};
         assert_int_equal(mp_graph_create(&times, 0, &graph, &error), MP_OK);
         assert_int_equal(graph->pipelines, 1);
-        assert_false(graph->unmatched);
+        assert_int_equal(graph->pipeline[RANKS - 1], 0);
+        assert_int_equal(graph->unmatched, how == ANSWERS);
         mp_graph_destroy(graph);
     }
 }
@@ -304,20 +305,18 @@ static void inject(struct pipeline *plan, enum mp_cause cause, uint64_t *random)
                                               : part * iteration;
     if (cause == MP_CAUSE_STAGE)
         plan->layers[plan->rank / plan->replicas] += test_random_int(random, 1, 2);
-    if (cause == MP_CAUSE_LINK && plan->rank < plan->replicas)
-        plan->rank += plan->replicas; /* the first stage gets no messages forward */
 }
 
 static bool is_found(const struct mp_straggler *found, const struct pipeline *plan,
                      const struct pipeline *put) {
+    const int stage = put->rank / plan->replicas;
+    const int from = put->rank + (stage == 0 ? 1 : -1) * plan->replicas;
     for (int f = 0; f < found->findings; f++) {
         const struct mp_straggler_finding *finding = &found->finding[f];
-        if (finding->cause != put->cause)
-            continue;
-        if (put->cause == MP_CAUSE_STAGE
-                ? finding->stage == put->rank / plan->replicas
-                : finding->rank == put->rank &&
-                      (put->cause != MP_CAUSE_LINK || finding->from == put->rank - plan->replicas))
+        const bool there =
+            put->cause == MP_CAUSE_STAGE ? finding->stage == stage : finding->rank == put->rank;
+        if (finding->cause == put->cause && there &&
+            (put->cause != MP_CAUSE_LINK || finding->from == from))
             return true;
     }
     return false;
@@ -365,10 +364,7 @@ static void pairs_of_causes_are_named(void **state) {
             second = test_random_int(&random, first + 1, CAUSES - 1);
         inject(&plan, causes[first], &random);
         inject(&also, causes[second], &random);
-        if (also.cause != MP_CAUSE_LINK || plan.rank >= plan.replicas)
-            also.rank = plan.rank;
-        else
-            plan.rank = also.rank;
+        also.rank = plan.rank;
         if (plan.cause == MP_CAUSE_STAGE)
             for (int s = 0; s < plan.stages; s++)
                 plan.layers[s] = also.layers[0] + (s == plan.rank / plan.replicas);
