@@ -201,6 +201,8 @@ static void a_recv_waits_for_its_send(void **state) {
     assert_int_equal(graph->node[3].last, 1);
     assert_close(graph->node[3].transfer, 2, 1e-12);
     assert_int_equal(graph->node[1].last, -1); /* waits for nobody */
+    /* Rank 0, which sends to rank 1, has no part in layer 1. */
+    assert_int_equal(graph->group[graph->node[4].group].absent, 0);
     mp_graph_recorded(graph, now);
     assert_close(mp_graph_replay(graph, 0, now, false), 9, 1e-12);
     now[0].own += 2;
