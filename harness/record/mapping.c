@@ -414,11 +414,16 @@ struct busy {
     int64_t until_ns;
 };
 
+/* Operations in flight, and garbage that is collected in the middle of any phase. */
+static bool is_beside(const struct match *match) {
+    return match->rule->in_flight || match->phase == MP_PHASE_COLLECT;
+}
+
 static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
     int threads = 0;
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
-        if (match->phase == MP_PHASE_ITERATION || match->rule->in_flight)
+        if (match->phase == MP_PHASE_ITERATION || is_beside(match))
             continue;
         if (match->original != NO_ORIGINAL && mapping->match[match->original].dropped) {
             match->dropped = true; /* as what it echoes */
@@ -587,7 +592,7 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
                                      .layer = layer_of(match),
                                      .phase = match->phase,
                                      .direction = match->direction & 3,
-                                     .stream = match->rule->in_flight};
+                                     .stream = is_beside(match)};
         code = spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error);
     }
     return code;

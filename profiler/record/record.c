@@ -56,7 +56,8 @@ const char *mp_phase_name(enum mp_phase phase) {
         [MP_PHASE_OPTIMIZER] = "optimizer", [MP_PHASE_MOVE] = "move",
         [MP_PHASE_HEAD] = "head",           [MP_PHASE_WAIT] = "wait",
         [MP_PHASE_VALIDATE] = "validate",   [MP_PHASE_CHECKPOINT] = "checkpoint",
-        [MP_PHASE_SHARED] = "shared",
+        [MP_PHASE_SHARED] = "shared",       [MP_PHASE_SEND] = "send",
+        [MP_PHASE_RECV] = "recv",           [MP_PHASE_COLLECT] = "collect",
     };
     return (unsigned)phase < MP_PHASES ? names[phase] : "?";
 }

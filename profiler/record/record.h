@@ -38,7 +38,10 @@ enum mp_phase {
     MP_PHASE_WAIT, /* blocked on other ranks outside any other phase (barriers) */
     MP_PHASE_VALIDATE,
     MP_PHASE_CHECKPOINT,
-    MP_PHASE_SHARED, /* the expert that all tokens go through */
+    MP_PHASE_SHARED,  /* the expert that all tokens go through */
+    MP_PHASE_SEND,    /* to the rank that `layer` says, as between stages of a pipeline */
+    MP_PHASE_RECV,    /* from it */
+    MP_PHASE_COLLECT, /* an interpreter collects its garbage, in whatever phase that comes */
     MP_PHASES
 };
 const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of range */
@@ -57,7 +60,7 @@ struct mp_span {
                               this rank gets or sums; -1: does not apply or not known */
     int64_t flops;         /* -1: does not apply */
     int32_t iteration;     /* -1: before the first */
-    int16_t layer;         /* -1: none */
+    int16_t layer;         /* -1: none; of a send or recv the other rank */
     uint8_t phase;         /* enum mp_phase */
     uint8_t direction : 2; /* enum mp_direction */
     uint8_t stream : 6;    /* filled by mp_record_span */

@@ -13,10 +13,45 @@ enum {
     PAIRS = 8               /* fewer pairs of iterations give a rank no slope */
 };
 
+#define WORK(phase) (1u << MP_PHASE_##phase)
+#define ENOUGH MP_EVIDENCE_ITERATIONS
+
+const struct mp_cause_kind *mp_cause_kind(enum mp_cause cause) {
+    static const struct mp_cause_kind kinds[MP_CAUSES] = {
+        [MP_CAUSE_ROUTING] = {"routing", 0, MP_EVIDENCE_TOKENS, NULL, false},
+        [MP_CAUSE_SLOW] = {"slow rank", 0, MP_EVIDENCE_TOKENS | ENOUGH, NULL, false},
+        [MP_CAUSE_ONE_OFF] = {"one-off", 0, ENOUGH, NULL, true},
+        [MP_CAUSE_COMMUNICATION] = {"communication",
+                                    WORK(FETCH) | WORK(REDUCE) | WORK(ALLREDUCE) | WORK(MOVE) |
+                                        WORK(WAIT) | WORK(SEND) | WORK(RECV),
+                                    MP_EVIDENCE_CLOCK, NULL, false},
+        [MP_CAUSE_LINK] = {"slow link", 0, MP_EVIDENCE_CLOCK | ENOUGH, NULL, false},
+        [MP_CAUSE_STAGE] = {"pipeline stage", 0, WORK(SEND) | WORK(RECV),
+                            "spans of phases send and recv", false},
+        [MP_CAUSE_DATA] = {"data loading", WORK(DATA), WORK(DATA), "spans of phase data", true},
+        [MP_CAUSE_CHECKPOINT] = {"checkpointing", WORK(CHECKPOINT), WORK(CHECKPOINT),
+                                 "spans of phase checkpoint", true},
+        [MP_CAUSE_COLLECT] = {"garbage collection", WORK(COLLECT), WORK(COLLECT),
+                              "spans of phase collect", true},
+        [MP_CAUSE_STOLEN] = {"stolen processor", 0, MP_EVIDENCE_CPU | ENOUGH,
+                             "processor time of iterations", false},
+        [MP_CAUSE_HOST] = {"host", WORK(PLAN) | WORK(VALIDATE) | 1u << MP_PHASES, 0, NULL, false},
+        [MP_CAUSE_BEFORE] = {"late from before", 0, MP_EVIDENCE_CLOCK, NULL, false},
+        [MP_CAUSE_UNKNOWN] = {"unknown", 0, 0, NULL, false},
+    };
+    return &kinds[cause];
+}
+_Static_assert(1 << MP_PHASES < MP_EVIDENCE_TOKENS, "phases and evidence are bits of one number");
+
 const char *mp_cause_name(enum mp_cause cause) {
-    static const char *const names[MP_CAUSES] = {
-        "routing", "slow rank", "one-off", "communication", "host", "late from before", "unknown"};
-    return (unsigned)cause < MP_CAUSES ? names[cause] : "?";
+    return (unsigned)cause < MP_CAUSES ? mp_cause_kind(cause)->name : "?";
+}
+
+enum mp_cause mp_cause_of_work(int phase) {
+    for (int c = 0; c < MP_CAUSES; c++)
+        if (mp_cause_kind((enum mp_cause)c)->work >> phase & 1)
+            return (enum mp_cause)c;
+    return MP_CAUSE_SLOW;
 }
 
 /* ---- medians ---- */
@@ -68,9 +103,10 @@ static int compare_rows(const void *left, const void *right) {
 
 struct work {
     struct row *row;       /* [spans] */
-    double *value;         /* [spans] */
+    double *value;         /* [spans + ranks] */
     struct weighted *pair; /* [spans] */
     double *by_rank;       /* [ranks] */
+    int *node;             /* [spans] */
 };
 
 /* End of the rows of the same kind and rank. */
@@ -186,7 +222,7 @@ static void find_usual(struct mp_causes *causes, struct work *work) {
 /* Tokens of a node's rank in the experts of its layer; NULL without a layer of experts. */
 static double *layer_tokens_of(const struct mp_causes *causes, int node) {
     const struct mp_graph *graph = causes->graph;
-    int layer = span_of(causes, node)->layer;
+    int layer = mp_recorded_layer(span_of(causes, node));
     if (layer < 0 || layer >= graph->layers)
         return NULL;
     return &causes->layer_tokens[((size_t)graph->group[graph->node[node].group].iteration *
@@ -253,32 +289,106 @@ static double mean_tokens(const struct mp_causes *causes, const struct mp_graph_
     return sum / (group->count + group->absent);
 }
 
-static void find_reference(struct mp_causes *causes, struct work *work, int index) {
+static bool is_alone(const struct mp_graph *graph, int node) {
+    return mp_graph_is_edge(graph, node) ||
+           (graph->group[graph->node[node].group].count == 1 &&
+            graph->kind[graph->group[graph->node[node].group].kind].direction != MP_NO_DIRECTION);
+}
+
+static const struct mp_usual *usual_of(const struct mp_causes *causes, int node) {
     const struct mp_graph *graph = causes->graph;
-    const struct mp_graph_group *group = &graph->group[index];
-    struct mp_reference *reference = &causes->reference[index];
+    return &causes->usual[(size_t)graph->group[graph->node[node].group].kind *
+                              (size_t)graph->times.ranks +
+                          (size_t)graph->node[node].rank];
+}
+
+/* Medians over `node[nodes]` and `absent` that did nothing. */
+static void find_medians(const struct mp_causes *causes, double value[], const int node[],
+                         int nodes, int absent, struct mp_reference *reference) {
     double *const median_of[] = {&reference->own, &reference->tokens,   &reference->usual,
                                  &reference->gap, &reference->transfer, &reference->layer_tokens};
     for (int f = 0; f < 6; f++) {
         int count = 0;
-        for (int m = 0; m < group->count; m++) {
-            int n = graph->member[group->first + m];
-            const struct mp_graph_node *node = &graph->node[n];
-            const double value[] = {
-                node->own,
-                (double)span_of(causes, n)->tokens,
-                causes->usual[(size_t)group->kind * (size_t)graph->times.ranks + (size_t)node->rank]
-                    .own,
-                node->gap,
-                node->transfer,
-                own_layer_tokens(causes, n)};
-            work->by_rank[count++] = value[f];
+        for (int i = 0; i < nodes; i++) {
+            const struct mp_graph_node *own = &causes->graph->node[node[i]];
+            const double values[] = {own->own,
+                                     (double)span_of(causes, node[i])->tokens,
+                                     usual_of(causes, node[i])->own,
+                                     own->gap,
+                                     own->transfer,
+                                     own_layer_tokens(causes, node[i])};
+            value[count++] = values[f];
         }
-        for (int a = 0; a < group->absent && f < 3; a++)
-            work->by_rank[count++] = 0;
-        *median_of[f] = mp_lower_median(work->by_rank, count);
+        for (int a = 0; a < absent && f < 3; a++)
+            value[count++] = 0;
+        *median_of[f] = mp_lower_median(value, count);
     }
-    reference->mean_tokens = mean_tokens(causes, group);
+}
+
+static struct mp_reference *reference_at(const struct mp_causes *causes, int node) {
+    return &causes->reference[causes->graph->node[node].group];
+}
+
+/* Nodes of a phase and direction (-1: any) that nobody does beside, and all of that phase and
+ * direction, alone or not: returns how many those are. */
+static int list_nodes(const struct mp_causes *causes, int phase, int direction, int node[],
+                      bool *any_alone) {
+    int nodes = 0;
+    *any_alone = false;
+    for (size_t n = 0; n < causes->graph->times.spans; n++) {
+        const struct mp_recorded_span *span = span_of(causes, (int)n);
+        if (span->phase != phase || (direction >= 0 && span->direction != direction))
+            continue;
+        *any_alone = *any_alone || is_alone(causes->graph, (int)n);
+        node[nodes++] = (int)n;
+    }
+    return nodes;
+}
+
+/* A stage of one rank is held against all stages. */
+static void find_common(struct mp_causes *causes, struct work *work, int phase, int direction) {
+    struct mp_reference common = {.alone = true};
+    bool any_alone;
+    int nodes = list_nodes(causes, phase, direction, work->node, &any_alone);
+    if (!any_alone || phase == MP_PHASE_SEND || phase == MP_PHASE_RECV)
+        return;
+    find_medians(causes, work->value, work->node, nodes, 0, &common);
+    for (int i = 0; i < nodes; i++) {
+        struct mp_reference *reference = reference_at(causes, work->node[i]);
+        common.mean_tokens = reference->mean_tokens;
+        if (is_alone(causes->graph, work->node[i]))
+            *reference = common;
+    }
+}
+
+/* Both ends of an edge are held against all of their kind. */
+static void find_edges(struct mp_causes *causes, struct work *work) {
+    struct mp_reference sends, receives;
+    bool any;
+    int nodes = list_nodes(causes, MP_PHASE_SEND, -1, work->node, &any);
+    find_medians(causes, work->value, work->node, nodes, 0, &sends);
+    nodes = list_nodes(causes, MP_PHASE_RECV, -1, work->node, &any);
+    find_medians(causes, work->value, work->node, nodes, 0, &receives);
+    for (int i = 0; i < nodes; i++) {
+        struct mp_reference *reference = reference_at(causes, work->node[i]);
+        reference->own = sends.own;
+        reference->usual = sends.usual;
+        reference->transfer = receives.transfer;
+    }
+}
+
+static void find_references(struct mp_causes *causes, struct work *work) {
+    const struct mp_graph *graph = causes->graph;
+    for (int g = 0; g < graph->groups; g++) {
+        const struct mp_graph_group *group = &graph->group[g];
+        find_medians(causes, work->value, &graph->member[group->first], group->count, group->absent,
+                     &causes->reference[g]);
+        causes->reference[g].mean_tokens = mean_tokens(causes, group);
+    }
+    find_edges(causes, work);
+    for (int phase = 0; phase < PHASES && graph->pipelines > 1; phase++)
+        for (int direction = 0; direction < DIRECTIONS; direction++)
+            find_common(causes, work, phase, direction);
 }
 
 /* ---- life ---- */
@@ -298,17 +408,17 @@ static void fill(struct mp_causes *causes, struct work *work) {
     qsort(work->row, graph->times.spans, sizeof *work->row, compare_rows);
     find_slopes(causes, work);
     find_usual(causes, work);
-    for (int g = 0; g < graph->groups; g++)
-        find_reference(causes, work, g);
+    find_references(causes, work);
 }
 
 int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struct mp_error *error) {
     size_t spans = graph->times.spans + 1, ranks = (size_t)graph->times.ranks;
     struct work work = {
         .row = calloc(spans, sizeof *work.row),
-        .value = calloc(spans, sizeof *work.value),
+        .value = calloc(spans + ranks, sizeof *work.value),
         .pair = calloc(spans, sizeof *work.pair),
         .by_rank = calloc(ranks, sizeof *work.by_rank),
+        .node = calloc(spans, sizeof *work.node),
     };
     *causes = (struct mp_causes){
         .graph = graph,
@@ -319,7 +429,7 @@ int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struc
                                sizeof *causes->layer_tokens),
     };
     int code = MP_OK;
-    if (!work.row || !work.value || !work.pair || !work.by_rank || !causes->usual ||
+    if (!work.row || !work.value || !work.pair || !work.by_rank || !work.node || !causes->usual ||
         !causes->reference || !causes->slope || !causes->layer_tokens)
         code = mp_fail(error, MP_ENOMEM, "no memory for the causes of %zu spans", spans - 1);
     else
@@ -328,6 +438,7 @@ int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struc
     free(work.value);
     free(work.pair);
     free(work.by_rank);
+    free(work.node);
     if (code)
         mp_causes_destroy(causes);
     return code;
@@ -343,34 +454,8 @@ void mp_causes_destroy(struct mp_causes *causes) {
 
 /* ---- splitting ---- */
 
-static enum mp_cause class_of(int phase) {
-    switch (phase) {
-    case MP_PHASE_DATA:
-    case MP_PHASE_PLAN:
-    case MP_PHASE_VALIDATE:
-    case MP_PHASE_CHECKPOINT:
-    case MP_PHASES:
-        return MP_CAUSE_HOST;
-    case MP_PHASE_FETCH:
-    case MP_PHASE_REDUCE:
-    case MP_PHASE_ALLREDUCE:
-    case MP_PHASE_MOVE:
-    case MP_PHASE_WAIT:
-        return MP_CAUSE_COMMUNICATION;
-    default:
-        return MP_CAUSE_SLOW;
-    }
-}
-
 static double between(double value, double least, double most) {
     return value < least ? least : value > most ? most : value;
-}
-
-static const struct mp_usual *usual_of(const struct mp_causes *causes, int node) {
-    const struct mp_graph *graph = causes->graph;
-    return &causes->usual[(size_t)graph->group[graph->node[node].group].kind *
-                              (size_t)graph->times.ranks +
-                          (size_t)graph->node[node].rank];
 }
 
 struct mp_reference mp_causes_against(const struct mp_causes *causes, int group, int rank) {
@@ -395,7 +480,7 @@ double mp_causes_surplus(const struct mp_causes *causes, int node) {
     const struct mp_recorded_span *span = span_of(causes, node);
     const struct mp_graph_node *own = &causes->graph->node[node];
     double mean = causes->reference[own->group].mean_tokens;
-    if (class_of(span->phase) != MP_CAUSE_SLOW || mean < 0)
+    if (mp_cause_of_work(span->phase) != MP_CAUSE_SLOW || mean < 0)
         return 0;
     return fmin(own->own,
                 *slope_of(causes, span->phase, span->direction) * ((double)span->tokens - mean));
@@ -423,12 +508,13 @@ void mp_causes_split(const struct mp_causes *causes, int node, const struct mp_r
     const struct mp_usual *usual = usual_of(causes, node);
     for (int c = 0; c < MP_CAUSES; c++)
         part[c] = 0;
-    enum mp_cause class = class_of(span->phase);
+    enum mp_cause class = mp_cause_of_work(span->phase);
     if (class != MP_CAUSE_SLOW) {
         part[class] = seconds;
         return;
     }
-    if (span->phase == MP_PHASE_EXPERT && !causes->knows_tokens) {
+    if ((span->phase == MP_PHASE_EXPERT && !causes->knows_tokens) ||
+        (reference->alone && span->layer < 0)) {
         part[MP_CAUSE_UNKNOWN] = seconds;
         return;
     }

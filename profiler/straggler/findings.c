@@ -1,10 +1,10 @@
-/* From charges to findings. */
+/* From causes to findings. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/analysis.h"
+#include "profiler/straggler/search.h"
 
 /* Of an iteration's time: what one-off delays are at least, and what counts as having mattered. */
 #define EVENT 0.10
@@ -17,227 +17,6 @@
 
 enum { FINDINGS_LIMIT = 64 };
 
-struct search {
-    struct analysis *analysis;
-    int ranks, iterations, kinds;
-    double *caused;    /* [iterations][ranks][causes] s of waiting */
-    double *promoted;  /* [iterations][ranks][causes] part of the waiting that is a slow rank's */
-    double *off_core;  /* [iterations][ranks] s without a core, beyond the others'; 0: not known */
-    bool *had_no_core; /* [ranks] and was late for it */
-    double *usual;     /* [ranks] */
-    double *where;     /* [ranks][causes][kinds] s of waiting */
-    double *victim;    /* [ranks at fault][ranks that wait] s */
-    double *value;     /* [iterations * ranks] */
-    double *by_kind;   /* [kinds] */
-    struct mp_graph_seconds *now; /* [spans] */
-    double replayed;
-};
-
-static double *caused_at(const struct search *search, int iteration, int rank, int cause) {
-    return &search->caused[((size_t)iteration * (size_t)search->ranks + (size_t)rank) * MP_CAUSES +
-                           (size_t)cause];
-}
-
-static double *promoted_at(const struct search *search, int iteration, int rank) {
-    return &search
-                ->promoted[((size_t)iteration * (size_t)search->ranks + (size_t)rank) * MP_CAUSES];
-}
-
-static double *off_core_at(const struct search *search, int iteration, int rank) {
-    return &search->off_core[(size_t)iteration * (size_t)search->ranks + (size_t)rank];
-}
-
-/* ---- charges by cause ---- */
-
-/* What the span at fault is held against: the victim's in the same operation, where it was the
- * victim that waited for it. */
-static struct mp_reference reference_of(const struct analysis *analysis,
-                                        const struct mp_charge *charge) {
-    const struct mp_graph *graph = analysis->graph;
-    int group = graph->node[charge->node].group;
-    return charge->propagated
-               ? analysis->causes.reference[group]
-               : mp_causes_against(&analysis->causes, group, graph->node[charge->victim].rank);
-}
-
-/* part[MP_CAUSES] of a charge, which add up to it. */
-static void split_charge(const struct analysis *analysis, const struct mp_charge *charge,
-                         double part[MP_CAUSES]) {
-    const struct mp_graph_node *node = &analysis->graph->node[charge->node];
-    struct mp_reference reference = reference_of(analysis, charge);
-    double longer = charge->kind == MP_CHARGE_WORK ? node->own - reference.own
-                                                   : node->transfer - reference.transfer;
-    longer = longer > 0 ? longer : charge->seconds;
-    memset(part, 0, MP_CAUSES * sizeof *part);
-    if (charge->kind == MP_CHARGE_WORK)
-        mp_causes_split(&analysis->causes, charge->node, &reference, longer, part);
-    else if (charge->kind == MP_CHARGE_GAP)
-        part[MP_CAUSE_HOST] = longer;
-    else if (analysis->out->clock_free)
-        part[MP_CAUSE_UNKNOWN] = longer;
-    else if (charge->kind == MP_CHARGE_START)
-        part[MP_CAUSE_BEFORE] = longer;
-    else
-        mp_causes_split_transfer(&analysis->causes, charge->node, &reference, longer, part);
-    for (int c = 0; c < MP_CAUSES; c++)
-        part[c] *= charge->seconds / longer;
-}
-
-static void add_charges(struct search *search) {
-    const struct analysis *analysis = search->analysis;
-    const struct mp_graph *graph = analysis->graph;
-    double part[MP_CAUSES];
-    for (size_t i = 0; i < analysis->waits.charges; i++) {
-        const struct mp_charge *charge = &analysis->waits.charge[i];
-        const struct mp_graph_node *node = &graph->node[charge->node];
-        struct mp_straggler_rank *rank = &analysis->out->rank[node->rank];
-        split_charge(analysis, charge, part);
-        for (int c = 0; c < MP_CAUSES; c++)
-            *caused_at(search, graph->group[node->group].iteration, node->rank, c) += part[c];
-        *(charge->propagated ? &rank->propagated : &rank->direct) +=
-            charge->seconds / search->iterations;
-        analysis->out->rank[graph->node[charge->victim].rank].suffered +=
-            charge->seconds / search->iterations;
-    }
-}
-
-/* ---- what is always there though no operation always has it ---- */
-
-/* Moves a part of what a rank caused in an iteration to its being slow. */
-static void promote_part(struct search *search, int iteration, int rank, enum mp_cause cause,
-                         double part) {
-    double *caused = caused_at(search, iteration, rank, (int)cause);
-    double *promoted = promoted_at(search, iteration, rank) + cause;
-    *caused_at(search, iteration, rank, MP_CAUSE_SLOW) += part * *caused;
-    *caused *= 1 - part;
-    *promoted += (1 - *promoted) * part;
-}
-
-static void apply_promotion(const struct search *search, int iteration, int rank,
-                            double part[MP_CAUSES]) {
-    const double *promoted = promoted_at(search, iteration, rank);
-    for (int c = 0; c < MP_CAUSES; c++) {
-        double moved = promoted[c] * part[c];
-        part[c] -= moved;
-        part[MP_CAUSE_SLOW] += moved;
-    }
-}
-
-/* Seconds of an iteration that a rank had no core while it would have needed one: who waits for
- * others gives its core away. */
-static double off_core(const struct search *search, int iteration, int rank) {
-    const struct analysis *analysis = search->analysis;
-    const struct mp_recorded_rank *own = mp_recorded_rank_at(&analysis->times, iteration, rank);
-    double waited = 0;
-    for (int s = 0; s < own->count; s++)
-        waited += analysis->waits.wait[own->first + (size_t)s];
-    return own->cpu > 0 ? fmax(0, own->end - own->start - own->cpu - waited) : NAN;
-}
-
-/* The same beyond the ranks' median. */
-static void find_off_core(struct search *search) {
-    for (int i = 0; i < search->iterations; i++) {
-        bool known = true;
-        for (int r = 0; r < search->ranks; r++) {
-            search->value[r] = *off_core_at(search, i, r) = off_core(search, i, r);
-            known = known && !isnan(search->value[r]);
-        }
-        double normal = known ? mp_lower_median(search->value, search->ranks) : 0;
-        for (int r = 0; r < search->ranks; r++)
-            *off_core_at(search, i, r) = known ? fmax(0, *off_core_at(search, i, r) - normal) : 0;
-    }
-}
-
-/* s of waiting per other rank, of causes that a rank without a core is late by. */
-static double late_at(const struct search *search, int iteration, int rank) {
-    static const enum mp_cause late[] = {MP_CAUSE_ONE_OFF, MP_CAUSE_COMMUNICATION, MP_CAUSE_BEFORE};
-    double waiting = 0;
-    for (int c = 0; c < 3; c++)
-        waiting += *caused_at(search, iteration, rank, (int)late[c]) / (search->ranks - 1);
-    return waiting;
-}
-
-/* A rank that has to share its core is late now in its work and now in its transfers, which wait
- * for a turn.  It is one if that explains most of what it is late by, and that is most of what it
- * makes others wait; who reads data has no core either, and no neighbour. */
-static bool lacks_core(const struct search *search, int rank) {
-    double least = MP_STRAGGLER_LEAST * search->analysis->out->seconds;
-    double late = 0, off = 0, other = 0;
-    for (int i = 0; i < search->iterations; i++) {
-        search->value[i] = *off_core_at(search, i, rank);
-        off += search->value[i];
-        late += late_at(search, i, rank);
-        other += (*caused_at(search, i, rank, MP_CAUSE_SLOW) +
-                  *caused_at(search, i, rank, MP_CAUSE_HOST)) /
-                 (search->ranks - 1);
-    }
-    return mp_lower_median(search->value, search->iterations) >= least && off >= 0.8 * late &&
-           late > other;
-}
-
-static void promote_off_core(struct search *search, int rank) {
-    search->had_no_core[rank] = lacks_core(search, rank);
-    for (int i = 0; i < search->iterations && search->had_no_core[rank]; i++) {
-        double waiting = late_at(search, i, rank);
-        double part = waiting > 0 ? fmin(1, *off_core_at(search, i, rank) / waiting) : 0;
-        promote_part(search, i, rank, MP_CAUSE_ONE_OFF, part);
-        promote_part(search, i, rank, MP_CAUSE_COMMUNICATION, part);
-        promote_part(search, i, rank, MP_CAUSE_BEFORE, part);
-    }
-}
-
-static double median_one_off(struct search *search, int rank) {
-    for (int i = 0; i < search->iterations; i++)
-        search->value[i] = *caused_at(search, i, rank, MP_CAUSE_ONE_OFF) / (search->ranks - 1);
-    return mp_lower_median(search->value, search->iterations);
-}
-
-/* Late in every iteration, though now in this operation and now in that one. */
-static void promote_always_late(struct search *search) {
-    for (int r = 0; r < search->ranks; r++)
-        search->usual[r] = median_one_off(search, r);
-    memcpy(search->value, search->usual, (size_t)search->ranks * sizeof *search->value);
-    double normal = mp_lower_median(search->value, search->ranks);
-    for (int r = 0; r < search->ranks; r++) {
-        double always = search->usual[r] - normal;
-        if (always < MP_STRAGGLER_LEAST * search->analysis->out->seconds)
-            continue;
-        for (int i = 0; i < search->iterations; i++) {
-            double once = *caused_at(search, i, r, MP_CAUSE_ONE_OFF);
-            if (once > 0)
-                promote_part(search, i, r, MP_CAUSE_ONE_OFF,
-                             fmin(1, always * (search->ranks - 1) / once));
-        }
-    }
-}
-
-static void promote(struct search *search) {
-    if (!search->analysis->causes.knows_usual)
-        return;
-    find_off_core(search);
-    for (int r = 0; r < search->ranks; r++)
-        promote_off_core(search, r);
-    promote_always_late(search);
-}
-
-static void add_places(struct search *search) {
-    const struct analysis *analysis = search->analysis;
-    const struct mp_graph *graph = analysis->graph;
-    double part[MP_CAUSES];
-    for (size_t i = 0; i < analysis->waits.charges; i++) {
-        const struct mp_charge *charge = &analysis->waits.charge[i];
-        const struct mp_graph_node *node = &graph->node[charge->node];
-        const struct mp_graph_group *group = &graph->group[node->group];
-        split_charge(analysis, charge, part);
-        apply_promotion(search, group->iteration, node->rank, part);
-        for (int c = 0; c < MP_CAUSES; c++)
-            search->where[((size_t)node->rank * MP_CAUSES + (size_t)c) * (size_t)search->kinds +
-                          (size_t)group->kind] += part[c];
-        search->victim[(size_t)node->rank * (size_t)search->ranks +
-                       (size_t)graph->node[charge->victim].rank] += charge->seconds;
-    }
-}
-
 /* ---- ranks ---- */
 
 /* Seconds of a node beyond its group's reference, by cause; for tokens, beyond the ranks' mean:
@@ -247,7 +26,8 @@ static void excess_of(const struct search *search, int index, double own[MP_CAUS
     const struct analysis *analysis = search->analysis;
     const struct mp_graph_node *node = &analysis->graph->node[index];
     const struct mp_reference *reference = &analysis->causes.reference[node->group];
-    mp_causes_split(&analysis->causes, index, reference, fmax(0, node->own - reference->own), own);
+    search_split_work(analysis, index, reference, fmax(0, node->own - reference->own), false, own);
+    own[MP_CAUSE_STAGE] = search_stage_surplus(analysis, index, reference);
     mp_causes_split_transfer(&analysis->causes, index, reference,
                              fmax(0, node->transfer - reference->transfer), transfer);
     own[MP_CAUSE_ROUTING] = fmax(0, mp_causes_surplus(&analysis->causes, index));
@@ -271,8 +51,9 @@ static void add_usual(const struct search *search, struct mp_straggler_rank rank
             struct mp_reference reference = causes->reference[g];
             reference.tokens = -1;
             mp_causes_split(causes, n, &reference, fmax(0, longer), part);
-            rank[graph->node[n].rank].longer[MP_CAUSE_SLOW] +=
-                part[MP_CAUSE_SLOW] / search->iterations;
+            if (search->late[graph->node[n].rank] < LATE_WORK)
+                rank[graph->node[n].rank].longer[MP_CAUSE_SLOW] +=
+                    part[MP_CAUSE_SLOW] / search->iterations;
         }
     }
 }
@@ -285,11 +66,11 @@ static void add_nodes(const struct search *search, struct mp_straggler_rank rank
         struct mp_straggler_rank *of = &rank[node->rank];
         of->own += (node->own + node->gap) / search->iterations;
         excess_of(search, (int)n, own, transfer, &gap);
-        own[MP_CAUSE_SLOW] = 0;
+        own[MP_CAUSE_SLOW] = search->late[node->rank] >= LATE_WORK ? own[MP_CAUSE_SLOW] : 0;
         own[MP_CAUSE_HOST] += gap;
         for (int c = 0; c < MP_CAUSES; c++)
             own[c] += transfer[c];
-        apply_promotion(search, graph->group[node->group].iteration, node->rank, own);
+        search_apply_promotion(search, graph->group[node->group].iteration, node->rank, own);
         for (int c = 0; c < MP_CAUSES; c++)
             of->longer[c] += own[c] / search->iterations;
     }
@@ -373,8 +154,10 @@ static void fill_ranks(struct search *search) {
 
 /* ---- findings ---- */
 
-static bool is_at_fault(const struct mp_straggler_finding *finding, int rank) {
-    return finding->rank < 0 || finding->rank == rank;
+static bool is_at_fault(const struct search *search, const struct mp_straggler_finding *finding,
+                        int rank) {
+    return finding->stage >= 0 ? search->analysis->graph->pipeline[rank] == finding->stage
+                               : finding->rank < 0 || finding->rank == rank;
 }
 
 /* s of waiting per other rank in one iteration. */
@@ -382,7 +165,7 @@ static double in_iteration(const struct search *search, const struct mp_straggle
                            int iteration) {
     double sum = 0;
     for (int r = 0; r < search->ranks; r++)
-        if (is_at_fault(finding, r))
+        if (is_at_fault(search, finding, r))
             sum += *caused_at(search, iteration, r, finding->cause);
     return sum / (search->ranks - 1);
 }
@@ -401,7 +184,8 @@ static void fill_times(const struct search *search, struct mp_straggler_finding 
         int culprit = culprit_of(search, i, (int)finding->cause);
         finding->seen += (waiting > MATTERED * seconds) / (double)search->iterations;
         weight = FORGETTING * weight + 1;
-        finding->last += ((culprit >= 0 && is_at_fault(finding, culprit)) - finding->last) / weight;
+        finding->last +=
+            ((culprit >= 0 && is_at_fault(search, finding, culprit)) - finding->last) / weight;
         if (waiting > finding->worst) {
             finding->worst = waiting;
             finding->worst_iteration = input->number ? input->number[i] : i;
@@ -409,7 +193,8 @@ static void fill_times(const struct search *search, struct mp_straggler_finding 
     }
     finding->chronic =
         finding->cause != MP_CAUSE_ONE_OFF &&
-        (finding->rank < 0 ? finding->seen >= 0.5 : finding->last >= chronic_from(search->ranks));
+        (finding->rank < 0 && finding->stage < 0 ? finding->seen >= 0.5
+                                                 : finding->last >= chronic_from(search->ranks));
 }
 
 /* s of waiting charged to a kind of operation. */
@@ -417,10 +202,27 @@ static double at_kind(const struct search *search, const struct mp_straggler_fin
                       int kind) {
     double sum = 0;
     for (int r = 0; r < search->ranks; r++)
-        if (is_at_fault(finding, r))
+        if (is_at_fault(search, finding, r))
             sum += search->where[((size_t)r * MP_CAUSES + finding->cause) * (size_t)search->kinds +
                                  (size_t)kind];
     return sum;
+}
+
+/* Of the kinds that a place has, transfers over the edge from which most came. */
+static int from_where(const struct search *search, const struct mp_straggler_finding *finding) {
+    const struct mp_graph_kind *kind = search->analysis->graph->kind;
+    double most = 0, here = 0;
+    int from = -1;
+    for (int k = 0; k < search->kinds; k++) {
+        if (kind[k].channel < 0 || finding->phase != kind[k].phase)
+            continue;
+        here = (k > 0 && kind[k - 1].channel == kind[k].channel ? here : 0) + search->by_kind[k];
+        if (here > most) {
+            most = here;
+            from = kind[k].channel / search->ranks;
+        }
+    }
+    return from;
 }
 
 static void fill_place(const struct search *search, struct mp_straggler_finding *finding) {
@@ -440,6 +242,7 @@ static void fill_place(const struct search *search, struct mp_straggler_finding 
             finding->layer = kind[k].layer;
         }
     }
+    finding->from = from_where(search, finding);
     finding->here = all > 0 ? most / all : 0;
 }
 
@@ -470,25 +273,33 @@ static void even_tokens(const struct search *search, int index) {
 static void fill_saved(struct search *search, struct mp_straggler_finding *finding) {
     struct mp_graph *graph = search->analysis->graph;
     double own[MP_CAUSES], transfer[MP_CAUSES], gap, sum = 0;
+    const bool together = finding->cause == MP_CAUSE_BEFORE ||
+                          (search->analysis->input->between && finding->cause >= MP_CAUSE_DATA &&
+                           finding->cause <= MP_CAUSE_COLLECT);
     mp_graph_recorded(graph, search->now);
     for (size_t n = 0; n < graph->times.spans; n++) {
         if (finding->cause == MP_CAUSE_ROUTING)
             even_tokens(search, (int)n);
-        if (finding->cause == MP_CAUSE_ROUTING || !is_at_fault(finding, graph->node[n].rank))
+        if (finding->cause == MP_CAUSE_STAGE)
+            search->now[n].own -=
+                search_stage_surplus(search->analysis, (int)n,
+                                     &search->analysis->causes.reference[graph->node[n].group]);
+        if (finding->cause == MP_CAUSE_ROUTING || finding->cause == MP_CAUSE_STAGE ||
+            !is_at_fault(search, finding, graph->node[n].rank))
             continue;
         excess_of(search, (int)n, own, transfer, &gap);
         int iteration = graph->group[graph->node[n].group].iteration, rank = graph->node[n].rank;
         double host = promoted_at(search, iteration, rank)[MP_CAUSE_HOST];
-        apply_promotion(search, iteration, rank, own);
-        apply_promotion(search, iteration, rank, transfer);
+        search_apply_promotion(search, iteration, rank, own);
+        search_apply_promotion(search, iteration, rank, transfer);
         search->now[n].own -= own[finding->cause];
         search->now[n].transfer -= transfer[finding->cause];
-        search->now[n].gap -= finding->cause == MP_CAUSE_HOST   ? gap * (1 - host)
-                              : finding->cause == MP_CAUSE_SLOW ? gap * host
-                                                                : 0;
+        search->now[n].gap -= finding->cause == MP_CAUSE_HOST ? gap * (1 - host)
+                              : finding->cause == search_promoted_to(search, rank) ? gap * host
+                                                                                   : 0;
     }
     for (int i = 0; i < search->iterations; i++)
-        sum += mp_graph_replay(graph, i, search->now, finding->cause == MP_CAUSE_BEFORE);
+        sum += mp_graph_replay(graph, i, search->now, together);
     finding->saved = search->replayed - sum / search->iterations;
 }
 
@@ -504,9 +315,12 @@ static double usual_transfers(const struct search *search, int rank) {
             &analysis->causes.usual[(size_t)group->kind * (size_t)search->ranks];
         if (!group->meets || mp_graph_member(graph, group, rank) < 0)
             continue;
-        for (int r = 0; r < search->ranks; r++)
-            search->value[r] = usual[r].transfer;
-        double longer = usual[rank].transfer - mp_lower_median(search->value, search->ranks);
+        for (int m = 0; m < group->count; m++)
+            search->value[m] = usual[graph->node[graph->member[group->first + m]].rank].transfer;
+        double middle = graph->kind[group->kind].channel >= 0
+                            ? analysis->causes.reference[g].transfer
+                            : mp_lower_median(search->value, group->count);
+        double longer = usual[rank].transfer - middle;
         sum += fmax(0, longer) / search->iterations;
     }
     return sum;
@@ -514,74 +328,116 @@ static double usual_transfers(const struct search *search, int rank) {
 
 static void fill_finding(struct search *search, struct mp_straggler_finding *finding) {
     const struct mp_straggler *out = search->analysis->out;
+    int at_fault = 0;
     for (int r = 0; r < search->ranks; r++)
-        if (is_at_fault(finding, r))
+        if (is_at_fault(search, finding, r)) {
             finding->longer += out->rank[r].longer[finding->cause];
+            at_fault++;
+        }
+    if (finding->stage >= 0)
+        finding->longer /= at_fault;
     fill_times(search, finding);
     if (finding->cause == MP_CAUSE_COMMUNICATION && finding->chronic && finding->rank >= 0)
         finding->longer = usual_transfers(search, finding->rank);
     fill_place(search, finding);
     fill_victim(search, finding);
     fill_saved(search, finding);
-    finding->on_core = NAN;
-    if (finding->cause == MP_CAUSE_SLOW && finding->rank >= 0 && search->had_no_core[finding->rank])
-        finding->on_core = out->rank[finding->rank].on_core;
+    finding->on_core = finding->cause == MP_CAUSE_STOLEN && finding->rank >= 0
+                           ? out->rank[finding->rank].on_core
+                           : NAN;
     finding->tokens =
         finding->rank >= 0 ? tokens_over_mean(search, finding->rank, finding->layer) : NAN;
 }
 
-static void add_finding(struct search *search, int rank, int cause, double waiting) {
+/* What one rank's transfers always take longer is its link. */
+static void name_link(struct search *search, struct mp_straggler_finding *finding) {
+    if (finding->cause != MP_CAUSE_COMMUNICATION || finding->rank < 0 || !finding->chronic)
+        return;
+    struct mp_straggler_rank *rank = &search->analysis->out->rank[finding->rank];
+    finding->cause = MP_CAUSE_LINK;
+    rank->cause[MP_CAUSE_LINK] = rank->cause[MP_CAUSE_COMMUNICATION];
+    rank->longer[MP_CAUSE_LINK] = rank->longer[MP_CAUSE_COMMUNICATION];
+    rank->cause[MP_CAUSE_COMMUNICATION] = rank->longer[MP_CAUSE_COMMUNICATION] = 0;
+}
+
+static void add_finding(struct search *search, int rank, int stage, int cause, double waiting) {
     struct mp_straggler *out = search->analysis->out;
     if (out->findings == FINDINGS_LIMIT)
         return;
     out->finding[out->findings++] =
         (struct mp_straggler_finding){.cause = (enum mp_cause)cause,
                                       .rank = rank,
+                                      .stage = stage,
+                                      .from = -1,
                                       .caused = waiting * (search->ranks - 1),
                                       .waiting = waiting};
+}
+
+static double least_waiting(const struct search *search) {
+    const struct mp_straggler *out = search->analysis->out;
+    return fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest);
+}
+
+/* Delays of a rank that stand out of all the run's, iteration by iteration: `limit` of a cause. */
+static double limit_of_events(struct search *search, int cause) {
+    const struct mp_straggler *out = search->analysis->out;
+    int count = search->iterations * search->ranks;
+    for (int i = 0; i < count; i++)
+        search->value[i] =
+            *caused_at(search, i / search->ranks, i % search->ranks, cause) / (search->ranks - 1);
+    double middle = mp_lower_median(search->value, count);
+    for (int i = 0; i < count; i++)
+        search->value[i] = fabs(search->value[i] - middle);
+    return fmax(fmax(EVENT * out->seconds, out->finest),
+                middle + 6 * 1.4826 * mp_lower_median(search->value, count));
+}
+
+static bool find_events(struct search *search, int rank, int cause, double limit) {
+    const double seconds = search->analysis->out->seconds;
+    double sum = 0, most = 0;
+    for (int i = 0; i < search->iterations; i++) {
+        double waiting = *caused_at(search, i, rank, cause) / (search->ranks - 1);
+        sum += waiting > limit ? waiting : 0;
+        most = fmax(most, waiting);
+    }
+    sum /= search->iterations;
+    bool found = sum >= EVENTS_LEAST * seconds || (sum > 0 && most >= EVENT_LARGE * seconds);
+    if (found)
+        add_finding(search, rank, -1, cause, sum);
+    return found;
 }
 
 /* A rank is named where it stands out of the others: on a noisy machine each is late in turn. */
 static void find_steady(struct search *search, int cause) {
     const struct mp_straggler *out = search->analysis->out;
-    double least = fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest), unnamed = 0;
+    const bool events = mp_cause_kind((enum mp_cause)cause)->occasional;
+    double least = least_waiting(search), limit = events ? limit_of_events(search, cause) : 0;
+    double unnamed = 0;
     for (int r = 0; r < search->ranks; r++)
         search->value[r] = out->rank[r].cause[cause] / (search->ranks - 1);
     double normal = cause == MP_CAUSE_SLOW ? 0 : mp_lower_median(search->value, search->ranks);
     for (int r = 0; r < search->ranks; r++) {
         double waiting = out->rank[r].cause[cause] / (search->ranks - 1);
-        if (waiting - normal >= least)
-            add_finding(search, r, cause, waiting);
-        else
+        if (cause != MP_CAUSE_ONE_OFF && waiting - normal >= least)
+            add_finding(search, r, -1, cause, waiting);
+        else if (!events || !find_events(search, r, cause, limit))
             unnamed += waiting;
     }
-    if (unnamed >= least && cause != MP_CAUSE_SLOW)
-        add_finding(search, -1, cause, unnamed);
+    if (unnamed >= least && cause != MP_CAUSE_SLOW && cause != MP_CAUSE_ONE_OFF)
+        add_finding(search, -1, -1, cause, unnamed);
 }
 
-/* Delays that stand out of all the run's, iteration by iteration. */
-static void find_events(struct search *search) {
-    const struct mp_straggler *out = search->analysis->out;
-    int count = search->iterations * search->ranks;
-    for (int i = 0; i < count; i++)
-        search->value[i] =
-            *caused_at(search, i / search->ranks, i % search->ranks, MP_CAUSE_ONE_OFF) /
-            (search->ranks - 1);
-    double middle = mp_lower_median(search->value, count);
-    for (int i = 0; i < count; i++)
-        search->value[i] = fabs(search->value[i] - middle);
-    double limit = fmax(fmax(EVENT * out->seconds, out->finest),
-                        middle + 6 * 1.4826 * mp_lower_median(search->value, count));
-    for (int r = 0; r < search->ranks; r++) {
-        double sum = 0, most = 0;
-        for (int i = 0; i < search->iterations; i++) {
-            double waiting = *caused_at(search, i, r, MP_CAUSE_ONE_OFF) / (search->ranks - 1);
-            sum += waiting > limit ? waiting : 0;
-            most = fmax(most, waiting);
-        }
-        sum /= search->iterations;
-        if (sum >= EVENTS_LEAST * out->seconds || (sum > 0 && most >= EVENT_LARGE * out->seconds))
-            add_finding(search, r, MP_CAUSE_ONE_OFF, sum);
+/* Ranks of a stage are late together. */
+static void find_stages(struct search *search) {
+    const struct mp_graph *graph = search->analysis->graph;
+    for (int stage = 0; stage < graph->pipelines && graph->pipelines > 1; stage++) {
+        double waiting = 0;
+        for (int r = 0; r < search->ranks; r++)
+            if (graph->pipeline[r] == stage)
+                waiting +=
+                    search->analysis->out->rank[r].cause[MP_CAUSE_STAGE] / (search->ranks - 1);
+        if (waiting >= least_waiting(search))
+            add_finding(search, -1, stage, MP_CAUSE_STAGE, waiting);
     }
 }
 
@@ -599,7 +455,7 @@ static int allocate(struct search *search, struct mp_error *error) {
     search->promoted = calloc(cells * MP_CAUSES, sizeof *search->promoted);
     search->off_core = calloc(cells, sizeof *search->off_core);
     search->usual = calloc(ranks, sizeof *search->usual);
-    search->had_no_core = calloc(ranks, sizeof *search->had_no_core);
+    search->late = calloc(ranks, sizeof *search->late);
     search->where = calloc(ranks * MP_CAUSES * (size_t)search->kinds, sizeof *search->where);
     search->victim = calloc(ranks * ranks, sizeof *search->victim);
     search->value = calloc(cells, sizeof *search->value);
@@ -607,9 +463,9 @@ static int allocate(struct search *search, struct mp_error *error) {
     search->now = calloc(search->analysis->graph->times.spans, sizeof *search->now);
     out->rank = calloc(ranks, sizeof *out->rank);
     out->finding = calloc(FINDINGS_LIMIT, sizeof *out->finding);
-    if (search->caused && search->promoted && search->off_core && search->usual &&
-        search->had_no_core && search->where && search->victim && search->value &&
-        search->by_kind && search->now && out->rank && out->finding)
+    if (search->caused && search->promoted && search->off_core && search->usual && search->late &&
+        search->where && search->victim && search->value && search->by_kind && search->now &&
+        out->rank && out->finding)
         return MP_OK;
     return mp_fail(error, MP_ENOMEM, "no memory for the waiting of %d ranks", search->ranks);
 }
@@ -617,21 +473,24 @@ static int allocate(struct search *search, struct mp_error *error) {
 static void find_all(struct search *search) {
     struct analysis *analysis = search->analysis;
     struct mp_straggler *out = analysis->out;
-    add_charges(search);
-    promote(search);
-    add_places(search);
+    search_add_charges(search);
+    search_promote(search);
+    search_add_places(search);
     fill_ranks(search);
+    out->bubble = analysis->waits.bubble / search->iterations;
     mp_graph_recorded(analysis->graph, search->now);
     for (int i = 0; i < search->iterations; i++)
         search->replayed +=
             mp_graph_replay(analysis->graph, i, search->now, false) / search->iterations;
     for (int c = 0; c < MP_CAUSES; c++)
-        if (c == MP_CAUSE_ONE_OFF)
-            find_events(search);
+        if (c == MP_CAUSE_STAGE)
+            find_stages(search);
         else
             find_steady(search, c);
-    for (int f = 0; f < out->findings; f++)
+    for (int f = 0; f < out->findings; f++) {
         fill_finding(search, &out->finding[f]);
+        name_link(search, &out->finding[f]);
+    }
     qsort(out->finding, (size_t)out->findings, sizeof *out->finding, compare_findings);
 }
 
@@ -643,8 +502,8 @@ int analysis_find(struct analysis *analysis, struct mp_error *error) {
     int code = allocate(&search, error);
     if (!code)
         find_all(&search);
-    void *const memory[] = {search.off_core, search.usual,  search.had_no_core, search.caused,
-                            search.promoted, search.where,  search.victim,      search.value,
+    void *const memory[] = {search.off_core, search.usual,  search.late,   search.caused,
+                            search.promoted, search.where,  search.victim, search.value,
                             search.now,      search.by_kind};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);

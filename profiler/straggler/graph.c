@@ -9,24 +9,47 @@
 
 /* ---- groups ---- */
 
-/* What makes spans belong together, in the order in which they are sorted. */
-struct key {
-    int phase, direction, layer, ordinal, rank, position, node;
-};
-
-static int compare_keys(const void *left, const void *right) {
-    const struct key *a = left, *b = right;
+static int compare_kinds(const void *left, const void *right) {
+    const struct mp_graph_kind *a = left, *b = right;
     const int difference[] = {a->phase - b->phase, a->direction - b->direction,
-                              a->layer - b->layer, a->ordinal - b->ordinal,
-                              a->rank - b->rank,   a->position - b->position};
+                              a->layer - b->layer, a->channel - b->channel,
+                              a->stage - b->stage, a->ordinal - b->ordinal};
     for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
         if (difference[i])
             return difference[i];
     return 0;
 }
 
-static bool same_kind(const struct key *a, const struct key *b) {
-    return a->phase == b->phase && a->direction == b->direction && a->layer == b->layer;
+static struct mp_graph_kind kind_of(const struct mp_graph *graph, int index) {
+    const struct mp_recorded_span *span = &graph->times.span[index];
+    const struct mp_graph_node *node = &graph->node[index];
+    struct mp_graph_kind kind = {span->phase, span->direction, span->layer, -1, 0, node->ordinal};
+    const bool sends = span->phase == MP_PHASE_SEND,
+               known = span->layer >= 0 && span->layer < graph->times.ranks;
+    if (sends || span->phase == MP_PHASE_RECV) {
+        int other = known ? span->layer : node->rank; /* nobody is the other end of that */
+        int from = sends ? node->rank : other, to = sends ? other : node->rank;
+        return (struct mp_graph_kind){
+            MP_PHASE_RECV, MP_NO_DIRECTION, -1, from * graph->times.ranks + to, 0, node->ordinal};
+    }
+    if (span->layer >= 0 || span->direction != MP_NO_DIRECTION || span->phase == MP_PHASE_FETCH ||
+        span->phase == MP_PHASE_REDUCE || span->phase == MP_PHASE_ALLREDUCE)
+        kind.stage = graph->pipeline[node->rank];
+    return kind;
+}
+
+/* What makes spans belong together, in the order in which they are sorted. */
+struct key {
+    struct mp_graph_kind kind;
+    int rank, position, node;
+};
+
+static int compare_keys(const void *left, const void *right) {
+    const struct key *a = left, *b = right;
+    int difference = compare_kinds(&a->kind, &b->kind);
+    if (difference)
+        return difference;
+    return a->rank != b->rank ? a->rank - b->rank : a->position - b->position;
 }
 
 /* Keys of an iteration's spans with ordinals, sorted. */
@@ -34,18 +57,14 @@ static void sort_keys(struct mp_graph *graph, const struct mp_graph_stage *stage
                       struct key key[]) {
     for (int i = 0; i < stage->nodes; i++) {
         int node = graph->order[stage->first_node + i];
-        const struct mp_recorded_span *span = &graph->times.span[node];
-        key[i] = (struct key){.phase = span->phase,
-                              .direction = span->direction,
-                              .layer = span->layer,
-                              .rank = graph->node[node].rank,
-                              .position = i,
-                              .node = node};
+        key[i] = (struct key){kind_of(graph, node), graph->node[node].rank, i, node};
     }
     qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
-    for (int i = 0; i < stage->nodes; i++) {
-        bool goes_on = i > 0 && same_kind(&key[i], &key[i - 1]) && key[i].rank == key[i - 1].rank;
-        key[i].ordinal = goes_on ? key[i - 1].ordinal + 1 : 0;
+    struct key before = {.rank = -1};
+    for (int i = 0, ordinal = 0; i < stage->nodes; i++) {
+        bool goes_on = key[i].rank == before.rank && !compare_kinds(&key[i].kind, &before.kind);
+        before = key[i];
+        key[i].kind.ordinal = ordinal = goes_on ? ordinal + 1 : 0;
     }
     qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
 }
@@ -56,7 +75,7 @@ static void make_groups(struct mp_graph *graph, struct mp_graph_stage *stage, st
     stage->first_group = graph->groups;
     for (int i = 0; i < stage->nodes; i++) {
         struct mp_graph_node *node = &graph->node[key[i].node];
-        if (i == 0 || !same_kind(&key[i], &key[i - 1]) || key[i].ordinal != key[i - 1].ordinal) {
+        if (i == 0 || compare_kinds(&key[i].kind, &key[i - 1].kind)) {
             group = &graph->group[graph->groups++];
             *group = (struct mp_graph_group){.first = stage->first_node + i,
                                              .iteration = (int)(stage - graph->stage)};
@@ -64,7 +83,7 @@ static void make_groups(struct mp_graph *graph, struct mp_graph_stage *stage, st
         }
         graph->member[stage->first_node + i] = key[i].node;
         node->group = graph->groups - 1;
-        node->ordinal = key[i].ordinal;
+        node->ordinal = key[i].kind.ordinal;
         group->count++;
         group->meets |= graph->times.span[key[i].node].wait > 0;
     }
@@ -80,40 +99,23 @@ static void count_absent(struct mp_graph *graph, const struct mp_graph_stage *st
 
 /* ---- kinds ---- */
 
-static int compare_kinds(const void *left, const void *right) {
-    const struct mp_graph_kind *a = left, *b = right;
-    const int difference[] = {a->phase - b->phase, a->direction - b->direction, a->layer - b->layer,
-                              a->ordinal - b->ordinal};
-    for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
-        if (difference[i])
-            return difference[i];
-    return 0;
-}
-
-static struct mp_graph_kind kind_of(const struct mp_graph *graph,
-                                    const struct mp_graph_group *group) {
-    int node = graph->member[group->first];
-    const struct mp_recorded_span *span = &graph->times.span[node];
-    return (struct mp_graph_kind){span->phase, span->direction, span->layer,
-                                  graph->node[node].ordinal};
-}
-
 static int make_kinds(struct mp_graph *graph, struct mp_error *error) {
     size_t groups = (size_t)graph->groups;
     MP_TAKE(&graph->arena, graph->kind, groups + 1);
     if (graph->arena.lacking)
         return mp_arena_check(&graph->arena, error);
     for (size_t g = 0; g < groups; g++)
-        graph->kind[g] = kind_of(graph, &graph->group[g]);
+        graph->kind[g] = kind_of(graph, graph->member[graph->group[g].first]);
     qsort(graph->kind, groups, sizeof *graph->kind, compare_kinds);
     for (size_t g = 0; g < groups; g++)
         if (g == 0 || compare_kinds(&graph->kind[g], &graph->kind[graph->kinds - 1]))
             graph->kind[graph->kinds++] = graph->kind[g];
     for (size_t g = 0; g < groups; g++) {
-        struct mp_graph_kind kind = kind_of(graph, &graph->group[g]);
+        struct mp_graph_kind kind = kind_of(graph, graph->member[graph->group[g].first]);
         struct mp_graph_kind *found =
             bsearch(&kind, graph->kind, (size_t)graph->kinds, sizeof kind, compare_kinds);
         graph->group[g].kind = (int)(found - graph->kind);
+        graph->unmatched |= (kind.channel >= 0 && graph->group[g].count < 2);
     }
     return MP_OK;
 }
@@ -129,7 +131,8 @@ static void make_nodes(struct mp_graph *graph, const struct mp_recorded_rank *ra
         double start = span->start > end ? span->start : end;
         double length = span->end > start ? span->end - start : 0;
         double wait = span->wait < length ? span->wait : length, own = length - wait;
-        bool after = span->phase == MP_PHASE_COMBINE && span->direction == MP_FORWARD;
+        bool after = span->phase == MP_PHASE_SEND ||
+                     (span->phase == MP_PHASE_COMBINE && span->direction == MP_FORWARD);
         graph->node[rank->first + (size_t)i] = (struct mp_graph_node){
             .gap = start - end,
             .own = own,
@@ -184,6 +187,13 @@ static void order_events(struct mp_graph *graph, const struct mp_graph_stage *st
         graph->event[2 * stage->first_node + i] = moment[i].event;
 }
 
+/* A message may be on its way while its sender goes on. */
+static bool waits(const struct mp_graph *graph, int node) {
+    const struct mp_recorded_span *span = &graph->times.span[node];
+    return graph->group[graph->node[node].group].meets &&
+           (span->phase != MP_PHASE_SEND || span->wait > 0);
+}
+
 /* Who came last, and what going on took after that. */
 static void find_transfers(struct mp_graph *graph, const struct mp_graph_stage *stage) {
     for (int g = 0; g < stage->groups; g++)
@@ -195,7 +205,7 @@ static void find_transfers(struct mp_graph *graph, const struct mp_graph_stage *
         if (event % 2 == 0) {
             if (*last < 0 || node->arrived > graph->node[*last].arrived)
                 *last = event / 2;
-        } else if (graph->group[node->group].meets) {
+        } else if (waits(graph, event / 2)) {
             node->last = *last;
             node->transfer = node->released - graph->node[*last].arrived;
         }
@@ -217,6 +227,10 @@ static int allocate(struct mp_graph *graph, struct mp_arena *working, struct key
     MP_TAKE(&graph->arena, graph->stage, times->iterations + 1);
     MP_TAKE(&graph->arena, graph->ended, spans);
     MP_TAKE(&graph->arena, graph->latest, spans);
+    MP_TAKE(&graph->arena, graph->waited, spans);
+    MP_TAKE(&graph->arena, graph->ideal, spans);
+    MP_TAKE(&graph->arena, graph->ideal_wait, spans);
+    MP_TAKE(&graph->arena, graph->pipeline, times->ranks + 1);
     MP_TAKE(&graph->arena, graph->done, done);
     MP_TAKE(working, *key, spans);
     MP_TAKE(working, *moment, 2 * spans);
@@ -256,10 +270,13 @@ int mp_graph_create(const struct mp_recorded_times *times, double tolerance, str
     graph->times = *times;
     int code = allocate(graph, &working, &key, &moment, error);
     if (!code) {
+        mp_graph_find_pipeline(graph);
         build(graph, tolerance, key, moment);
         code = make_kinds(graph, error);
     }
     mp_arena_release(&working);
+    if (!code)
+        code = mp_graph_find_ideal(graph, error);
     if (code)
         mp_graph_destroy(graph);
     else
@@ -288,11 +305,13 @@ bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_grou
                         int rank) {
     const struct mp_recorded_span *there = &graph->times.span[graph->member[group->first]];
     const struct mp_recorded_rank *own = mp_recorded_rank_at(&graph->times, group->iteration, rank);
-    if (there->phase != MP_PHASE_EXPERT || there->layer < 0 ||
-        mp_graph_member(graph, group, rank) >= 0)
+    if (mp_graph_member(graph, group, rank) >= 0)
         return false;
-    for (int s = 0; s < own->count; s++)
-        if (graph->times.span[own->first + (size_t)s].layer == there->layer)
+    if (there->phase == MP_PHASE_DATA || there->phase == MP_PHASE_CHECKPOINT ||
+        there->phase == MP_PHASE_COLLECT)
+        return true;
+    for (int s = 0; s < own->count && there->phase == MP_PHASE_EXPERT && there->layer >= 0; s++)
+        if (mp_recorded_layer(&graph->times.span[own->first + (size_t)s]) == there->layer)
             return true;
     return false;
 }
@@ -349,8 +368,11 @@ double mp_graph_replay(struct mp_graph *graph, int iteration, const struct mp_gr
             *latest = arrived > *latest ? arrived : *latest;
             continue;
         }
-        if (graph->group[node->group].meets)
+        graph->waited[index] = 0;
+        if (node->last >= 0) {
+            graph->waited[index] = *latest - graph->ended[index];
             graph->ended[index] = *latest + now[index].transfer;
+        }
         graph->ended[index] += node->own_after ? now[index].own : 0;
     }
     return end_of(graph, iteration);

@@ -1,16 +1,15 @@
 /* Slowdowns: see slowdown.h. */
 #include "profiler/straggler/slowdown.h"
-#include "reference/base/median.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 struct replays {
     struct mp_graph *graph;
-    struct mp_graph_seconds *recorded, *ideal, *now; /* [spans] */
-    double *useful;                                  /* [ranks] s, mean over the iterations */
-    double *work;                                    /* [ranks] */
-    int *worst;                                      /* [ranks] */
+    struct mp_graph_seconds *recorded, *now; /* [spans] */
+    double *useful;                          /* [ranks] s, mean over the iterations */
+    int *worst;                              /* [ranks] */
+    bool *chosen;                            /* [ranks] */
 };
 
 /* Mean over the iterations. */
@@ -20,23 +19,6 @@ static double replay(struct replays *replays, const struct mp_graph_seconds now[
     for (int i = 0; i < iterations; i++)
         sum += mp_graph_replay(replays->graph, i, now, together);
     return sum / iterations;
-}
-
-static void make_ideal(struct replays *replays) {
-    const struct mp_graph *graph = replays->graph;
-    for (int g = 0; g < graph->groups; g++) {
-        const struct mp_graph_group *group = &graph->group[g];
-        double own = 0;
-        for (int m = 0; m < group->count; m++) {
-            const struct mp_graph_node *node = &graph->node[graph->member[group->first + m]];
-            own += node->own;
-            replays->work[m] = node->transfer;
-        }
-        double transfer = mp_median_of(replays->work, group->count);
-        for (int m = 0; m < group->count; m++)
-            replays->ideal[graph->member[group->first + m]] =
-                (struct mp_graph_seconds){0, own / (group->count + group->absent), transfer};
-    }
 }
 
 static bool is_type(const struct mp_graph *graph, size_t n, const struct mp_slowdown_type *type) {
@@ -74,7 +56,7 @@ static void find_types(struct replays *replays, struct mp_slowdowns *slowdowns) 
     for (int t = 0; t < slowdowns->types; t++) {
         struct mp_slowdown_type *type = &slowdowns->type[t];
         for (size_t n = 0; n < graph->times.spans; n++) {
-            replays->now[n] = replays->ideal[n];
+            replays->now[n] = graph->ideal[n];
             if (!is_type(graph, n, type))
                 continue;
             if (type->transfer)
@@ -91,7 +73,7 @@ static void find_types(struct replays *replays, struct mp_slowdowns *slowdowns) 
 static double without_others(struct replays *replays, int rank) {
     const struct mp_graph *graph = replays->graph;
     for (size_t n = 0; n < graph->times.spans; n++) {
-        replays->now[n] = graph->node[n].rank == rank ? replays->recorded[n] : replays->ideal[n];
+        replays->now[n] = graph->node[n].rank == rank ? replays->recorded[n] : graph->ideal[n];
         replays->now[n].gap = 0;
     }
     return replay(replays, replays->now, true);
@@ -110,6 +92,20 @@ static void sort_ranks(const double value[], int ranks, int order[]) {
     }
 }
 
+/* What the chosen ranks make of T_nd - T_ideal: the recording with theirs ideal. */
+static double part_of(struct replays *replays, const struct mp_slowdowns *slowdowns) {
+    const struct mp_graph *graph = replays->graph;
+    double lost = slowdowns->without_delay - slowdowns->ideal;
+    for (size_t n = 0; n < graph->times.spans; n++) {
+        replays->now[n] =
+            replays->chosen[graph->node[n].rank] ? graph->ideal[n] : replays->recorded[n];
+        replays->now[n].gap = 0;
+    }
+    return lost > 1e-9 * slowdowns->ideal
+               ? (slowdowns->without_delay - replay(replays, replays->now, true)) / lost
+               : NAN;
+}
+
 static void find_ranks(struct replays *replays, struct mp_slowdowns *slowdowns) {
     const struct mp_graph *graph = replays->graph;
     int ranks = graph->times.ranks;
@@ -121,18 +117,17 @@ static void find_ranks(struct replays *replays, struct mp_slowdowns *slowdowns) 
     }
     sort_ranks(slowdowns->rank, ranks, replays->worst);
     int worst = (3 * ranks + 99) / 100;
-    for (size_t n = 0; n < graph->times.spans; n++) {
-        bool is_worst = false;
-        for (int i = 0; i < worst && !is_worst; i++)
-            is_worst = replays->worst[i] == graph->node[n].rank;
-        replays->now[n] = is_worst ? replays->ideal[n] : replays->recorded[n];
-        replays->now[n].gap = 0;
-    }
-    double lost = slowdowns->without_delay - slowdowns->ideal;
-    slowdowns->worst_ranks =
-        lost > 1e-9 * slowdowns->ideal
-            ? (slowdowns->without_delay - replay(replays, replays->now, true)) / lost
-            : NAN;
+    for (int i = 0; i < ranks; i++)
+        replays->chosen[replays->worst[i]] = i < worst;
+    slowdowns->worst_ranks = part_of(replays, slowdowns);
+}
+
+static void find_stages(struct replays *replays, struct mp_slowdowns *slowdowns) {
+    const struct mp_graph *graph = replays->graph;
+    slowdowns->pipelines = graph->pipelines;
+    for (int r = 0; r < graph->times.ranks; r++)
+        replays->chosen[r] = graph->pipeline[r] == graph->pipelines - 1;
+    slowdowns->last_stage = graph->pipelines > 1 ? part_of(replays, slowdowns) : NAN;
 }
 
 static void find_useful(struct replays *replays, struct mp_slowdowns *slowdowns) {
@@ -166,7 +161,6 @@ static double recorded_seconds(const struct mp_graph *graph) {
 static void find_all(struct replays *replays, struct mp_slowdowns *slowdowns) {
     const struct mp_graph *graph = replays->graph;
     mp_graph_recorded(graph, replays->recorded);
-    make_ideal(replays);
     slowdowns->base = recorded_seconds(graph);
     slowdowns->replayed = replay(replays, replays->recorded, false);
     for (size_t n = 0; n < graph->times.spans; n++)
@@ -175,7 +169,7 @@ static void find_all(struct replays *replays, struct mp_slowdowns *slowdowns) {
     for (size_t n = 0; n < graph->times.spans; n++)
         replays->now[n] = (struct mp_graph_seconds){0, graph->node[n].own, graph->node[n].transfer};
     slowdowns->without_delay = replay(replays, replays->now, true);
-    slowdowns->ideal = replay(replays, replays->ideal, true);
+    slowdowns->ideal = replay(replays, graph->ideal, true);
     slowdowns->slowdown = slowdowns->without_delay / slowdowns->ideal;
     slowdowns->host = slowdowns->base / slowdowns->without_delay;
     find_useful(replays, slowdowns);
@@ -183,32 +177,34 @@ static void find_all(struct replays *replays, struct mp_slowdowns *slowdowns) {
     slowdowns->serialisation = slowdowns->communication / slowdowns->transfer;
     find_types(replays, slowdowns);
     find_ranks(replays, slowdowns);
+    find_stages(replays, slowdowns);
 }
 
 int mp_slowdowns_find(struct mp_graph *graph, struct mp_slowdowns *slowdowns,
                       struct mp_error *error) {
     size_t spans = graph->times.spans + 1, ranks = (size_t)graph->times.ranks;
-    struct mp_graph_seconds *seconds = calloc(3 * spans, sizeof *seconds);
-    double *values = calloc(2 * ranks, sizeof *values);
+    struct mp_graph_seconds *seconds = calloc(2 * spans, sizeof *seconds);
+    double *values = calloc(ranks, sizeof *values);
     int *worst = calloc(ranks, sizeof *worst);
+    bool *chosen = calloc(ranks, sizeof *chosen);
     int code = MP_OK;
     *slowdowns = (struct mp_slowdowns){.rank = calloc(ranks, sizeof *slowdowns->rank)};
-    if (!seconds || !values || !worst || !slowdowns->rank) {
+    if (!seconds || !values || !worst || !chosen || !slowdowns->rank) {
         code = mp_fail(error, MP_ENOMEM, "no memory to replay %zu spans", spans - 1);
         mp_slowdowns_destroy(slowdowns);
     } else {
         struct replays replays = {.graph = graph,
                                   .recorded = seconds,
-                                  .ideal = seconds + spans,
-                                  .now = seconds + 2 * spans,
+                                  .now = seconds + spans,
                                   .useful = values,
-                                  .work = values + ranks,
-                                  .worst = worst};
+                                  .worst = worst,
+                                  .chosen = chosen};
         find_all(&replays, slowdowns);
     }
     free(seconds);
     free(values);
     free(worst);
+    free(chosen);
     return code;
 }
 

@@ -1,9 +1,8 @@
 /* How much slower a run is than it would be without stragglers, by replay.
  *
  * Source: Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis",
- * OSDI 2025, section 4 (S, S_t, S_w, M_W); POP Centre of Excellence, "POP standard metrics" (the
- * efficiencies).  Ideal: work is its mean over the ranks of an operation, a transfer their median,
- * and nothing lies between operations. */
+ * OSDI 2025, section 4 (S, S_t, S_w, M_W, M_S); POP Centre of Excellence, "POP standard metrics"
+ * (the efficiencies).  What is ideal says graph.h. */
 #ifndef MOEPERF_PROFILER_STRAGGLER_SLOWDOWN_H
 #define MOEPERF_PROFILER_STRAGGLER_SLOWDOWN_H
 
@@ -30,6 +29,8 @@ struct mp_slowdowns {
     double host;          /* T_base / T_nd: the part of what lies between operations */
     double worst_ranks;   /* M_W: of T_nd - T_ideal, what the worst 3 % of ranks (rounded up) make;
                              NAN where there is nothing */
+    double last_stage;    /* M_S: the same of the last stage of a pipeline; NAN: also without one */
+    int pipelines;        /* its stages; 1: there is none */
     double *rank;         /* [ranks] S_w: the ideal with this rank as recorded, / T_ideal; NAN:
                              not replayed */
     struct mp_slowdown_type type[MP_SLOWDOWN_TYPES]; /* S_t, largest first */

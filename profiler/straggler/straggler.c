@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
 
 enum { SPANS_LIMIT = 100000000 };
@@ -31,6 +32,9 @@ const char *mp_abstention_text(enum mp_abstention abstention) {
         return "fewer than 5 iterations can't tell what is always slow from what was once";
     case MP_ABSTAINS_CUT:
         return "a rank's recording ends early: only iterations that all ranks recorded are here";
+    case MP_ABSTAINS_UNMATCHED:
+        return "some sends and receives have no other end, so who waits for whom there is not "
+               "known";
     }
     return "?";
 }
@@ -52,6 +56,28 @@ static bool anybody_meets(const struct mp_graph *graph) {
         if (graph->group[g].meets)
             return true;
     return false;
+}
+
+static void find_untold(struct analysis *analysis) {
+    const struct mp_straggler_input *input = analysis->input;
+    const struct mp_recorded_times *times = &analysis->times;
+    uint32_t evidence = (analysis->causes.knows_tokens ? MP_EVIDENCE_TOKENS : 0u) |
+                        (analysis->causes.knows_usual ? MP_EVIDENCE_ITERATIONS : 0u) |
+                        (analysis->out->clock_free ? 0u : MP_EVIDENCE_CLOCK) | MP_EVIDENCE_CPU;
+    for (size_t s = 0; s < times->spans; s++) {
+        evidence |= 1u << times->span[s].phase;
+        if (input->collected && input->collected[s] > 0)
+            evidence |= 1u << MP_PHASE_COLLECT;
+    }
+    for (int i = 0; i < times->iterations * times->ranks; i++) {
+        if (!(times->rank[i].cpu > 0))
+            evidence &= ~(uint32_t)MP_EVIDENCE_CPU;
+        if (input->between && input->between[i].seconds > 0)
+            evidence |= 1u << input->between[i].phase;
+    }
+    for (int c = 0; c < MP_CAUSES; c++)
+        if (mp_cause_kind((enum mp_cause)c)->needs & ~evidence)
+            analysis->out->untold |= 1u << c;
 }
 
 static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
@@ -79,6 +105,9 @@ static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
         out->abstentions |= MP_ABSTAINS_NO_TOKENS;
     if (!analysis->causes.knows_usual)
         out->abstentions |= MP_ABSTAINS_FEW_ITERATIONS;
+    if (analysis->graph->unmatched)
+        out->abstentions |= MP_ABSTAINS_UNMATCHED;
+    find_untold(analysis);
     return MP_OK;
 }
 

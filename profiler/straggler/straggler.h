@@ -16,8 +16,13 @@ struct mp_straggler_input {
     const int64_t *number; /* [iterations] as the run counts them; NULL: 0, 1, ... */
     int ranks_missing;     /* of the run, that left no recording */
     int ranks_cut;         /* whose recording ends before the run did */
-    bool common_clock;     /* times of all ranks are on one clock ... */
-    double clock_error;    /* ... and at most so far off, s */
+    const double
+        *collected; /* [spans] s of each in an interpreter's garbage collection; NULL: none */
+    /* [iterations][ranks] what the rank did longest of between that iteration and the one before;
+     * NULL: not recorded. */
+    const struct mp_recorded_between *between;
+    bool common_clock;  /* times of all ranks are on one clock ... */
+    double clock_error; /* ... and at most so far off, s */
     /* Routes over all source ranks, [iterations][layers][experts], and how many of them were
      * dropped, [iterations][layers]; NULL: not recorded. */
     const uint32_t *routes, *dropped;
@@ -35,8 +40,11 @@ enum mp_abstention {
     MP_ABSTAINS_NO_LOADS = 32,        /* balance over experts is not known */
     MP_ABSTAINS_NO_TOKENS = 64,       /* more tokens can't be told from a slower rank */
     MP_ABSTAINS_FEW_ITERATIONS = 128, /* always can't be told from once */
-    MP_ABSTAINS_CUT = 256 /* says nothing of iterations that some ranks did not record */
+    MP_ABSTAINS_CUT = 256,      /* says nothing of iterations that some ranks did not record */
+    MP_ABSTAINS_UNMATCHED = 512 /* sends and receives have no other end: their ranks aren't the
+                                   run's, or nobody recorded the other end */
 };
+enum { MP_ABSTENTIONS = 10 };
 /* A sentence of one of them: "3 iterations are too few to ...". */
 const char *mp_abstention_text(enum mp_abstention abstention);
 
@@ -45,14 +53,17 @@ const char *mp_abstention_text(enum mp_abstention abstention);
 
 struct mp_straggler_finding {
     enum mp_cause cause;
-    int rank;              /* at fault; -1: another one again and again */
+    int rank;              /* at fault; -1: another one again and again, or all of a stage */
+    int stage;             /* STAGE: of the pipeline, at fault; -1 otherwise */
+    int from;              /* where most of it is transfers from one rank, that rank; else -1 */
     bool chronic;          /* against now and then */
     double caused;         /* s of waiting per iteration, summed over the ranks that wait */
     double waiting;        /* the same per other rank: how long each waits for it */
     int victim;            /* who waits most for it; -1 for a changing rank */
     double victim_waiting; /* s per iteration */
     double longer;         /* s per iteration that the rank takes longer than the others' median;
-                              ROUTING: than with the ranks' mean tokens */
+                              ROUTING: than with the ranks' mean tokens; STAGE: than the mean stage,
+                              each of its ranks */
     double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
     double seen;           /* share of the iterations in which it mattered */
     double last;           /* share in which this rank caused most waiting of this cause, weighted
@@ -61,8 +72,7 @@ struct mp_straggler_finding {
     double here;           /* share of it that was charged there */
     double tokens;         /* of the rank's experts over the ranks' mean, in that layer or, outside
                               layers, in all; NAN: not known */
-    double on_core; /* SLOW: share of its time that the rank had a core, where that made it late;
-                       NAN otherwise */
+    double on_core;        /* STOLEN: share of its time that the rank had a core; NAN otherwise */
     int64_t worst_iteration; /* as the run counts them */
     double worst;            /* s of waiting in it, per other rank */
 };
@@ -104,6 +114,7 @@ struct mp_straggler_balance {
 
 struct mp_straggler {
     unsigned abstentions; /* bits of enum mp_abstention */
+    unsigned untold;      /* causes (1 << enum mp_cause) for which evidence is missing */
     int ranks, iterations;
     bool clock_free;
     double clock_error;      /* s, the larger of what was said and what was seen */
@@ -111,7 +122,8 @@ struct mp_straggler {
     double worst_violation;  /* s */
     double finest;           /* s per iteration: nothing finer is concluded */
     double seconds;          /* median iteration */
-    double waiting;          /* s per iteration, over all ranks */
+    double waiting;          /* s per iteration, over all ranks, without bubble */
+    double bubble;           /* s per iteration, over all ranks: a pipeline fills and drains */
     int64_t culprit_changes; /* how often the rank that caused most waiting changed */
     int most_waited_for;     /* rank that most often caused most waiting; -1: nobody waited */
     struct mp_straggler_finding *finding; /* [findings] by waiting, largest first */

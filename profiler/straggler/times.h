@@ -10,12 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "profiler/record/record.h"
+
 /* A span of the stream "compute": what the rank's own thread spent. */
 struct mp_recorded_span {
     double start, end;
     double wait;              /* of it blocked on other ranks */
     int64_t tokens;           /* -1: not known */
-    int layer;                /* -1: none */
+    int layer;                /* -1: none; of a send or recv the other rank */
     uint8_t phase, direction; /* enum mp_phase, mp_direction */
 };
 
@@ -27,12 +29,22 @@ struct mp_recorded_rank {
     double cpu; /* of it that its thread had a core, s; 0: not known */
 };
 
+/* What a rank did between two iterations. */
+struct mp_recorded_between {
+    double seconds;
+    uint8_t phase;
+};
+
 struct mp_recorded_times {
     int ranks, iterations;
     const struct mp_recorded_rank *rank; /* [iterations][ranks] */
     const struct mp_recorded_span *span; /* [spans] */
     size_t spans;
 };
+
+static inline int mp_recorded_layer(const struct mp_recorded_span *span) {
+    return span->phase == MP_PHASE_SEND || span->phase == MP_PHASE_RECV ? -1 : span->layer;
+}
 
 static inline const struct mp_recorded_rank *mp_recorded_rank_at(
     const struct mp_recorded_times *times, int iteration, int rank) {

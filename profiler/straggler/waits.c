@@ -1,6 +1,7 @@
 /* Waits and their charges: see waits.h. */
 #include "profiler/straggler/waits.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "reference/base/arena.h"
@@ -26,10 +27,11 @@ struct walk {
 
 /* ---- walking back ---- */
 
-/* The last meeting before `late` and `waiting` that both ranks left together: their nodes in it, or
- * -1 and -1. */
-static void common_meeting(const struct mp_graph *graph, int late, int waiting, int *late_from,
-                           int *waiting_from) {
+/* The last meeting before `late` and `waiting` that both ranks left together, or of two stages
+ * where the one has waited for a message of the other: their nodes in it, or -1 and -1. */
+static void common_meeting(const struct walk *walk, int late, int waiting, bool staged,
+                           int *late_from, int *waiting_from) {
+    const struct mp_graph *graph = walk->graph;
     int rank = graph->node[late].rank;
     *late_from = *waiting_from = -1;
     for (int n = graph->node[waiting].before; n >= 0; n = graph->node[n].before) {
@@ -37,7 +39,9 @@ static void common_meeting(const struct mp_graph *graph, int late, int waiting, 
         if (node->last < 0)
             continue;
         int other = mp_graph_member(graph, &graph->group[node->group], rank);
-        if (other >= 0 && other < late && graph->node[other].last == node->last) {
+        if (other >= 0 && other < late &&
+            (graph->node[other].last == node->last ||
+             (staged && node->last == other && walk->waits->wait[n] > 0))) {
             *late_from = other;
             *waiting_from = n;
             return;
@@ -62,20 +66,23 @@ static void add_node(struct walk *walk, int index, double sign, const double sec
         walk->excess[first + k].seconds += sign * seconds[k];
 }
 
-static void add_path(struct walk *walk, int from, int to, double sign) {
+/* `staged`: what is beyond the ideal. */
+static void add_path(struct walk *walk, int from, int to, double sign, bool staged) {
     const struct mp_graph *graph = walk->graph;
     for (int n = to; n >= 0; n = graph->node[n].before) {
         const struct mp_graph_node *node = &graph->node[n];
         double wait = walk->waits->wait[n];
-        double before = node->own_after ? 0 : node->own, after = node->own_after ? node->own : 0;
+        double own = node->own - (staged ? graph->ideal[n].own : 0);
+        double transfer = node->transfer - (staged ? graph->ideal[n].transfer : 0);
+        double before = node->own_after ? 0 : own, after = node->own_after ? own : 0;
         if (n == from) { /* left the meeting: what came of it since */
-            add_node(walk, n, sign, (double[]){0, after, node->transfer, 0});
+            add_node(walk, n, sign, (double[]){0, after, transfer, 0});
             return;
         }
         if (n == to)
             add_node(walk, n, sign, (double[]){node->gap, before, 0, 0});
         else
-            add_node(walk, n, sign, (double[]){node->gap, before + after, node->transfer, wait});
+            add_node(walk, n, sign, (double[]){node->gap, own, transfer, wait});
     }
 }
 
@@ -132,6 +139,10 @@ static int pass_on(struct mp_waits *waits, int from, int victim, double seconds,
     return code;
 }
 
+static bool across_stages(const struct mp_graph *graph, int left, int right) {
+    return graph->pipeline[graph->node[left].rank] != graph->pipeline[graph->node[right].rank];
+}
+
 /* Charges the wait of node `waiting` to what made `late` come after it. */
 static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error *error) {
     const struct mp_graph *graph = walk->graph;
@@ -139,9 +150,11 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
     double positive = 0, wait = waits->wait[waiting];
     int late_from, waiting_from, code = MP_OK;
     walk->count = 0;
-    common_meeting(graph, late, waiting, &late_from, &waiting_from);
-    add_path(walk, late_from, late, 1);
-    add_path(walk, waiting_from, waiting, -1);
+    const bool staged = across_stages(graph, late, waiting);
+    common_meeting(walk, late, waiting, staged, &late_from, &waiting_from);
+    add_path(walk, late_from, late, 1, staged);
+    if (!staged)
+        add_path(walk, waiting_from, waiting, -1, false);
     if (late_from < 0) { /* where an iteration began: arrival less all that came since */
         int a = first_node(graph, late), b = first_node(graph, waiting);
         double skew = (graph->node[a].arrived - graph->node[a].gap -
@@ -151,7 +164,8 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
         walk->excess[walk->count++] = (struct excess){skew, a, MP_CHARGE_START};
     }
     forget_places(walk, late_from, late);
-    forget_places(walk, waiting_from, waiting);
+    if (!staged)
+        forget_places(walk, waiting_from, waiting);
     /* What only the one that waits did made nobody late. */
     int rank = graph->node[late].rank;
     for (int i = 0; i < walk->count; i++)
@@ -171,7 +185,7 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
                 &(struct mp_charge){
                     seconds, excess->node, waiting,
                     (uint8_t)(excess->kind == EXCESS_WAIT ? MP_CHARGE_TRANSFER : excess->kind),
-                    false},
+                    false, staged},
                 error);
     }
     waits->count[waiting] = (int)(waits->charges - waits->first[waiting]);
@@ -191,6 +205,10 @@ static int find_all(struct walk *walk, struct mp_error *error) {
             if (event % 2 == 0 || node->last < 0 || node->last == index)
                 continue;
             double wait = graph->node[node->last].arrived - node->arrived;
+            if (wait > 0 && across_stages(graph, node->last, index)) {
+                walk->waits->bubble += fmin(wait, graph->ideal_wait[index]);
+                wait -= graph->ideal_wait[index];
+            }
             if (!(wait > 0))
                 continue;
             walk->waits->wait[index] = wait;

@@ -5,7 +5,11 @@
  * the beginning of the iteration), and what the late one did longer since then is charged, in
  * proportion where it was several things and made up for some.  Where it was late because it had
  * waited itself, what that wait was charged to is charged again: propagated, and that may come back
- * to the one that waits.  So the charges of a wait add up to it. */
+ * to the one that waits.  So the charges of a wait add up to it.
+ *
+ * Stages of a pipeline do different things and wait while it fills and drains.  Between them only
+ * what is waited beyond that counts, and is charged to what the late one did longer than it ideally
+ * would have (graph.h). */
 #ifndef MOEPERF_PROFILER_STRAGGLER_WAITS_H
 #define MOEPERF_PROFILER_STRAGGLER_WAITS_H
 
@@ -25,10 +29,12 @@ struct mp_charge {
     int victim; /* node of the rank that waits */
     uint8_t kind;
     bool propagated;
+    bool staged; /* between stages: `node` is held against its ideal, not against the victim's */
 };
 
 struct mp_waits {
     double *wait;             /* [spans] s; 0 where a node waits for nobody */
+    double bubble;            /* s, all that is waited while a pipeline fills and drains */
     size_t *first;            /* [spans] in charge */
     int *count;               /* [spans] */
     struct mp_charge *charge; /* [charges] */

@@ -75,7 +75,7 @@ static int add_waiting(const struct straggler *straggler, int number, const char
              waiting_title(&straggler->found, finding, words, sizeof words));
     waiting_text(&straggler->found, finding, text, sizeof text);
     capitalise(text);
-    waiting_advise(finding, &straggler->context, &advice);
+    waiting_advise(&straggler->found, finding, &straggler->context, &advice);
     if (finding->cause == MP_CAUSE_ROUTING && faster)
         snprintf(faster_words, sizeof faster_words, "Fastest on this setting: %.120s. ", faster);
     char to_do[sizeof faster_words + sizeof advice.words];
@@ -97,7 +97,7 @@ static int add_abstentions(const struct straggler *straggler, const char *label,
                            struct mp_error *error) {
     char text[WAITING_TEXT] = "", title[160];
     size_t length = 0;
-    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit <= MP_ABSTAINS_CUT; bit *= 2)
+    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit < 1u << MP_ABSTENTIONS; bit *= 2)
         if (straggler->found.abstentions & bit && length < sizeof text)
             length +=
                 (size_t)snprintf(text + length, sizeof text - length, "%s%s", length ? "; " : "",

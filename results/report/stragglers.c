@@ -18,7 +18,9 @@ static const char context_sql[] =
     "NOT EXISTS (SELECT 1 FROM rank WHERE rank.run_id = ?1 AND "
     "coalesce(clock, 'wall clock') = 'wall clock'), "
     "(SELECT coalesce(job_text, '') <> '' FROM run WHERE run.run_id = ?1) AND "
-    "EXISTS (SELECT 1 FROM load WHERE load.run_id = ?1) FROM v_run WHERE run_id = ?1";
+    "EXISTS (SELECT 1 FROM load WHERE load.run_id = ?1), "
+    "EXISTS (SELECT 1 FROM NVTX_EVENTS AS event WHERE event.run_id = ?1) "
+    "FROM v_run WHERE run_id = ?1";
 
 static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
@@ -30,6 +32,7 @@ static int read_context(struct mp_store *store, struct waiting_context *context,
         context->taken = query_double(row, 1);
         context->can_replay = sqlite3_column_int(row, 2) == 1;
         context->can_plan = context->can_replay && sqlite3_column_int(row, 3) == 1;
+        context->others = sqlite3_column_int(row, 4) == 1;
     }
     sqlite3_finalize(row);
     return got < 0 ? got : MP_OK;
@@ -69,7 +72,7 @@ void straggler_print(const struct straggler *straggler, const char *label, int m
     if (found->findings == 0)
         table_paragraph(out, "%s: %s", label, waiting_nothing(found, text, sizeof text));
     for (int f = 0; f < found->findings && f < most; f++) {
-        waiting_advise(&found->finding[f], &straggler->context, &advice);
+        waiting_advise(found, &found->finding[f], &straggler->context, &advice);
         table_paragraph(out, "%s: %s %s", label,
                         waiting_text(found, &found->finding[f], text, sizeof text), advice.words);
         table_command(out, advice.command);
@@ -80,7 +83,7 @@ void straggler_print(const struct straggler *straggler, const char *label, int m
                                         "report --stragglers --run %lld",
                                         (long long)straggler->context.run_id));
     }
-    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit <= MP_ABSTAINS_CUT && has_analysis(straggler);
+    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit < 1u << MP_ABSTENTIONS && has_analysis(straggler);
          bit *= 2)
         if (found->abstentions & bit)
             table_paragraph(out, "%s: not said: %s.", label,

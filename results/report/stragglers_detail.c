@@ -36,6 +36,11 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
     if (!isnan(slow->worst_ranks))
         table_paragraph(out, "The slowest 3 %% of the ranks make %.0f %% of that (M_W).",
                         100 * slow->worst_ranks);
+    if (!isnan(slow->last_stage))
+        table_paragraph(out,
+                        "Were the last of %d pipeline stages as long as their mean, %.0f %% of "
+                        "that would be gone (M_S).",
+                        slow->pipelines, 100 * slow->last_stage);
     for (int t = 0; t < slow->types && t < 3; t++)
         if (slow->type[t].slowdown > 1.005)
             table_paragraph(out, "S of %s%s%s alone: %.3f.", phase_name(slow->type[t].phase),
@@ -270,14 +275,15 @@ static json_t *findings_json(const struct straggler *straggler) {
     for (int f = 0; f < found->findings; f++) {
         const struct mp_straggler_finding *finding = &found->finding[f];
         const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
-        waiting_advise(finding, &straggler->context, &advice);
+        waiting_advise(found, finding, &straggler->context, &advice);
         json_array_append_new(
             all,
             json_pack(
-                "{so so ss so sb so so so so so so so so ss si so so sI so ss ss so so}", "expert",
-                rank_or_null(hot ? hot->hottest_expert : -1), "expert_share",
+                "{so so ss so so so sb so so so so so so so so ss si so so sI so ss ss so so}",
+                "expert", rank_or_null(hot ? hot->hottest_expert : -1), "expert_share",
                 json_number(hot ? hot->hottest_share : NAN), "cause", mp_cause_name(finding->cause),
-                "rank", rank_or_null(finding->rank), "chronic", finding->chronic, "waiting_ms",
+                "rank", rank_or_null(finding->rank), "stage", rank_or_null(finding->stage), "from",
+                rank_or_null(finding->from), "chronic", finding->chronic, "waiting_ms",
                 ms(finding->waiting), "caused_ms", ms(finding->caused), "longer_ms",
                 ms(finding->longer), "would_save_ms", ms(finding->saved), "share_of_iterations",
                 json_number(finding->seen), "most_waited_for", json_number(finding->last),
@@ -295,9 +301,20 @@ static json_t *findings_json(const struct straggler *straggler) {
 
 static json_t *abstentions_json(unsigned abstentions) {
     json_t *all = json_array();
-    for (unsigned bit = 1; bit <= MP_ABSTAINS_CUT; bit *= 2)
+    for (unsigned bit = 1; bit < 1u << MP_ABSTENTIONS; bit *= 2)
         if (abstentions & bit)
             json_array_append_new(all, json_string(mp_abstention_text((enum mp_abstention)bit)));
+    return all;
+}
+
+/* Causes that can't be told, with what the recording would need for it where that can be added. */
+static json_t *untold_json(const struct mp_straggler *found) {
+    json_t *all = json_array();
+    for (int c = 0; c < MP_CAUSES; c++)
+        if (found->untold >> c & 1)
+            json_array_append_new(
+                all, json_pack("{ss so}", "cause", mp_cause_name((enum mp_cause)c), "needs",
+                               json_text(mp_cause_kind((enum mp_cause)c)->evidence)));
     return all;
 }
 
@@ -313,7 +330,7 @@ static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
                                                                       : json_null(),
                              "transfers", slow->type[t].transfer, "slowdown",
                              json_number(slow->type[t].slowdown)));
-    return json_pack("{so so so so so so so so so so so so so}", "slowdown",
+    return json_pack("{so so so so so so so so so so so so so si so}", "slowdown",
                      json_number(slow->slowdown), "host", json_number(slow->host), "worst_ranks",
                      json_number(slow->worst_ranks), "recorded_ms", ms(slow->base), "replayed_ms",
                      ms(slow->replayed), "without_delay_ms", ms(slow->without_delay), "ideal_ms",
@@ -321,7 +338,8 @@ static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
                      "communication_efficiency", json_number(slow->communication),
                      "parallel_efficiency", json_number(slow->parallel), "transfer_efficiency",
                      json_number(slow->transfer), "serialisation_efficiency",
-                     json_number(slow->serialisation), "types", types);
+                     json_number(slow->serialisation), "types", types, "stages", slow->pipelines,
+                     "last_stage", json_number(slow->last_stage));
 }
 
 static json_t *ranks_json(const struct mp_straggler *found) {
@@ -373,14 +391,16 @@ static json_t *balance_json(const struct mp_straggler_balance *balance) {
 json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full) {
     const struct mp_straggler *found = &straggler->found;
     json_t *object = json_pack(
-        "{si si so so so sI so so so so so so so}", "iterations", straggler->iterations,
+        "{si si so so so so sI so so so so so so so so}", "iterations", straggler->iterations,
         "iterations_analysed", straggler->looked_at, "ms_per_iteration", ms(found->seconds),
-        "waiting_ms", found->slowdowns.rank ? ms(found->waiting) : json_null(), "most_waited_for",
+        "waiting_ms", found->slowdowns.rank ? ms(found->waiting) : json_null(), "bubble_ms",
+        found->slowdowns.rank ? ms(found->bubble) : json_null(), "most_waited_for",
         rank_or_null(found->most_waited_for), "culprit_changes", (json_int_t)found->culprit_changes,
         "clock_error_us", json_number(1e6 * found->clock_error), "clocks_used",
         json_boolean(!found->clock_free), "not_said", abstentions_json(found->abstentions),
-        "findings", findings_json(straggler), "slowdowns", slowdowns_json(&found->slowdowns),
-        "ranks", ranks_json(found), "balance", balance_json(&found->balance));
+        "not_told", untold_json(found), "findings", findings_json(straggler), "slowdowns",
+        slowdowns_json(&found->slowdowns), "ranks", ranks_json(found), "balance",
+        balance_json(&found->balance));
     if (!in_full || !object)
         return object;
     json_t *layers = json_array();

@@ -180,7 +180,7 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
     static const char sql[] =
         "SELECT iteration, layer, phase_id, direction, start_ns, end_ns, "
         "wait_ns, tokens, cpu_ns FROM span WHERE span_id BETWEEN ?2 AND ?3 AND "
-        "stream_id = ?4 AND run_id = ?1";
+        "(stream_id = ?4 OR phase_id = ?5) AND run_id = ?1";
     sqlite3_stmt *statement;
     int got = 0;
     int code = query_open(reader->store, sql, reader->run_id, &statement, error);
@@ -189,6 +189,7 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
     sqlite3_bind_int64(statement, 2, reader->rows[rank].first);
     sqlite3_bind_int64(statement, 3, reader->rows[rank].last);
     sqlite3_bind_int64(statement, 4, reader->stream);
+    sqlite3_bind_int64(statement, 5, reader->phase_id[MP_PHASE_COLLECT]);
     while (!code && (got = query_next(reader->store, statement, error)) == 1) {
         struct row row = read_row(reader, statement);
         if (row.iteration < 0)
@@ -210,12 +211,41 @@ static struct mp_recorded_rank *rank_of(const struct reader *reader, int iterati
 
 static bool add_span(struct reader *reader, struct mp_recorded_rank *own,
                      const struct mp_recorded_span *span) {
-    if (!MP_ROOM(reader->out->span, reader->spans))
+    size_t spans = reader->spans;
+    if (!MP_ROOM(reader->out->collected, spans) || !MP_ROOM(reader->out->span, reader->spans))
         return false;
     if (own->count++ == 0)
         own->first = reader->spans;
+    reader->out->collected[reader->spans] = 0;
     reader->out->span[reader->spans++] = *span;
     return true;
+}
+
+/* What lies within the rank's last span is a part of that: garbage is collected in any phase. */
+static bool is_within(struct reader *reader, const struct mp_recorded_rank *own,
+                      const struct mp_recorded_span *span) {
+    if (span->phase != MP_PHASE_COLLECT || own->count == 0 ||
+        span->end > reader->out->span[reader->spans - 1].end)
+        return false;
+    reader->out->collected[reader->spans - 1] += 1e-9 * (span->end - span->start);
+    return true;
+}
+
+/* Keeps what a rank did between the iteration that it is of and its neighbour, if that is looked
+ * at: the longest. */
+static void keep_between(struct reader *reader, int iteration, int rank,
+                         const struct mp_recorded_span *span) {
+    const struct mp_recorded_times *times = &reader->out->input.times;
+    const bool after = span->end > rank_of(reader, iteration, rank)->end;
+    const int at = iteration + after;
+    if (at == times->iterations ||
+        reader->out->number[at] != reader->out->number[iteration] + after)
+        return;
+    struct mp_recorded_between *between =
+        &reader->out->between[(size_t)at * (size_t)times->ranks + (size_t)rank];
+    const double seconds = 1e-9 * (span->end - span->start);
+    if (seconds > between->seconds)
+        *between = (struct mp_recorded_between){seconds, span->phase};
 }
 
 static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
@@ -232,9 +262,11 @@ static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
     for (int i = 0; i < count && !code; i++) {
         struct mp_recorded_rank *own = rank_of(reader, rows[i].iteration, rank);
         const struct mp_recorded_span *span = &rows[i].span;
-        if (span->phase == MP_PHASE_ITERATION || span->start < own->start || span->end > own->end)
-            continue; /* validation and checkpoints come after it */
-        if (!add_span(reader, own, span))
+        if (span->phase == MP_PHASE_ITERATION || is_within(reader, own, span))
+            continue;
+        if (span->start < own->start || span->end > own->end) /* validation, checkpoints */
+            keep_between(reader, rows[i].iteration, rank, span);
+        else if (!add_span(reader, own, span))
             code = no_memory(reader, error);
     }
     free(rows);
@@ -266,7 +298,9 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
     int code = MP_OK;
     reader->out->rank =
         calloc((size_t)times->iterations * (size_t)times->ranks + 1, sizeof *reader->out->rank);
-    if (!reader->out->rank)
+    reader->out->between =
+        calloc((size_t)times->iterations * (size_t)times->ranks + 1, sizeof *reader->out->between);
+    if (!reader->out->rank || !reader->out->between)
         return no_memory(reader, error);
     for (int r = 0; r < times->ranks && !code && times->iterations > 0; r++)
         code = read_rank(reader, r, error);
@@ -276,6 +310,8 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
     times->rank = reader->out->rank;
     times->span = reader->out->span;
     times->spans = reader->spans;
+    reader->out->input.collected = reader->out->collected;
+    reader->out->input.between = reader->out->between;
     return MP_OK;
 }
 
@@ -373,6 +409,8 @@ void waiting_free(struct waiting_recording *recording) {
     free(recording->number);
     free(recording->rank);
     free(recording->span);
+    free(recording->collected);
+    free(recording->between);
     free(recording->routes);
     free(recording->dropped);
     *recording = (struct waiting_recording){0};

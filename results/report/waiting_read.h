@@ -12,6 +12,8 @@ struct waiting_recording {
     int64_t *number;
     struct mp_recorded_rank *rank;
     struct mp_recorded_span *span;
+    double *collected;
+    struct mp_recorded_between *between;
     uint32_t *routes, *dropped;
 };
 

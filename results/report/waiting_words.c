@@ -43,14 +43,16 @@ static void say(struct words *words, const char *format, ...) {
 
 const char *waiting_title(const struct mp_straggler *found,
                           const struct mp_straggler_finding *finding, char *text, size_t size) {
-    if (finding->rank < 0)
-        snprintf(text, size, "Ranks wait for each other: %s", mp_cause_name(finding->cause));
+    const char *cause = mp_cause_name(finding->cause);
+    if (finding->stage >= 0)
+        snprintf(text, size, "Ranks wait for pipeline stage %d", finding->stage);
+    else if (finding->rank < 0)
+        snprintf(text, size, "Ranks wait for each other: %s", cause);
     else if (found->ranks == 2)
         snprintf(text, size, "Rank %d waits for rank %d: %s", 1 - finding->rank, finding->rank,
-                 mp_cause_name(finding->cause));
+                 cause);
     else
-        snprintf(text, size, "Ranks wait for rank %d: %s", finding->rank,
-                 mp_cause_name(finding->cause));
+        snprintf(text, size, "Ranks wait for rank %d: %s", finding->rank, cause);
     return text;
 }
 
@@ -59,7 +61,13 @@ const char *waiting_title(const struct mp_straggler *found,
 static void say_who(struct words *words, const struct mp_straggler *found,
                     const struct mp_straggler_finding *finding) {
     double ms = 1e3 * finding->waiting, whole = 1e3 * found->slowdowns.base;
-    if (finding->rank < 0)
+    if (finding->stage >= 0)
+        say(words,
+            "a rank waits %.2f ms of each %.2f ms iteration (%.0f %%) for stage %d of the "
+            "pipeline, "
+            "beyond what filling and draining it takes",
+            ms, whole, 100 * ms / whole, finding->stage);
+    else if (finding->rank < 0)
         say(words,
             "ranks wait %.2f ms of each %.2f ms iteration (%.0f %%) for one another, now for this "
             "one and now for that",
@@ -75,46 +83,177 @@ static void say_who(struct words *words, const struct mp_straggler *found,
         say(words, ", rank %d most (%.2f ms)", finding->victim, 1e3 * finding->victim_waiting);
 }
 
+/* ---- why, and what to do: a row and a function for each cause ---- */
+
+static void say_routing(struct words *words, const struct mp_straggler *found,
+                        const struct mp_straggler_finding *finding) {
+    const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
+    if (finding->rank >= 0 && !isnan(finding->tokens))
+        say(words,
+            "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
+            "it %.2f ms",
+            finding->tokens, finding->layer >= 0 ? " there" : "", 1e3 * finding->longer);
+    else
+        say(words, "experts get uneven tokens (routing)");
+    if (hot)
+        say(words, ". Expert %d of layer %d gets most there, %.0f %% of the layer's routes",
+            hot->hottest_expert, hot->hottest_layer, 100 * hot->hottest_share);
+}
+
+static void say_slow(struct words *words, const struct mp_straggler *found,
+                     const struct mp_straggler_finding *finding) {
+    (void)found;
+    say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)",
+        1e3 * finding->longer);
+}
+
+static void say_one_off(struct words *words, const struct mp_straggler *found,
+                        const struct mp_straggler_finding *finding) {
+    (void)found;
+    say(words, "it was late now and then, by %.2f ms in iteration %lld (one-off)",
+        1e3 * finding->worst, (long long)finding->worst_iteration);
+}
+
+static void say_transfers(struct words *words, const struct mp_straggler *found,
+                          const struct mp_straggler_finding *finding) {
+    char from[40] = "";
+    if (finding->from >= 0)
+        snprintf(from, sizeof from, " from rank %d", finding->from);
+    (void)found;
+    say(words, "%s transfers%s take %.2f ms longer (%s)", finding->rank >= 0 ? "its" : "their",
+        from, 1e3 * finding->longer, mp_cause_name(finding->cause));
+}
+
+static void say_stage(struct words *words, const struct mp_straggler *found,
+                      const struct mp_straggler_finding *finding) {
+    (void)found;
+    say(words,
+        "each of its ranks works %.2f ms longer than a mean stage's, and none of them is slow "
+        "(pipeline stage)",
+        1e3 * finding->longer);
+}
+
+static void say_stolen(struct words *words, const struct mp_straggler *found,
+                       const struct mp_straggler_finding *finding) {
+    (void)found;
+    say(words,
+        "it takes %.2f ms longer per iteration, as others have its processor (stolen "
+        "processor)",
+        1e3 * finding->longer);
+    if (!isnan(finding->on_core))
+        say(words, ": it had a core for only %.0f %% of its time", 100 * finding->on_core);
+}
+
+static void say_before(struct words *words, const struct mp_straggler *found,
+                       const struct mp_straggler_finding *finding) {
+    (void)found;
+    (void)finding;
+    say(words, "it begins its iterations late (late from before)");
+}
+
+static void say_unknown(struct words *words, const struct mp_straggler *found,
+                        const struct mp_straggler_finding *finding) {
+    (void)finding;
+    say(words, found->slowdowns.pipelines > 1
+                   ? "why can't be told from this recording: a slow rank and a stage with more to "
+                     "do look the same where a stage has one rank and no layers are recorded"
+                   : "why can't be told from this recording");
+}
+
+static void advise_transfers(struct words *words, const struct mp_straggler_finding *finding,
+                             const struct waiting_context *context) {
+    if (context->one_host)
+        say(words, "All ranks are on one host, so no network is between them: look at what moves "
+                   "their data there, and at other programs on its processors.");
+    else
+        say(words, "%s",
+            finding->rank >= 0 ? "Look at its links and at who shares them."
+                               : "Look at the network and at who shares it.");
+}
+
+static void advise_one_off(struct words *words, const struct mp_straggler_finding *finding,
+                           const struct waiting_context *context) {
+    (void)context;
+    say(words, "Look at what its host did in iteration %lld.", (long long)finding->worst_iteration);
+}
+
+static void advise_unknown(struct words *words, const struct mp_straggler_finding *finding,
+                           const struct waiting_context *context) {
+    (void)finding;
+    (void)context;
+    say(words,
+        "It would take tokens of every expert, %d iterations or more and a common clock to tell.",
+        MP_STRAGGLER_ITERATIONS);
+}
+
+/* What it does longer is in `longer` ("it spends 3.20 ms longer ..."), unless a function says it;
+ * what helps is in `help`, unless a function says that. */
+static const struct {
+    const char *longer;
+    void (*say)(struct words *words, const struct mp_straggler *found,
+                const struct mp_straggler_finding *finding);
+    const char *help;
+    void (*advise)(struct words *words, const struct mp_straggler_finding *finding,
+                   const struct waiting_context *context);
+    bool hides; /* causes that nothing was recorded of look like this one */
+} causes[MP_CAUSES] = {
+    [MP_CAUSE_ROUTING] = {.say = say_routing},
+    [MP_CAUSE_SLOW] = {.say = say_slow,
+                       .help = "No system helps a slow rank: look at its host and device (other "
+                               "programs on its cores, clock frequency, temperature), or leave it "
+                               "out."},
+    [MP_CAUSE_ONE_OFF] = {.say = say_one_off, .advise = advise_one_off, .hides = true},
+    [MP_CAUSE_COMMUNICATION] = {.say = say_transfers, .advise = advise_transfers},
+    [MP_CAUSE_LINK] = {.say = say_transfers, .advise = advise_transfers},
+    [MP_CAUSE_STAGE] = {.say = say_stage,
+                        .help = "Give the stages layers by the time they take, not by their "
+                                "number: the embedding and the head count as well."},
+    [MP_CAUSE_DATA] = {.longer = "to get its data",
+                       .help = "Have data ready ahead of time: more workers that load it, and a "
+                               "faster or nearer disk."},
+    [MP_CAUSE_CHECKPOINT] = {.longer = "on checkpoints",
+                             .help = "Write checkpoints beside the training, less often, or from "
+                                     "all ranks alike."},
+    [MP_CAUSE_COLLECT] = {.longer = "on collecting its interpreter's garbage",
+                          .help = "Collect garbage on all ranks in the same iterations (Python: "
+                                  "gc.disable, and gc.collect every so many), so that they wait "
+                                  "once."},
+    [MP_CAUSE_STOLEN] = {.say = say_stolen,
+                         .help = "Look for other programs on its processors, bind ranks to cores, "
+                                 "and leave some for what helps them."},
+    [MP_CAUSE_HOST] = {.longer = "on planning, validation or between its phases",
+                       .help = "Plan less often, and look at what else its host process does.",
+                       .hides = true},
+    [MP_CAUSE_BEFORE] = {.say = say_before,
+                         .help = "Look at what it does between iterations: checkpoints, "
+                                 "validation, writing.",
+                         .hides = true},
+    [MP_CAUSE_UNKNOWN] = {.say = say_unknown, .advise = advise_unknown},
+};
+
 static void say_why(struct words *words, const struct mp_straggler *found,
                     const struct mp_straggler_finding *finding) {
-    const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
-    double longer = 1e3 * finding->longer;
-    switch (finding->cause) {
-    case MP_CAUSE_ROUTING:
-        if (finding->rank >= 0 && !isnan(finding->tokens))
-            say(words,
-                "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
-                "it %.2f ms",
-                finding->tokens, finding->layer >= 0 ? " there" : "", longer);
-        else
-            say(words, "experts get uneven tokens (routing)");
-        if (hot)
-            say(words, ". Expert %d of layer %d gets most there, %.0f %% of the layer's routes",
-                hot->hottest_expert, hot->hottest_layer, 100 * hot->hottest_share);
-        break;
-    case MP_CAUSE_SLOW:
-        say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)", longer);
-        if (!isnan(finding->on_core))
-            say(words, ", and had a core for only %.0f %% of its time", 100 * finding->on_core);
-        break;
-    case MP_CAUSE_ONE_OFF:
-        say(words, "it was late now and then, by %.2f ms in iteration %lld (one-off)",
-            1e3 * finding->worst, (long long)finding->worst_iteration);
-        break;
-    case MP_CAUSE_COMMUNICATION:
-        say(words, "%s transfers take %.2f ms longer (communication)",
-            finding->rank >= 0 ? "its" : "their", longer);
-        break;
-    case MP_CAUSE_HOST:
-        say(words, "%s %.2f ms longer on data, planning or between its phases (host)",
-            finding->rank >= 0 ? "it spends" : "they spend", longer);
-        break;
-    case MP_CAUSE_BEFORE:
-        say(words, "it begins its iterations late (late from before)");
-        break;
-    default:
-        say(words, "why can't be told from this recording");
-    }
+    if (causes[finding->cause].say)
+        causes[finding->cause].say(words, found, finding);
+    else
+        say(words, "%s %.2f ms longer %s (%s)", finding->rank >= 0 ? "it spends" : "they spend",
+            1e3 * finding->longer, causes[finding->cause].longer, mp_cause_name(finding->cause));
+}
+
+/* What it might be as well, of which nothing was recorded. */
+static void say_untold(struct words *words, const struct mp_straggler *found,
+                       const struct mp_straggler_finding *finding,
+                       const struct waiting_context *context) {
+    const char *between = " It might be ";
+    unsigned untold = causes[finding->cause].hides && context->others ? found->untold : 0;
+    for (int c = MP_CAUSE_DATA; c < MP_CAUSE_HOST; c++)
+        if (untold >> c & 1) {
+            say(words, "%s%s (no %s)", between, mp_cause_name((enum mp_cause)c),
+                mp_cause_kind((enum mp_cause)c)->evidence);
+            between = ", ";
+        }
+    if (*between == ',')
+        say(words, ": that can't be told from what was recorded.");
 }
 
 const char *waiting_text(const struct mp_straggler *found,
@@ -131,7 +270,9 @@ const char *waiting_text(const struct mp_straggler *found,
         finding->chronic ? " and is chronic" : "");
     if (finding->saved >= LEAST_SAVED * found->slowdowns.base)
         say(&words, "; %s an iteration would take %.2f ms less (%.0f %%)",
-            finding->cause == MP_CAUSE_ROUTING ? "with even tokens" : "without it",
+            finding->cause == MP_CAUSE_ROUTING ? "with even tokens"
+            : finding->stage >= 0              ? "with even stages"
+                                               : "without it",
             1e3 * finding->saved, 100 * finding->saved / found->slowdowns.base);
     say(&words, ".");
     return text;
@@ -157,58 +298,29 @@ static void advise_routing(const struct waiting_context *context, struct waiting
                  (long long)context->run_id);
 }
 
-static void advise_transfers(const struct mp_straggler_finding *finding,
-                             const struct waiting_context *context, struct words *words) {
-    if (context->one_host)
-        say(words, "All ranks are on one host, so no network is between them: look at what moves "
-                   "their data there, and at other programs on its processors.");
-    else
-        say(words, "%s",
-            finding->rank >= 0 ? "Look at its links and at who shares them."
-                               : "Look at the network and at who shares it.");
-}
-
-static void advise_otherwise(const struct mp_straggler_finding *finding,
+static void advise_otherwise(const struct mp_straggler *found,
+                             const struct mp_straggler_finding *finding,
                              const struct waiting_context *context, struct words *words) {
     if (context->taken > REPORT_TAKEN)
         say(words,
             "First run it again when nothing else runs: other programs had the processors for up "
             "to %.0f %% of the time. ",
             100 * context->taken);
-    switch (finding->cause) {
-    case MP_CAUSE_SLOW:
-        say(words, "No system helps a slow rank: look at its host and device (other programs on "
-                   "its cores, clock frequency, temperature), or leave it out.");
-        break;
-    case MP_CAUSE_ONE_OFF:
-        say(words, "Look at what its host did in iteration %lld.",
-            (long long)finding->worst_iteration);
-        break;
-    case MP_CAUSE_COMMUNICATION:
-        advise_transfers(finding, context, words);
-        break;
-    case MP_CAUSE_HOST:
-        say(words, "Have data ready ahead of time, plan less often, and look at what else its host "
-                   "process does.");
-        break;
-    case MP_CAUSE_BEFORE:
-        say(words, "Look at what it does between iterations: checkpoints, validation, writing.");
-        break;
-    default:
-        say(words,
-            "It would take tokens of every expert, %d iterations or more and a common clock to "
-            "tell.",
-            MP_STRAGGLER_ITERATIONS);
-    }
+    if (causes[finding->cause].advise)
+        causes[finding->cause].advise(words, finding, context);
+    else
+        say(words, "%s", causes[finding->cause].help);
+    say_untold(words, found, finding, context);
 }
 
-void waiting_advise(const struct mp_straggler_finding *finding,
+void waiting_advise(const struct mp_straggler *found, const struct mp_straggler_finding *finding,
                     const struct waiting_context *context, struct waiting_advice *advice) {
     advice->command[0] = '\0';
     if (finding->cause == MP_CAUSE_ROUTING)
         advise_routing(context, advice);
     else
-        advise_otherwise(finding, context, &(struct words){advice->words, 0, sizeof advice->words});
+        advise_otherwise(found, finding, context,
+                         &(struct words){advice->words, 0, sizeof advice->words});
 }
 
 const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {

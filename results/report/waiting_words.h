@@ -14,6 +14,7 @@ struct waiting_context {
     const char *database; /* as it was opened; borrowed */
     int64_t run_id;
     bool one_host;   /* all ranks are on it: no network is between them */
+    bool others;     /* another program than moeperf-train was recorded */
     double taken;    /* as processor_taken of v_run; NAN: not known */
     bool can_replay; /* what would have been otherwise can be worked out from its spans, */
     bool can_plan;   /* also with other systems: it kept its job and its loads */
@@ -35,7 +36,7 @@ const char *waiting_title(const struct mp_straggler *found,
 const char *waiting_text(const struct mp_straggler *found,
                          const struct mp_straggler_finding *finding, char *text, size_t size);
 
-void waiting_advise(const struct mp_straggler_finding *finding,
+void waiting_advise(const struct mp_straggler *found, const struct mp_straggler_finding *finding,
                     const struct waiting_context *context, struct waiting_advice *advice);
 
 /* A sentence for a run without findings, or why there is no analysis. */

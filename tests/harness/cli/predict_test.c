@@ -535,8 +535,7 @@ static void injected_delays_are_found_in_predictions(void **state) {
     uint64_t random = test_seed();
     static const struct {
         const char *phase, *cause;
-    } cases[] = {
-        {"expert", "slow rank"}, {"dispatch", "communication"}, {"attention", "slow rank"}};
+    } cases[] = {{"expert", "slow rank"}, {"dispatch", "slow link"}, {"attention", "slow rank"}};
     for (int i = 0; i < 3; i++) {
         char suite[1024], line[256];
         int rank = test_random_int(&random, 0, 31), ms = test_random_int(&random, 5, 50);

@@ -98,7 +98,7 @@ static void events_stand_out(void **state) {
 }
 
 /* Rank 3 begins 4 s late and works for 10: an iteration takes 16 s.  Where it had no core for most
- * of that while it had work, it is slow so far, and late only by the rest. */
+ * of that while it had work, that is why, and it is late only by the rest. */
 static struct mp_straggler without_core(double off_core) {
     draw(10);
     for (int i = 0; i < 10; i++) {
@@ -108,15 +108,15 @@ static struct mp_straggler without_core(double off_core) {
     return analysed(10);
 }
 
-static void a_rank_without_a_core_is_slow(void **state) {
+static void a_rank_without_a_core_is_told_so(void **state) {
     (void)state;
     struct mp_straggler found = without_core(3.5);
     assert_int_equal(found.findings, 2);
-    assert_finding(&found, 0, 3, MP_CAUSE_SLOW, 3.5);
+    assert_finding(&found, 0, 3, MP_CAUSE_STOLEN, 3.5);
     assert_finding(&found, 1, 3, MP_CAUSE_BEFORE, 0.5);
     assert_close(found.finding[0].on_core, 8.5 / 12, 1e-12);
     assert_true(isnan(found.finding[1].on_core));
-    assert_close(found.rank[3].cause[MP_CAUSE_SLOW], 3 * 3.5, 1e-9);
+    assert_close(found.rank[3].cause[MP_CAUSE_STOLEN], 3 * 3.5, 1e-9);
     mp_straggler_destroy(&found);
     found = without_core(3.1); /* less than four fifths of it */
     assert_int_equal(found.findings, 1);
@@ -124,7 +124,7 @@ static void a_rank_without_a_core_is_slow(void **state) {
     mp_straggler_destroy(&found);
     found = without_core(5); /* more than it was late by */
     assert_int_equal(found.findings, 1);
-    assert_finding(&found, 0, 3, MP_CAUSE_SLOW, 4);
+    assert_finding(&found, 0, 3, MP_CAUSE_STOLEN, 4);
     mp_straggler_destroy(&found);
 }
 
@@ -253,7 +253,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_matters_is_one_percent),
         cmocka_unit_test(events_stand_out),
-        cmocka_unit_test(a_rank_without_a_core_is_slow),
+        cmocka_unit_test(a_rank_without_a_core_is_told_so),
         cmocka_unit_test(nobody_is_slow_where_all_lack_a_core),
         cmocka_unit_test(usual_is_beyond_three_errors),
         cmocka_unit_test(findings_weigh_three_percent),

@@ -21,10 +21,13 @@ struct synthetic {
     int rank; /* -1: nothing */
     enum mp_cause cause;
     double strength; /* ROUTING: more tokens, times; SLOW: slower, times, in everything (or, with
-                        `phase`, seconds in every span of that phase); COMMUNICATION: seconds per
-                        dispatch; HOST, BEFORE: seconds per iteration; ONE_OFF: seconds */
+                        `phase`, seconds in every span of that phase); LINK: seconds per dispatch;
+                        ONE_OFF and others: seconds per iteration */
     int phase;       /* SLOW: -1 for everything */
     int every;       /* iterations; 0: all.  ONE_OFF needs it */
+    bool between;    /* CHECKPOINT: between iterations, not in them */
+    bool cpu;        /* processor time is known */
+    const struct synthetic *also; /* whose cause is put in as well; NULL: none */
 };
 
 struct synthetic_run {
@@ -32,14 +35,17 @@ struct synthetic_run {
     struct mp_recorded_rank *rank;
     struct mp_recorded_span *span;
     uint32_t *routes;
-    size_t capacity;
+    double *collected;
+    struct mp_recorded_between *between;
 };
 
 struct synthetic_state {
     const struct synthetic *plan;
     struct synthetic_run *run;
     uint64_t *random;
-    double now[64], arrived[64];
+    double now[64], arrived[64], waited[64]; /* s, waited: in this iteration for others to come */
+    double stolen; /* in this iteration, to come when `until_stolen` more things have been done */
+    int until_stolen;
     int iteration;
 };
 
@@ -51,11 +57,20 @@ static inline double synthetic_normal(uint64_t *random) {
     return sum;
 }
 
-static inline bool synthetic_hits(const struct synthetic_state *state, int rank,
-                                  enum mp_cause cause) {
-    const struct synthetic *plan = state->plan;
-    return plan->rank == rank && plan->cause == cause &&
-           (plan->every == 0 || state->iteration % plan->every == plan->every / 2);
+/* The plan that puts this cause into this rank and iteration; NULL: none. */
+static inline const struct synthetic *synthetic_hits(const struct synthetic_state *state, int rank,
+                                                     enum mp_cause cause) {
+    for (const struct synthetic *plan = state->plan; plan; plan = plan->also)
+        if (plan->rank == rank && plan->cause == cause &&
+            (plan->every == 0 || state->iteration % plan->every == plan->every / 2))
+            return plan;
+    return NULL;
+}
+
+static inline double synthetic_strength(const struct synthetic_state *state, int rank,
+                                        enum mp_cause cause) {
+    const struct synthetic *plan = synthetic_hits(state, rank, cause);
+    return plan ? plan->strength : 0;
 }
 
 static inline struct mp_recorded_span *synthetic_span(struct synthetic_state *state, int rank,
@@ -74,14 +89,14 @@ static inline struct mp_recorded_span *synthetic_span(struct synthetic_state *st
 
 static inline double synthetic_seconds(struct synthetic_state *state, int rank, int phase,
                                        double seconds) {
-    const struct synthetic *plan = state->plan;
-    seconds *= fmax(0.1, 1 + plan->noise * synthetic_normal(state->random));
-    if (synthetic_hits(state, rank, MP_CAUSE_SLOW)) {
-        if (plan->phase < 0)
-            seconds *= plan->strength;
-        else if (plan->phase == phase)
-            seconds += plan->strength;
-    }
+    const struct synthetic *slow = synthetic_hits(state, rank, MP_CAUSE_SLOW);
+    seconds *= fmax(0.1, 1 + state->plan->noise * synthetic_normal(state->random));
+    if (slow && slow->phase < 0)
+        seconds *= slow->strength;
+    else if (slow && slow->phase == phase)
+        seconds += slow->strength;
+    if (synthetic_hits(state, rank, MP_CAUSE_STOLEN) && state->until_stolen-- == 0)
+        seconds += state->stolen;
     return seconds;
 }
 
@@ -110,9 +125,10 @@ static inline void synthetic_meet(struct synthetic_state *state, int phase, int 
     for (int r = 0; r < state->plan->ranks; r++) {
         struct mp_recorded_span *span = synthetic_span(state, r, phase, direction, layer);
         double took = transfer * (1 + state->plan->noise * synthetic_normal(state->random));
-        if (phase == MP_PHASE_DISPATCH && synthetic_hits(state, r, MP_CAUSE_COMMUNICATION))
-            took += state->plan->strength;
+        if (phase == MP_PHASE_DISPATCH)
+            took += synthetic_strength(state, r, MP_CAUSE_LINK);
         span->wait = last + took - state->arrived[r];
+        state->waited[r] += last - state->arrived[r];
         span->end = last + took;
         if (after)
             span->end += synthetic_seconds(state, r, phase, seconds);
@@ -128,7 +144,7 @@ static inline void synthetic_tokens(struct synthetic_state *state, int layer, do
     for (int r = 0; r < plan->ranks; r++) {
         tokens[r] = SYNTHETIC_TOKENS * (1 + plan->jitter * synthetic_normal(state->random));
         if (synthetic_hits(state, r, MP_CAUSE_ROUTING))
-            tokens[r] *= plan->strength;
+            tokens[r] *= synthetic_strength(state, r, MP_CAUSE_ROUTING);
         routes[r % SYNTHETIC_EXPERTS] += (uint32_t)llround(tokens[r]);
     }
 }
@@ -152,40 +168,76 @@ static inline void synthetic_layer(struct synthetic_state *state, int layer, boo
     synthetic_work(state, MP_PHASE_ATTENTION, MP_BACKWARD, layer, 4e-3, NULL);
 }
 
+/* What a rank alone does before it works, and does late. */
+static inline void synthetic_begin(struct synthetic_state *state, int rank, size_t each) {
+    size_t at = (size_t)(state->iteration * state->plan->ranks + rank);
+    const struct synthetic *saves = synthetic_hits(state, rank, MP_CAUSE_CHECKPOINT);
+    state->waited[rank] = 0;
+    state->now[rank] = synthetic_strength(state, rank, MP_CAUSE_BEFORE);
+    if (saves && saves->between) {
+        state->run->between[at] =
+            (struct mp_recorded_between){saves->strength, MP_PHASE_CHECKPOINT};
+        state->now[rank] += saves->strength;
+    }
+    state->run->rank[at] = (struct mp_recorded_rank){.start = state->now[rank], .first = at * each};
+    if (saves && !saves->between) {
+        struct mp_recorded_span *span = synthetic_span(state, rank, MP_PHASE_CHECKPOINT, 2, -1);
+        state->now[rank] = span->end = span->start + saves->strength;
+        state->waited[rank] += saves->strength;
+    }
+    state->waited[rank] += 2e-4 + synthetic_strength(state, rank, MP_CAUSE_DATA);
+    state->now[rank] += synthetic_strength(state, rank, MP_CAUSE_HOST);
+    struct mp_recorded_span *span = synthetic_span(state, rank, MP_PHASE_DATA, 2, -1);
+    state->now[rank] = span->end =
+        span->start + 2e-4 + synthetic_strength(state, rank, MP_CAUSE_DATA);
+    if (synthetic_hits(state, rank, MP_CAUSE_STOLEN)) {
+        state->stolen = synthetic_strength(state, rank, MP_CAUSE_STOLEN);
+        state->until_stolen = test_random_int(state->random, 0, 10 * state->plan->layers);
+    }
+}
+
+/* Work that comes once, or in which garbage is collected. */
+static inline void synthetic_event(struct synthetic_state *state, int rank, int layer,
+                                   enum mp_cause cause) {
+    double seconds = synthetic_strength(state, rank, cause);
+    if (!(seconds > 0))
+        return;
+    struct mp_recorded_span *span =
+        synthetic_span(state, rank, MP_PHASE_ATTENTION, MP_BACKWARD, layer);
+    state->now[rank] = span->end = span->start + seconds;
+    if (cause == MP_CAUSE_COLLECT)
+        state->run->collected[span - state->run->span] = 0.95 * seconds;
+}
+
+static inline void synthetic_end(struct synthetic_state *state, int rank) {
+    struct synthetic_run *run = state->run;
+    struct mp_recorded_rank *own = &run->rank[state->iteration * state->plan->ranks + rank];
+    own->end = state->now[rank];
+    if (state->plan->cpu) /* who waits for others, or for a disk, gives its core away */
+        own->cpu = own->end - own->start - state->waited[rank] -
+                   synthetic_strength(state, rank, MP_CAUSE_STOLEN);
+}
+
 static inline void synthetic_iteration(struct synthetic_state *state) {
     const struct synthetic *plan = state->plan;
-    size_t each = (size_t)(16 * plan->layers + 8);
     double tokens[16][64];
-    for (int r = 0; r < plan->ranks; r++) {
-        size_t at = (size_t)(state->iteration * plan->ranks + r);
-        state->now[r] = synthetic_hits(state, r, MP_CAUSE_BEFORE) ? plan->strength : 0;
-        state->run->rank[at] =
-            (struct mp_recorded_rank){.start = state->now[r], .first = at * each};
-    }
-    for (int r = 0; r < plan->ranks; r++) {
-        struct mp_recorded_span *span = synthetic_span(state, r, MP_PHASE_DATA, 2, -1);
-        span->end = span->start + 2e-4;
-        if (synthetic_hits(state, r, MP_CAUSE_HOST))
-            span->end += plan->strength;
-        state->now[r] = span->end;
-    }
+    for (int r = 0; r < plan->ranks; r++)
+        synthetic_begin(state, r, (size_t)(16 * plan->layers + 8));
     for (int l = 0; l < plan->layers; l++)
         synthetic_layer(state, l, false, tokens[l]);
     for (int l = plan->layers - 1; l >= 0; l--) {
         if (l == plan->layers / 2)
-            for (int r = 0; r < plan->ranks; r++)
-                if (synthetic_hits(state, r, MP_CAUSE_ONE_OFF)) {
-                    struct mp_recorded_span *span =
-                        synthetic_span(state, r, MP_PHASE_ATTENTION, MP_BACKWARD, l);
-                    span->end = state->now[r] += plan->strength;
-                }
+            for (int r = 0; r < plan->ranks; r++) {
+                synthetic_event(state, r, l, MP_CAUSE_ONE_OFF);
+                synthetic_event(state, r, l, MP_CAUSE_COLLECT);
+            }
         synthetic_layer(state, l, true, tokens[l]);
     }
     synthetic_meet(state, MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, 1e-4, 1e-3, false);
     synthetic_work(state, MP_PHASE_OPTIMIZER, 2, -1, 1e-3, NULL);
     synthetic_meet(state, MP_PHASE_WAIT, 2, -1, 1e-5, 1e-5, false);
     for (int r = 0; r < plan->ranks; r++)
-        state->run->rank[state->iteration * plan->ranks + r].end = state->now[r];
+        synthetic_end(state, r);
 }
 
 /* To be destroyed. */
@@ -199,20 +251,26 @@ static inline void synthetic_make(const struct synthetic *plan, uint64_t *random
         .span = calloc(spans, sizeof *run->span),
         .routes = calloc((size_t)(plan->iterations * plan->layers * SYNTHETIC_EXPERTS),
                          sizeof *run->routes),
+        .collected = calloc(spans, sizeof *run->collected),
+        .between = calloc(cells, sizeof *run->between),
     };
-    assert_true(run->rank && run->span && run->routes);
+    assert_true(run->rank && run->span && run->routes && run->collected && run->between);
     for (state.iteration = 0; state.iteration < plan->iterations; state.iteration++)
         synthetic_iteration(&state);
     size_t kept = 0; /* without the room that was left */
     for (size_t i = 0; i < cells; i++) {
         memmove(run->span + kept, run->span + run->rank[i].first,
                 (size_t)run->rank[i].count * sizeof *run->span);
+        memmove(run->collected + kept, run->collected + run->rank[i].first,
+                (size_t)run->rank[i].count * sizeof *run->collected);
         run->rank[i].first = kept;
         kept += (size_t)run->rank[i].count;
     }
     run->input = (struct mp_straggler_input){
         .times = {plan->ranks, plan->iterations, run->rank, run->span, kept},
         .common_clock = true,
+        .collected = run->collected,
+        .between = run->between,
         .routes = run->routes,
         .layers = plan->layers,
         .experts = SYNTHETIC_EXPERTS,
@@ -223,6 +281,8 @@ static inline void synthetic_destroy(struct synthetic_run *run) {
     free(run->rank);
     free(run->span);
     free(run->routes);
+    free(run->collected);
+    free(run->between);
 }
 
 #endif

@@ -99,18 +99,23 @@ static const char slowdowns[] =
     " \"replayed_ms\": 6.5, \"without_delay_ms\": 6.5, \"ideal_ms\": 5.5,"
     " \"load_balance\": 0.833333, \"communication_efficiency\": 0.923077,"
     " \"parallel_efficiency\": 0.769231, \"transfer_efficiency\": 0.923077,"
-    " \"serialisation_efficiency\": 1}";
+    " \"serialisation_efficiency\": 1, \"stages\": 1, \"last_stage\": null}";
+
+#define OTHER_CAUSES                                                                               \
+    "\"slow link\": 0, \"pipeline stage\": 0, \"data loading\": 0, \"checkpointing\": 0,"          \
+    "\"garbage collection\": 0, \"stolen processor\": 0, \"host\": 0, \"late from before\": 0,"    \
+    "\"unknown\": 0"
 
 /* Rank 1 as it was beside an ideal rank 0 waits for nobody: 1. */
 static const char ranks[] =
     "[{\"rank\": 0, \"own_ms\": 6, \"waits_ms\": 0, \"direct_ms\": 2, \"propagated_ms\": 0,"
     "  \"most_waited_for\": 1, \"tokens\": 60, \"on_core\": null, \"slowdown\": 1.181818,"
-    "  \"causes_ms\": {\"routing\": 2, \"slow rank\": 0, \"one-off\": 0, \"communication\": 0,"
-    "                  \"host\": 0, \"late from before\": 0, \"unknown\": 0}},"
+    "  \"causes_ms\": {\"routing\": 2, \"slow rank\": 0, \"one-off\": 0, \"communication\": "
+    "0," OTHER_CAUSES "}},"
     " {\"rank\": 1, \"own_ms\": 4, \"waits_ms\": 2, \"direct_ms\": 0, \"propagated_ms\": 0,"
     "  \"most_waited_for\": 0, \"tokens\": 20, \"on_core\": null, \"slowdown\": 1,"
-    "  \"causes_ms\": {\"routing\": 0, \"slow rank\": 0, \"one-off\": 0, \"communication\": 0,"
-    "                  \"host\": 0, \"late from before\": 0, \"unknown\": 0}}]";
+    "  \"causes_ms\": {\"routing\": 0, \"slow rank\": 0, \"one-off\": 0, \"communication\": "
+    "0," OTHER_CAUSES "}}]";
 
 static const char places[] =
     "[{\"layer\": 0, \"phase\": \"attention\", \"meets\": false, \"waiting_ms\": 0,"

@@ -147,7 +147,7 @@ static void one_host_has_no_network(void **state) {
         json_t *row = json_array_get(json_object_get(object, "rows"), 0);
         row = json_object_get(json_object_get(row, "analysis"), "findings");
         row = json_array_get(row, 0);
-        assert_string_equal(json_string_value(json_object_get(row, "cause")), "communication");
+        assert_string_equal(json_string_value(json_object_get(row, "cause")), "slow link");
         assert_says(json_string_value(json_object_get(row, "advice")), cases[i].says);
         assert_null(strstr(json_string_value(json_object_get(row, "advice")), cases[i].says_not));
         json_decref(object);
