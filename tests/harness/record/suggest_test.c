@@ -264,8 +264,9 @@ static void meetings_next_to_experts_are_exchanges(void **state) {
     mp_rules_destroy(&rules);
 }
 
-/* Ranges that do more than to meet, in ranks that have to share their cores: by their names two are
- * exchanges, and only of one nobody leaves before all have come. */
+/* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
+ * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
+ * which is long, as far apart as they come. */
 static void busy_ranks_meet_where_names_say_so(void **state) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
@@ -276,6 +277,7 @@ static void busy_ranks_meet_where_names_say_so(void **state) {
             const int64_t at = 1000 * i, late = rank == i % 2 ? 200 : 0, after = rank * 80;
             ranges_add(ranges, "", "experts", at, at + 100 + late, 1);
             ranges_add(ranges, "", "combine", at + 100 + late, at + 310 + after, 1);
+            ranges_add(ranges, "", "a2a", at + 700 + late / 2, at + 900 + late, 1);
             ranges_add(ranges, "", "permute", at + 400 + late, at + 520 + late - late / 20, 1);
         }
         ranges_end(ranges);
@@ -285,6 +287,8 @@ static void busy_ranks_meet_where_names_say_so(void **state) {
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
     rule = mp_rules_find(&rules, "permute", "", &capture);
     assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
+    assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
+    rule = mp_rules_find(&rules, "a2a", "", &capture);
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
     mp_rules_destroy(&rules);
 }
