@@ -408,15 +408,25 @@ static void place_in_iterations(struct mp_mapping *mapping) {
     }
 }
 
-/* Until when each thread is inside a span. */
+/* Until when each thread is inside a span, and has waited there. */
 struct busy {
     uint32_t thread;
-    int64_t until_ns;
+    int64_t until_ns, waited_ns;
+    size_t span;
 };
 
 /* Operations in flight, and garbage that is collected in the middle of any phase. */
 static bool is_beside(const struct match *match) {
     return match->rule->in_flight || match->phase == MP_PHASE_COLLECT;
+}
+
+/* Whether a range waits inside of a span that is not all waiting; what a GPU did is left whole. */
+static bool waits_in(const struct mp_mapping *mapping, const struct match *match,
+                     const struct busy *busy) {
+    const struct match *span = &mapping->match[busy->span];
+    return match->wait_ns > 0 && span->wait_ns == 0 && match->start_ns >= busy->waited_ns &&
+           !(span->traits & MP_RANGE_DEVICE) && !match_is_replaced(mapping, span) &&
+           !match_is_replaced(mapping, match);
 }
 
 static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
@@ -433,13 +443,17 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
         while (t < threads && busy[t].thread != match->thread)
             t++;
         if (t == threads && threads < THREADS_LIMIT)
-            busy[threads++] = (struct busy){match->thread, INT64_MIN};
+            busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0};
         if (t == THREADS_LIMIT)
             continue;
-        if (match->end_ns <= busy[t].until_ns)
+        if (match->end_ns > busy[t].until_ns) {
+            busy[t] = (struct busy){match->thread, match->end_ns, INT64_MIN, i};
+        } else if (waits_in(mapping, match, &busy[t])) {
+            match->outer = busy[t].span + 1;
+            busy[t].waited_ns = match->end_ns;
+        } else {
             match->dropped = true;
-        else
-            busy[t].until_ns = match->end_ns;
+        }
     }
 }
 
@@ -455,6 +469,11 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
+        const struct match *outer = match->outer ? &mapping->match[match->outer - 1] : NULL;
+        if (outer && outer->layer >= 0 && match->rule->layer.source == MP_RULE_COUNT) {
+            match->layer = outer->layer;
+            continue;
+        }
         if (match->dropped || match->original != NO_ORIGINAL || number < 0 ||
             number >= rules->count)
             continue;
@@ -469,6 +488,57 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     }
     free(counter);
     return MP_OK;
+}
+
+enum { PIECES = 16 };
+
+/* Tokens are of the piece that works on them: of a rule's spans the same one, the longest. */
+static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
+    const struct mp_rules *rules = mapping->rules;
+    double(*seconds)[PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
+    if (!seconds)
+        return no_memory(mapping, error);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < mapping->matches; i++) {
+            struct match *match = &mapping->match[i];
+            const struct match *span = match->piece ? &mapping->match[match->outer - 1] : match;
+            if (!span->rest)
+                continue;
+            double *own = seconds[match->rule - rules->rule];
+            if (pass == 0 && match->piece < PIECES)
+                own[match->piece] += (double)(match->end_ns - match->start_ns);
+            int longest = 0, last = mapping->match[span->rest - 1].piece;
+            for (int piece = 1; piece < PIECES && piece <= last; piece++)
+                longest = own[piece] > own[longest] ? piece : longest;
+            if (pass == 1 && match->tokens > 0 && match->piece != longest)
+                match->tokens = 0;
+        }
+    free(seconds);
+    return MP_OK;
+}
+
+/* What lies around the waiting in a span is its work: the span is cut. */
+static int cut_around_waits(struct mp_mapping *mapping, struct mp_error *error) {
+    const size_t matches = mapping->matches;
+    for (size_t i = 0; i < matches; i++) {
+        if (!mapping->match[i].outer)
+            continue;
+        int code = reserve_match(mapping, error);
+        if (code)
+            return code;
+        const struct match *wait = &mapping->match[i];
+        struct match *span = &mapping->match[wait->outer - 1];
+        struct match *last = span->rest ? &mapping->match[span->rest - 1] : span;
+        struct match *next = &mapping->match[mapping->matches++];
+        *next = *last;
+        next->start_ns = wait->end_ns;
+        last->end_ns = wait->start_ns;
+        next->outer = wait->outer;
+        next->rest = 0;
+        next->piece++;
+        span->rest = mapping->matches;
+    }
+    return mapping->matches > matches ? give_tokens(mapping, error) : MP_OK;
 }
 
 static void sum_up(struct mp_mapping *mapping) {
@@ -492,12 +562,9 @@ static void sum_up(struct mp_mapping *mapping) {
 
 static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
     int code = MP_OK;
-    bool has_iterations = false;
     if (mapping->matches > 0)
         qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
-    for (size_t i = 0; i < mapping->matches && !has_iterations; i++)
-        has_iterations = mapping->match[i].phase == MP_PHASE_ITERATION;
-    if (!has_iterations && mapping->ends > 0)
+    if (mapping->ends > 0)
         code = add_iterations(mapping, error);
     struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
     if (!code && !busy)
@@ -513,6 +580,8 @@ static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
     }
     if (!code)
         code = mapping_tell_combines(mapping, error);
+    if (!code)
+        code = cut_around_waits(mapping, error);
     free(busy);
     sum_up(mapping);
     return code;

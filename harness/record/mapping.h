@@ -1,7 +1,10 @@
 /* Mapping: the ranges that one process recorded, made spans by rules.
  *
  * Where mapped ranges of one thread lie in one another, the outermost is the span, so that no time
- * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them.
+ * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them.  What
+ * waits for other ranks inside of a span that does not is a span, too, of its layer: the outer one
+ * is cut into pieces around it, of which the one that its rule's spans are longest in has the
+ * tokens.
  *
  * Echoes (enum mp_range_trait) take layer, iteration and tokens of the range that they are of, and
  * fall away with it; where a GPU has done a range's work, its time there is the span. */

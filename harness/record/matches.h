@@ -13,7 +13,10 @@ struct match {
     int64_t layer, tokens, bytes, wait_ns;
     int64_t origin_ns; /* start of the range that it echoes, or its own */
     size_t original;   /* the match of that range; NO_ORIGINAL: it has none, or is it itself */
+    size_t outer;      /* of a wait and of a piece: the span that it is in, +1; 0: none */
+    size_t rest;       /* of a span that is cut: its last piece, +1 */
     uint16_t traits, level;
+    uint16_t piece; /* of a span that is cut: 0 is itself, up to its first wait */
     uint8_t phase, direction;
     bool dropped;       /* lies in another one */
     bool by_order;      /* told by mapping_tell_combines */
@@ -43,10 +46,10 @@ struct mp_mapping {
     uint32_t names;
     struct name nameless; /* of ranges without a name */
     struct match *match;  /* by start; of equal ones the longer first */
-    size_t matches, capacity;
+    size_t matches;
     int end;         /* the first of the rules that end iterations for which there is a range */
     int64_t *end_ns; /* of that one's ranges */
-    size_t ends, ends_capacity;
+    size_t ends;
 };
 
 static inline bool match_is_echo(const struct match *match) {

@@ -529,8 +529,9 @@ static void measure_use(const struct mp_names *names, const struct slice own[],
 
 /* Whether the spread of ends is small beside that of beginnings, which has to be some of the time:
  * what each process does for itself ends as differently as it begins, or more so. */
-static bool find_meetings(const struct slice own[], int processes) {
+static void find_meetings(const struct slice own[], int processes, struct mp_name_use *use) {
     double begins = 0, ends = 0, lasts = 0;
+    size_t early = 0;
     for (size_t i = 0; i < own[0].count; i++) {
         int64_t first = INT64_MAX, last = INT64_MIN, first_end = INT64_MAX, last_end = INT64_MIN;
         for (int p = 0; p < processes; p++) {
@@ -540,11 +541,13 @@ static bool find_meetings(const struct slice own[], int processes) {
             first_end = range->end_ns < first_end ? range->end_ns : first_end;
             last_end = range->end_ns > last_end ? range->end_ns : last_end;
         }
+        early += first_end < last;
         begins += (double)last - (double)first;
         ends += (double)last_end - (double)first_end;
         lasts += (double)last_end - (double)first;
     }
-    return begins > 0.05 * lasts && ends < 0.25 * begins;
+    use->meets = begins > 0.05 * lasts && ends < 0.25 * begins;
+    use->may_meet = begins > 0.05 * lasts && ends < begins && early <= own[0].count / 50;
 }
 
 static int measure(struct mp_names *names, struct mp_error *error) {
@@ -556,8 +559,8 @@ static int measure(struct mp_names *names, struct mp_error *error) {
         for (int p = 0; p < names->processes; p++)
             own[p] = slice_of(&names->process[p], i);
         measure_use(names, own, use);
-        use->meets = names->processes > 1 && use->least > 0 && use->least == use->most &&
-                     find_meetings(own, names->processes);
+        if (names->processes > 1 && use->least > 0 && use->least == use->most)
+            find_meetings(own, names->processes, use);
         use->parent = names->use[i].parent.use;
         use->before = names->use[i].before.use;
         use->after = names->use[i].after.use;

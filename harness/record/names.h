@@ -37,6 +37,8 @@ struct mp_name_use {
     double share;  /* of the time of the process in which they cover least; overlaps count twice */
     bool encloses; /* another one's parent */
     bool meets;    /* they end together on all processes, whoever began last */
+    bool may_meet; /* nobody ends before the last has begun, and ends are closer together: where the
+                      name says the same, meetings on a busy machine */
     double first_end; /* s from the process's first range to the first end of one of these */
 };
 

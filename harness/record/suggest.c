@@ -456,7 +456,8 @@ static int write_proposal(const struct writing *writing, const struct proposal *
         code = write_field(writing, "bytes", use->field[MP_NAME_BYTES]);
     else if (!code && of_exchange(proposal->phase) && use->has_value)
         fputs(", bytes: payload", stream);
-    if (of_exchange(proposal->phase) && (use->meets || guess->waits.source == MP_RULE_CONSTANT))
+    if (of_exchange(proposal->phase) &&
+        (use->may_meet || use->meets || guess->waits.source == MP_RULE_CONSTANT))
         fputs(", waits: all", stream);
     fputs("}\n", stream);
     return code;

@@ -66,6 +66,7 @@ static void describe(const struct kineto_model *model, struct kineto_name *name)
     name->is_gloo = !strncmp(name->text, GLOO, sizeof GLOO - 1);
     name->is_nccl = !strncmp(name->text, NCCL, sizeof NCCL - 1);
     name->is_product = is_product(name->text);
+    name->is_wait = strstr(name->text, "wait_tensor") || strstr(name->text, "wrap_tensor");
     name->is_issue = !strncmp(name->text, "c10d::", sizeof "c10d::" - 1);
     name->function = name->is_gloo || name->is_issue || name->is_nccl
                          ? kineto_function_of(name->text)

@@ -43,6 +43,7 @@ struct kineto_name {
     bool is_evaluation;            /* autograd evaluates a node */
     bool is_gloo, is_issue;        /* gloo does it; the call that asks for it */
     bool is_nccl;                  /* torch's annotation around a call of NCCL */
+    bool is_wait;                  /* the call that waits for one that was asked for before */
     bool is_product;               /* multiplies the rows of its first input by a matrix */
     enum kineto_function function; /* of one of these */
 };
@@ -86,9 +87,10 @@ struct kineto_thread {
     uint32_t process, thread; /* the system's */
 };
 
-/* An operation that the thread which asked for it waited for. */
+/* An operation that the thread which asked for it waited for: from that call on, or in a call that
+ * does nothing else. */
 struct kineto_wait {
-    int32_t issue; /* host event */
+    int32_t issue; /* host event: that call */
     int64_t end_ns;
     uint32_t name;
 };

@@ -256,10 +256,25 @@ static int64_t next_start(const struct kineto_model *model, int32_t event) {
                : INT64_MAX;
 }
 
+/* The call of the thread of `issue` that waited until then for what was asked for there (functional
+ * collectives: _c10d_functional::wait_tensor); KINETO_NONE: none. */
+static int32_t waiting_call(const struct kineto_model *model, int32_t issue, int64_t until_ns) {
+    for (size_t i = (size_t)issue + 1; i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        if (event->thread != model->host[issue].thread || event->start_ns >= until_ns)
+            break;
+        if (event->end_ns >= until_ns && kineto_name_of(model, event->name)->is_wait)
+            return (int32_t)i;
+    }
+    return KINETO_NONE;
+}
+
 static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation,
                     struct mp_error *error) {
     const int64_t until_ns = model->host[operation].end_ns;
     if (next_start(model, issue) < until_ns)
+        issue = waiting_call(model, issue, until_ns);
+    if (issue == KINETO_NONE)
         return MP_OK; /* the thread went on meanwhile */
     if (!MP_ROOM(model->wait, model->waits))
         return kineto_no_memory(model, error);

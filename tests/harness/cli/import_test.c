@@ -110,6 +110,26 @@ static void who_waits_is_known_without_annotations(void **state) {
                   "144 3 backward,144 3 forward");
 }
 
+/* As transformers' experts are: the module exchanges, computes and exchanges, all by calls that
+ * only begin an exchange, and the slow rank is slow inside. */
+static void modules_may_hold_their_exchanges(void **state) {
+    (void)state;
+    struct kineto_job job = planted();
+    job.annotated = false;
+    job.functional = true;
+    start_anew();
+    kineto_write(&job, "");
+    free(shell("moeperf import rank*.json --db run.db", 0));
+    assert_says(REPORT, 0,
+                "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 1 expert: it "
+                "takes 4.00 ms longer per iteration at the same tokens (slow rank)");
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT layer || ' ' || count(*) || ' ' || "
+                  "count(DISTINCT layer) || ' ' || min(wait_ns > 0) AS n FROM v_span WHERE phase = "
+                  "'dispatch' AND direction = 'forward' AND stream = 'compute' GROUP BY layer)",
+                  "0 72 1 1,1 72 1 1");
+}
+
 /* One rank's profiler begins later than the others' first exchange: what it has no call of is still
  * an operation, and NCCL's have numbers. */
 static void ranks_may_begin_late(void **state) {
@@ -340,6 +360,7 @@ int main(void) {
         cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
         cmocka_unit_test(a_gpu_s_time_counts),
         cmocka_unit_test(who_waits_is_known_without_annotations),
+        cmocka_unit_test(modules_may_hold_their_exchanges),
         cmocka_unit_test(ranks_may_begin_late),
         cmocka_unit_test(nccl_s_kernels_are_what_torch_called),
         cmocka_unit_test(counts_that_can_t_be_right_are_none),

@@ -10,9 +10,12 @@
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
                                  "  - {name: work, phase: expert}\n"
-                                 "  - {name: counted, phase: dispatch, layer: count}\n";
+                                 "  - {name: counted, phase: dispatch, layer: count}\n"
+                                 "  - {name: meet, phase: combine, layer: count, waits: all}\n"
+                                 "  - {name: block, phase: expert, layer: count,\n"
+                                 "     direction: forward, tokens: payload}\n";
 
-enum { STEP = 1, WORK, COUNTED };
+enum { STEP = 1, WORK, COUNTED, MEET, BLOCK };
 
 static const struct mp_record_loads no_loads;
 
@@ -39,6 +42,8 @@ static int set_up(void **state) {
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){WORK}, 16, "work");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){MEET}, 16, "meet");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){BLOCK}, 16, "block");
     *state = &fixture;
     return 0;
 }
@@ -309,6 +314,46 @@ static void two_dispatches_of_a_layer_stay(void **state) {
     assert_exchanges(state, "xxexxexxe", "d0- d1- d2- d3- d4- d5-");
 }
 
+/* A block of experts, whose products take longest after its first meeting: in total, though not in
+ * the first block. */
+static void waiting_cuts_the_span_that_it_is_in(void **state) {
+    struct fixture *fixture = *state;
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[512] = "";
+    size_t length = 0;
+    range(fixture, STEP, 100, 900);
+    for (int block = 0; block < 2; block++) {
+        const int64_t start_ns = 200 + 300 * block, first_ns = start_ns + (block ? 10 : 80);
+        const struct mp_range is = {.start_ns = start_ns,
+                                    .end_ns = start_ns + 250,
+                                    .name = BLOCK,
+                                    .thread = 1,
+                                    .value = 70 + (uint64_t)block,
+                                    .value_type = MP_VALUE_I64};
+        mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+        range(fixture, MEET, first_ns, first_ns + 20);
+        range(fixture, MEET, first_ns + 5, first_ns + 15); /* in what waits already */
+        range(fixture, COUNTED, first_ns + 30, first_ns + 40);
+        range(fixture, MEET, start_ns + 170, start_ns + 240);
+    }
+    range(fixture, MEET, 850, 860); /* the first of its rule that is in no span */
+    assert_int_equal(map(fixture, "")->enclosed, 4);
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%c%d %d-%d %d, ",
+                                       mp_phase_name(record.as.span.phase)[0], record.as.span.layer,
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       record.as.span.wait_ns ? -(int)record.as.span.wait_ns
+                                                              : (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
+                              "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
+                              "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -329,6 +374,7 @@ int main(void) {
         TEST(dispatches_alone_stay),
         TEST(a_way_back_that_is_cut_stays),
         TEST(two_dispatches_of_a_layer_stay),
+        TEST(waiting_cuts_the_span_that_it_is_in),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
     return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);

@@ -264,6 +264,35 @@ static void meetings_next_to_experts_are_exchanges(void **state) {
     mp_rules_destroy(&rules);
 }
 
+/* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
+ * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
+ * which is long, as far apart as they come. */
+static void busy_ranks_meet_where_names_say_so(void **state) {
+    struct ranges *ranges = *state;
+    struct mp_rules rules = {0};
+    struct mp_rule_capture capture;
+    for (int rank = 0; rank < 2; rank++) {
+        ranges_begin(ranges, rank);
+        for (int64_t i = 0; i < 60; i++) {
+            const int64_t at = 1000 * i, late = rank == i % 2 ? 200 : 0, after = rank * 80;
+            ranges_add(ranges, "", "experts", at, at + 100 + late, 1);
+            ranges_add(ranges, "", "combine", at + 100 + late, at + 310 + after, 1);
+            ranges_add(ranges, "", "a2a", at + 700 + late / 2, at + 900 + late, 1);
+            ranges_add(ranges, "", "permute", at + 400 + late, at + 520 + late - late / 20, 1);
+        }
+        ranges_end(ranges);
+    }
+    ranges_suggest(ranges, &rules);
+    const struct mp_rule *rule = mp_rules_find(&rules, "combine", "", &capture);
+    assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
+    rule = mp_rules_find(&rules, "permute", "", &capture);
+    assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
+    assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
+    rule = mp_rules_find(&rules, "a2a", "", &capture);
+    assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
+    mp_rules_destroy(&rules);
+}
+
 /* What is known by a rule counts, not what its caller's name looks like. */
 static void callers_of_known_exchanges_are_left_out(void **state) {
     struct ranges *ranges = *state;
@@ -541,6 +570,7 @@ int main(void) {
         TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
         TEST(a_layer_with_its_parts_inside_is_left_out),
         TEST(meetings_next_to_experts_are_exchanges),
+        TEST(busy_ranks_meet_where_names_say_so),
         TEST(callers_of_known_exchanges_are_left_out),
         TEST(numbers_of_operators_say_nothing),
         TEST(ranks_may_have_different_names),

@@ -27,9 +27,10 @@ enum {
 
 struct kineto_job {
     bool on_gpu, annotated, named_hosts;
-    bool unnamed; /* torch says of NCCL's kernels only what is annotated around their launches */
-    bool late;    /* the last rank's recording begins after its first exchange */
-    int groups;   /* process groups; 0: one */
+    bool unnamed;    /* torch says of NCCL's kernels only what is annotated around their launches */
+    bool functional; /* exchanges are waited for in a call of their own, and all is in modules */
+    bool late;       /* the last rank's recording begins after its first exchange */
+    int groups;      /* process groups; 0: one */
     int steps;
     int slow_rank, slow_layer;
     int64_t slow_ns;                 /* longer, forward */
@@ -149,6 +150,9 @@ static inline void kineto_exchange(struct kineto_file file[KINETO_RANKS], int th
         if (!own->job->on_gpu) {
             kineto_event(own, "cpu_op", "c10d::alltoall_base_", thread, start_ns, start_ns + 5000,
                          arguments);
+            if (own->job->functional)
+                kineto_event(own, "cpu_op", "_c10d_functional::wait_tensor", thread,
+                             start_ns + 7000, last_ns, arguments);
             own->silent = false; /* it began before, and ends now */
             kineto_event(own, "user_annotation", "gloo:all_to_all", KINETO_LOOP, start_ns + 6000,
                          last_ns,
@@ -182,12 +186,19 @@ static inline void kineto_experts(struct kineto_file *own, int layer, int sequen
 
 static inline void kineto_forward(struct kineto_file file[KINETO_RANKS], int layer, int sequence) {
     char name[32];
+    int64_t began_ns[KINETO_RANKS];
+    for (int r = 0; r < KINETO_RANKS; r++)
+        began_ns[r] = file[r].now_ns;
     snprintf(name, sizeof name, "layer %d dispatch", layer);
     kineto_exchange(file, KINETO_MAIN, sequence, name, "AllToAll");
     for (int r = 0; r < KINETO_RANKS; r++)
         kineto_experts(&file[r], layer, sequence + 1);
     snprintf(name, sizeof name, "layer %d combine", layer);
     kineto_exchange(file, KINETO_MAIN, sequence + 3, name, "AllToAll");
+    snprintf(name, sizeof name, "nn.Module: SparseExperts_%d", layer);
+    for (int r = 0; r < KINETO_RANKS && file[r].job->functional; r++)
+        kineto_event(&file[r], "python_function", name, KINETO_MAIN, began_ns[r], file[r].now_ns,
+                     "\"External id\": 2");
 }
 
 static inline void kineto_backward(struct kineto_file file[KINETO_RANKS], int sequence) {
