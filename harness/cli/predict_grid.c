@@ -294,8 +294,7 @@ static int write_html(const struct grids *grids, const struct table *standing,
                                   .about = about,
                                   .table = standing,
                                   .table_caption = STANDING_NOTE};
-    int code =
-        failed ? mp_no_memory(error) : mp_grid_html(&page, &grids->predictions->page, error);
+    int code = failed ? mp_no_memory(error) : mp_grid_html(&page, &grids->predictions->page, error);
     free(about);
     return code;
 }
