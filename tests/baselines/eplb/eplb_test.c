@@ -1,4 +1,4 @@
-/* EPLB: the outside vectors (systems.md 5.1), greedy steps against plain loops, legal plans that
+/* EPLB: the outside vectors, greedy steps against plain loops, legal plans that
  * are the same on every rank, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 

@@ -19,7 +19,7 @@ static void defaults_are_the_papers(void **state) {
     assert_true(options.outgoing_fraction == 0.14);
 }
 
-/* V-FAST-1 (systems.md 5.3) as a plan, under each policy. */
+/* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
     const char *policy, *shadows;
     int copies_limit;

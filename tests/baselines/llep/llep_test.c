@@ -1,4 +1,4 @@
-/* LLEP: golden decisions (systems.md 5.5), what holds for any load, legal plans that are the same
+/* LLEP: golden decisions, what holds for any load, legal plans that are the same
  * on every rank, and what it refuses. */
 #include "tests/reference/plan/system_support.h"
 
@@ -154,7 +154,7 @@ static void check_expert(const struct mp_llep *state, const struct mp_llep_optio
     assert_int_equal(routes, state->total[expert]);
 }
 
-/* The pseudo-code of systems.md 2.9, word by word: what each rank computes in the end. */
+/* LLEP's published pseudo-code, line by line: what each rank computes in the end. */
 static void follow_pseudo_code(const struct mp_llep *state, const struct mp_llep_options *options,
                                const int32_t owner[], int copies, int64_t assigned[]) {
     int64_t pending[MOST_RANKS] = {0};

@@ -1,4 +1,4 @@
-/* LP: golden optima (systems.md 5.5), the least largest load against all sets of experts, routes
+/* LP: golden optima, the least largest load against all sets of experts, routes
  * that stay near, placements of the sources, plans that are legal, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 

@@ -1,4 +1,4 @@
-/* MoonEP: golden decisions (systems.md 2.12), the published procedure word by word, exact balance
+/* MoonEP: golden decisions, the published procedure word by word, exact balance
  * with few copies on any load, plans that are legal and late, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
