@@ -101,7 +101,7 @@ LISTED = {
             Listed(GPU),
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
             Listed(GPU),
-        "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
+        "ci/gpu-check --double": Listed("is a test of its own, gpu/check_on_double"),
     },
     "reference/schedule/README.md": {},
     "harness/workload/README.md": {
@@ -145,7 +145,7 @@ LISTED = {
         "build/release/bin/moeperf show mine": Listed("what baselines/new_system builds"),
         "ctest --test-dir build/release -R baselines/mine": Listed(
             "what baselines/new_system builds"),
-        "ctest --test-dir build/release -R baselines/systems": Listed(OWN),
+        "ctest --test-dir build/release -R baselines/random_plans": Listed(OWN),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "build/release/bin/moeperf-bench plan": Listed("takes minutes; bench/program starts it"),
         "build/release/bin/moeperf run mine.yaml --db out/mine.db --set repeat=3": Listed(
