@@ -71,7 +71,7 @@ static bool is_taken(const struct mp_system *system, const struct mp_setting *se
     void *self = NULL;
     int code = mp_system_create(system, setting, options, &self, &error);
     if (code == MP_OK) {
-        system->destroy(self);
+        mp_system_destroy(system, self);
     } else if ((code != MP_EINVAL && code != MP_EREFUSED && code != MP_ENOTFOUND) || !*error.text) {
         fail_msg("%s: %s: %s", system->name, mp_code_name(code), error.text);
     }

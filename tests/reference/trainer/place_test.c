@@ -78,18 +78,6 @@ static void a_processor_is_one_rank(void **state) {
             "some.yaml: the job has 3 ranks, but 1 process was started; use mpirun -n 3");
 }
 
-/* These tests are built without MPI, as a program may be. */
-static void launchers_by_mpi_need_mpi(void **state) {
-    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        be_launched_by_nobody(NULL);
-        setenv(signs[i], "1", 1);
-        refused(job_of("cpu", 1), MP_ENOTFOUND, false, "this was built without MPI");
-        refused(job_of("cuda", 1), MP_ENOTFOUND, false, "this was built without MPI");
-    }
-}
-
 static void need_gpus(void) {
     if (!getenv("MOEPERF_CUDA_LIBRARY"))
         skip("there is no double of CUDA");
@@ -142,7 +130,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(launchers_say_the_rank, be_launched_by_nobody),
         cmocka_unit_test_setup(a_processor_is_one_rank, be_launched_by_nobody),
-        cmocka_unit_test_setup(launchers_by_mpi_need_mpi, be_launched_by_nobody),
         cmocka_unit_test_setup(gpus_are_numbered_on_a_host, be_launched_by_nobody),
     };
     return cmocka_run_group_tests_name("reference/trainer/place", tests, NULL, clean_up);
