@@ -7,8 +7,9 @@
 Each library's toy model (program.py) runs on two ranks with nothing, a slow rank or a hot expert put in,
 and is recorded each way: `ranges`, PyPI's nvtx under `moeperf record`, whose proposed rules are taken as
 they are; `profiler`, PyTorch's traces under `moeperf import`.  What the first finding of `moeperf report
---stragglers` that names a rank for good says is compared with what was put in.  A busy machine makes findings of its own: `--rounds` repeats what is not found.  Prints
-a table; exit status 1 if a cell is wrong.
+--stragglers` about slow ranks or routing says is compared with what was put in; what a shared machine does
+(late hosts, slow transfers) is in others.  `--rounds` repeats what is not found.  Prints a table; exit
+status 1 if a cell is wrong.
 """
 
 import argparse
@@ -65,21 +66,21 @@ class Recording:
 
 
 def found(analysis):
-    """(rank, cause, layer, expert) of the first finding that names a rank and is there for good."""
+    """(rank, cause, layer) of the first finding about a rank that computes longer for good."""
     for finding in analysis["findings"]:
-        if finding["rank"] is not None and finding["chronic"]:
-            return finding["rank"], finding["cause"], finding["layer"], finding["expert"]
+        if finding["chronic"] and finding["cause"] in ("slow rank", "routing"):
+            return finding["rank"], finding["cause"], finding["layer"]
     return None
 
 
 def is_right(library, fault, answer, hottest):
     if fault == "slow":
-        return answer is not None and answer[:3] == (1, "slow rank", 1)
+        return answer == (1, "slow rank", 1)
     if fault == "hot" and library == "deepspeed":  # it pads all experts' inputs to one size
-        return hottest == (1, 3) and (answer is None or answer[1] != "routing")
+        return hottest == (1, 3) and answer is None
     if fault == "hot":
-        return answer is not None and answer[:3] == (1, "routing", 1) and hottest == (1, 3)
-    return answer is None or answer[1] not in ("slow rank", "routing")
+        return answer == (1, "routing", 1) and hottest == (1, 3)
+    return answer is None
 
 
 def main():

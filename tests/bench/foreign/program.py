@@ -9,6 +9,7 @@ NVTX ranges that PyTorch makes itself.
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -170,15 +171,10 @@ def modules(model, ending):
 
 
 def parts(library, model):
-    """The gates as moeperf_experts watches them, what gives their scores, and the experts."""
-    if library == "torch":
-        gates = [mixture.gate for mixture in modules(model, "Mixture")]
-        return gates, gates, modules(model, "Experts")
-    if library == "deepspeed":
-        gates = modules(model, "TopKGate")
-        return gates, [gate.wg for gate in gates], modules(model, "Experts")
-    gates = modules(model, "TopKRouter")
-    return gates, gates, modules(model, "Experts")
+    """The gates and the experts, layer by layer."""
+    gates = ([mixture.gate for mixture in modules(model, "Mixture")] if library == "torch" else
+             modules(model, "TopKGate" if library == "deepspeed" else "TopKRouter"))
+    return gates, modules(model, "Experts")
 
 
 # ---- faults, and what is recorded ----
@@ -188,7 +184,7 @@ def rows_of(tensor):
     return tensor.numel() // tensor.shape[-1]
 
 
-def put_in(fault, scores, experts):
+def put_in(fault, gates, experts):
     """Experts take a time per row, asleep, as on a device of their own: what other programs do with a
     shared machine's cores is small beside it."""
     def take_time(seconds):
@@ -202,13 +198,20 @@ def put_in(fault, scores, experts):
         weight, chosen = logits.softmax(-1).topk(TOP_K)
         return logits, weight / weight.sum(-1, keepdim=True), chosen
 
-    if fault == "hot":
-        scores[FAULT_LAYER].register_forward_hook(prefer)
+    if fault == "hot" and "deepspeed" in sys.modules:  # its gate calls no module for the scores
+        from deepspeed.moe import sharded_moe
+        inner, calls = sharded_moe.top2gating, itertools.count()
+        sharded_moe.top2gating = lambda logits, *rest, **named: inner(
+            prefer(None, None, logits) if next(calls) % LAYERS == FAULT_LAYER else logits, *rest,
+            **named)
+    elif fault == "hot":
+        gates[FAULT_LAYER].register_forward_hook(prefer)
     for layer, module in enumerate(experts):
         is_slow = fault == "slow" and layer == FAULT_LAYER and dist.get_rank() == FAULT_RANK
         each = [m for m in module.modules() if getattr(m, "in_features", 0) == WIDTH]
+        row_s = ROW_S if each else 2 * ROW_S  # ranks share a batch, and have half as many rows
         for part in each or [module.act_fn]:  # of Mixtral's experts the only module
-            part.register_forward_pre_hook(take_time((2 if is_slow else 1) * ROW_S))
+            part.register_forward_pre_hook(take_time((2 if is_slow else 1) * row_s))
 
 
 def wrap(owner, name, label, rows=lambda *_: None):
@@ -292,8 +295,8 @@ def main():
     if arguments.record == "ranges":
         annotate(arguments.library)
     model = globals()["of_" + arguments.library](arguments.folder + "/model")
-    gates, scores, experts = parts(arguments.library, model)
-    put_in(arguments.fault, scores, experts)
+    gates, experts = parts(arguments.library, model)
+    put_in(arguments.fault, gates, experts)
     if arguments.library == "torch":
         moeperf_experts.watch(gates, EXPERTS, TOP_K)
     else:  # the chosen experts' numbers; counts
