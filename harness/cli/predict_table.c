@@ -146,8 +146,9 @@ static const struct table_column columns[COLUMNS] = {
 
 double cli_prediction_of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
-    return item->bound.iterations > 0 && mp_bound_covers(item->job->file.system,
-                                                         summary->mean.dropped > 0, summary->shards)
+    return item->bound.iterations > 0 &&
+                   mp_bound_covers(item->job->file.system, item->job->file.job.exchange,
+                                   summary->mean.dropped > 0, summary->shards)
                ? share(item->bound.seconds_mean, summary->seconds_mean)
                : NAN;
 }
@@ -163,7 +164,7 @@ static int add_bound(const struct cli_prediction *item, struct table *table,
     int code = item->bound.iterations > 0 ? table_add(table, NULL, error) : MP_OK;
     if (code || item->bound.iterations == 0)
         return code;
-    table_set(table, SYSTEM, "bound on all systems");
+    table_set(table, SYSTEM, "bound");
     table_set_number(table, MS, ms, decimals_of(ms));
     table_set_number(table, OF_BOUND, 100, 1);
     return MP_OK;
@@ -262,11 +263,12 @@ static void note_yardstick(const struct cli_predictions *predictions, const bool
                         fastest->job->file.job.name, name, fastest->job->file.job.name);
 }
 
-static const char BOUND_NOTE[] =
-    "bound: no system that drops nothing, keeps the gate and leaves experts whole takes less for "
-    "these loads on this cluster, wherever it places and copies experts (proven; memory is no "
-    "limit).  How near to it "
-    "one can come is not said.";
+static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the gate, leaves "
+                                 "experts whole and sends rows as the "
+                                 "job's exchange does takes less for these loads on this cluster, "
+                                 "wherever it places and copies experts (proven; memory is no "
+                                 "limit).  How near to it "
+                                 "one can come is not said.";
 
 /* What a row can't say in a number. */
 static void print_notes(const struct cli_predictions *predictions, const bool shown[]) {

@@ -435,7 +435,7 @@ static void print_answer(const struct answer *answer, const char *database) {
             print_line(answer, answer->row[i].name, answer->row[i].other.seconds,
                        answer->row[i].other.of_bound);
     if (!isnan(answer->bound))
-        print_line(answer, "bound on all systems", answer->bound, 1);
+        print_line(answer, "bound", answer->bound, 1);
     print_costs(answer);
     if (answer->other) {
         print_bound(answer);
