@@ -1,5 +1,5 @@
 /* DeepSpeed-MoE: fixed capacity, drops, padded exchange, data-parallel experts (arXiv 2201.05596;
- * DeepSpeed, deepspeed/moe/sharded_moe.py; systems.md 2.2 and 3.4).
+ * DeepSpeed, deepspeed/moe/sharded_moe.py).
  *
  * Placement never changes: groups of `expert-parallel` ranks (reference/plan/groups.h).  The
  * released layer has groups of one rank unless told otherwise; here they are as large as can be,

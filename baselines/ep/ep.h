@@ -1,4 +1,4 @@
-/* Plain expert parallelism (FastMoE, arXiv 2103.13262; systems.md 2.1): every expert stays on its
+/* Plain expert parallelism (FastMoE, arXiv 2103.13262): every expert stays on its
  * rank, every token travels to its experts and back.  What all other systems are compared with.
  *
  * With more ranks than experts, or where `expert-parallel` says so, experts are replicated over

@@ -1,4 +1,4 @@
-/* EPLB: the expert parallelism load balancer (deepseek-ai/EPLB; systems.md 2.8).
+/* EPLB: the expert parallelism load balancer (deepseek-ai/EPLB).
  *
  * Every so many iterations each layer's experts are given to a fixed number of physical experts,
  * hot ones to several, and these are packed onto the ranks so that ranks have equal shares of

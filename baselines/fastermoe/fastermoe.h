@@ -1,5 +1,5 @@
 /* FasterMoE: dynamic shadowing, the smart schedule and the topology-aware gate (PPoPP 2022;
- * laekov/fastmoe; systems.md 2.3).
+ * laekov/fastmoe).
  *
  * Experts have fixed owners.  Each iteration, once the gate has spoken, a layer's hottest experts
  * are copied to all ranks as long as a performance model says that this pays; tokens of such a

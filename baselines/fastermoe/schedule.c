@@ -1,4 +1,4 @@
-/* The smart schedule as a model, and the group size that it favours (systems.md 2.3.5). */
+/* The smart schedule as a model, and the group size that it favours. */
 #include <stdlib.h>
 
 #include "baselines/fastermoe/fastermoe.h"

@@ -1,4 +1,4 @@
-/* The paper's selection of shadows (systems.md 2.3.2). */
+/* The paper's selection of shadows (FasterMoE, PPoPP 2022). */
 #include <string.h>
 
 #include "baselines/fastermoe/fastermoe.h"

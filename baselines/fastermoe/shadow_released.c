@@ -1,4 +1,4 @@
-/* The released code's selection of shadows, with its defect or without (systems.md 2.3.3). */
+/* The released code's selection of shadows (laekov/fastmoe), with its defect or without. */
 #include "baselines/fastermoe/fastermoe.h"
 
 /* The routes that each source sends. */

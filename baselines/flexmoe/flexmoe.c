@@ -94,6 +94,12 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
             "flexmoe needs a slot for every expert: %lld on each of %d ranks are too few "
             "for %d experts",
             (long long)per_rank, ranks, setting->experts);
+    if (mp_setting_shards(setting) > 1 && options->capacity_factor > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "flexmoe's capacities follow the slots of every expert, of which shards of "
+                       "one may have different numbers: with expert-shards %d it takes "
+                       "capacity-factor 0",
+                       setting->shards);
     if (slot_capacity(setting, options) == 0)
         return mp_fail(error, MP_EINVAL,
                        "flexmoe with capacity-factor %g leaves a slot less than 1 route: %lld "

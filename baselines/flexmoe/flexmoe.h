@@ -1,4 +1,4 @@
-/* FlexMoE: replicated experts that follow the load (SIGMOD 2023, arXiv 2304.03946; systems.md 2.5).
+/* FlexMoE: replicated experts that follow the load (SIGMOD 2023, arXiv 2304.03946).
  *
  * Every rank has some slots per layer ("vExperts").  An expert has one slot or several, its tokens
  * are spread evenly over them, and the ranks that have one keep parameters and optimizer state:
@@ -167,7 +167,7 @@ bool mp_flex_cost_round(struct mp_flex *flex, const struct mp_flex_costs *costs)
 int mp_flex_cost_policy(struct mp_flex *flex, const struct mp_flex_costs *costs, double threshold,
                         int rounds);
 
-/* FLEX of LAER-MoE (systems.md 2.5): while largest and least load of a rank differ, at most
+/* FLEX of LAER-MoE: while largest and least load of a rank differ, at most
  * `rounds`:  `high` is the expert with the largest share, `low` the one with the least of those
  * with more slots than there are nodes.  On each node, `low` gives up a slot on the least loaded
  * rank that has one.  If a rank of the node has `high` (and another expert as well), then its

@@ -1,5 +1,5 @@
 /* HetuMoE: expert parallelism with a fixed capacity and an exchange through nodes' leaders (arXiv
- * 2203.14685; PKU-DAIR/Hetu, v1; systems.md 3.2.2, 3.4, 3.5, 3.6.1).
+ * 2203.14685; PKU-DAIR/Hetu, v1).
  *
  * Placement never changes: groups of `expert-parallel` ranks (reference/plan/groups.h).  Of each
  * (source, expert) at most k ceil(T/E * f) routes are kept, all first choices before all second

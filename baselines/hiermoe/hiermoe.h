@@ -1,4 +1,4 @@
-/* HierMoE (arXiv 2508.09591; systems.md 3.6.3): a deduplicated exchange as deep as pays, and
+/* HierMoE (arXiv 2508.09591): a deduplicated exchange as deep as pays, and
  * experts that swap places so that less has to travel. */
 #ifndef MOEPERF_BASELINES_HIERMOE_HIERMOE_H
 #define MOEPERF_BASELINES_HIERMOE_HIERMOE_H

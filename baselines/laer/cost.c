@@ -1,4 +1,4 @@
-/* What a layout would have cost (systems.md 2.7). */
+/* What a layout would have cost. */
 #include <stdlib.h>
 #include <string.h>
 

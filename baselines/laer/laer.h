@@ -1,5 +1,5 @@
 /* LAER-MoE: fully sharded expert parallelism, FSEP (arXiv 2602.11686; Hetu-Galvatron, branch
- * laer-moe; systems.md 2.7 and 4.10).
+ * laer-moe).
  *
  * Every rank keeps a slice of every expert.  Before a layer one exchange puts together, on every
  * rank, the experts of its C slots in the current layout, and gradients go back the other way,

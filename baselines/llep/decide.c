@@ -1,4 +1,4 @@
-/* Who computes how many routes: least-loaded spilling (systems.md 2.9). */
+/* Who computes how many routes: least-loaded spilling (arXiv 2601.17111). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

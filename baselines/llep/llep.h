@@ -1,5 +1,4 @@
-/* LLEP: least-loaded expert parallelism (arXiv 2601.17111; SalesforceAIResearch/LeastLoadedEP;
- * systems.md 2.9).
+/* LLEP: least-loaded expert parallelism (arXiv 2601.17111; SalesforceAIResearch/LeastLoadedEP).
  *
  * Experts have fixed owners.  Once the gate has spoken, and only if loads are skewed enough, the
  * experts that their owners can't compute within a cap spill routes to the least loaded ranks,

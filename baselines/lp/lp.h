@@ -1,6 +1,6 @@
 /* LP: routes are split over fixed, overlapping replicas so that the largest load is least, every
  * step (FineEP of FineMoE, first called MicroEP of MicroMoE, arXiv 2511.16947; LPLB,
- * deepseek-ai/LPLB; systems.md 2.10 and 2.11).
+ * deepseek-ai/LPLB).
  *
  * Experts lie on several ranks for good.  Once the gate has spoken, a linear program says how many
  * routes of an expert each of its ranks computes:

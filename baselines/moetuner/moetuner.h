@@ -1,4 +1,4 @@
-/* MoETuner (arXiv 2502.06643; systems.md 3.9): experts placed by two integer programs over a window
+/* MoETuner (arXiv 2502.06643): experts placed by two integer programs over a window
  * of observed loads and transitions.
  *   clusters.c       ILP 1: a layer's experts in clusters of even load, one for each rank
  *   links.c          ILP 2: clusters on ranks so that what goes on from layer to layer crosses few

@@ -1,4 +1,4 @@
-/* Who computes how many routes: exact balance by pairs of home groups (systems.md 2.12). */
+/* Who computes how many routes: exact balance by pairs of home groups (MoonshotAI/MoonEP). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* MoonEP: every rank computes exactly as many routes as every other, on the actual loads
- * (MoonshotAI/MoonEP; Kimi K3 report, section 5.2.1 and appendix E; systems.md 2.12).
+ * (MoonshotAI/MoonEP; Kimi K3 report, section 5.2.1 and appendix E).
  *
  * Experts have fixed owners, E / R neighbours on every rank: its home group.  Once the gate has
  * spoken, in every layer and micro-batch, ranks whose group has more than an even share of the

@@ -1,4 +1,4 @@
-/* SmartMoE: online expert placement (USENIX ATC 2023; thu-pacman/SmartMoE-AE; systems.md 2.4).
+/* SmartMoE: online expert placement (USENIX ATC 2023; thu-pacman/SmartMoE-AE).
  *
  * Every rank owns equally many experts of a layer and none has a replica, so a placement is a
  * permutation.  Every `interval` iterations one is sought that lowers the largest load of a rank
@@ -20,7 +20,7 @@
  * - The released code leaves optimizer state where it was, so that an expert goes on with the
  *   moments of another; here it moves, unless `state` is "stays".
  * - Shadows are chosen by the rule of FasterMoE's paper for the present owners.  The artifact's own
- *   rule has factors of no known meaning (systems.md 2.4).  `shadows` 0 has none, and without
+ *   rule has factors of no known meaning.  `shadows` 0 has none, and without
  *   `smart-schedule` tokens travel all at once: both together are placement on plain expert
  *   parallelism. */
 #ifndef MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H

@@ -1,4 +1,5 @@
-/* SYMI's placement scheduler: slots per expert in proportion to popularity (systems.md 2.6.2). */
+/* SYMI's placement scheduler: slots per expert in proportion to popularity (SYMI, arXiv
+ * 2504.19925). */
 #include "baselines/swiftmoe/swiftmoe.h"
 
 /* Differences are count - goal times the sum of all routes, which keeps them whole. */

@@ -1,10 +1,10 @@
-/* SYMI, called SwiftMoE in its first version (arXiv 2504.19925; systems.md 2.6, figures in 4.2).
+/* SYMI, called SwiftMoE in its first version (arXiv 2504.19925).
  *
  * No rank keeps an expert's optimizer whole: it lies in uniform slices over all ranks, so that
  * weights are put together from everywhere after every step, and where they are put costs nothing
  * extra.  Every iteration therefore begins with a placement of its own: an expert gets slots in
  * proportion to its routes in the iteration before, and a capacity in proportion to its slots.
- *   placement.c  slots per expert from its popularity          (systems.md 2.6.2)
+ *   placement.c  slots per expert from its popularity
  *   swiftmoe.c   options, layouts, plans and the descriptor that joins them
  *
  * The paper's optimizer lies in host memory.  Here it does so if asked to: who compares systems on

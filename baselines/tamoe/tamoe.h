@@ -1,4 +1,4 @@
-/* TA-MoE (Chen et al., NeurIPS 2022, arXiv 2302.09915; Chen-Chang/TA-MoE; systems.md 3.8): plain
+/* TA-MoE (Chen et al., NeurIPS 2022, arXiv 2302.09915; Chen-Chang/TA-MoE): plain
  * expert parallelism whose gate is trained to send less to where a byte is dear.
  *
  * The loss is gate tamoe's (reference/gate/tamoe.c).  The target gives each rank a share of a

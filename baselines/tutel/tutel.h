@@ -1,5 +1,5 @@
 /* Tutel: expert parallelism that chooses how it exchanges rows, with a dynamic capacity (arXiv
- * 2206.03382; microsoft/tutel; systems.md 3.2.3, 3.6.2, 3.7).
+ * 2206.03382; microsoft/tutel).
  *
  * adaptive:r.  With r = 1 experts are those of groups of min(R, E) ranks, tied replicas where there
  * are several (expert and data parallelism).  With r > 1, a divisor of R / E, every expert is cut

@@ -4,6 +4,7 @@
 
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
+#include "harness/cli/manual.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
 #include "reference/trainer/version.h"
@@ -21,8 +22,9 @@ static void print_usage(FILE *stream) {
           stream);
     for (int i = 0; i < COMMANDS; i++)
         fprintf(stream, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\nmoeperf COMMAND --help tells more and ends with examples; moeperf --version says\n"
-          "which release this is and the revision it was built from, which each run keeps.\n",
+    fputs("\nmoeperf COMMAND --help tells more and ends with examples; moeperf help names the\n"
+          "manual's pages; moeperf --version says which release this is and the revision it\n"
+          "was built from, which each run keeps.\n",
           stream);
 }
 
@@ -57,6 +59,16 @@ static int fail_unknown(const char *name) {
     return CLI_BAD_INPUT;
 }
 
+/* The exit status, and a failure's sentence. */
+static int say_error(const char *command, int status, struct mp_error *error) {
+    if (status >= 0)
+        return status;
+    fflush(stdout);
+    fprintf(stderr, "moeperf %s: %s\n", command,
+            mp_clean_text(error->text, sizeof error->text, error->text));
+    return CLI_BAD_INPUT;
+}
+
 static int run_command(const struct cli_command *command, int argc, char *argv[]) {
     static struct mp_systems systems;
     struct mp_error error = {0};
@@ -64,12 +76,7 @@ static int run_command(const struct cli_command *command, int argc, char *argv[]
     int status = mp_systems_register_all(&systems, &error);
     if (status == MP_OK)
         status = command->run(&systems, argc, argv, &error);
-    if (status >= 0)
-        return status;
-    fflush(stdout);
-    fprintf(stderr, "moeperf %s: %s\n", command->name,
-            mp_clean_text(error.text, sizeof error.text, error.text));
-    return CLI_BAD_INPUT;
+    return say_error(command->name, status, &error);
 }
 
 int main(int argc, char *argv[]) {
@@ -77,11 +84,12 @@ int main(int argc, char *argv[]) {
         print_usage(stdout);
         return CLI_BAD_INPUT;
     }
+    struct mp_error error = {0};
     const char *name = argv[1];
     bool wants_help = !strcmp(name, "help");
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || (wants_help && argc == 2)) {
         print_usage(stdout);
-        return CLI_SUCCESS;
+        return wants_help ? say_error("help", cli_manual_list(&error), &error) : CLI_SUCCESS;
     }
     if (!strcmp(name, "--version")) {
         printf("moeperf %s\n", mp_version());
@@ -96,5 +104,6 @@ int main(int argc, char *argv[]) {
         return wants_help ? run_command(commands[i], 2, help)
                           : run_command(commands[i], argc - 1, argv + 1);
     }
-    return fail_unknown(name);
+    return wants_help ? say_error("help", cli_manual_print(name, &error), &error)
+                      : fail_unknown(name);
 }

@@ -1,4 +1,4 @@
-/* The predictor: carries plans out in model time (architecture.md, section 4).
+/* The predictor: carries plans out in model time.
  *
  * It carries out the iteration of reference/schedule with the same planners as the trainer, on the
  * loads that it is given; a rank has a stream for its own work ("compute") and one for what
@@ -10,11 +10,11 @@
  * The rules, beside those of network.h, timeline.h (streams) and carriage.c (broadcasts in pieces):
  * - Loads are gathered from all ranks after every gate, so ranks start their dispatch together.
  * - Four exchanges of a layer's rows in an iteration of training, also where blocks' forward is
- *   computed again (mp_predict_options.recompute), as LAER-MoE's cost model counts them (systems.md
- *   2.7); two in one of serving.
+ *   computed again (mp_predict_options.recompute), as LAER-MoE's cost model counts them; two in one
+ * of serving.
  * - Of several micro-batches, copies that are not re-materialised travel in the first and their
  *   gradients in the last one, as do replicas' and non-expert gradients; copies fetched after the
- *   gate, and what is re-materialised, travel in each (systems.md 1.11).
+ *   gate, and what is re-materialised, travel in each.
  * - Experts move to new homes all at once; the trainer's rounds, which save memory, are not made.
  * - Adding up gradients that arrive costs nothing.
  * - Where a plan limits how many tokens leave their node, loads are what mp_replay_limit makes of

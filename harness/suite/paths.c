@@ -85,13 +85,15 @@ static bool is_folder(const char *path) {
     return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
-/* What messages call a kind of ready-made file; its folder has the name of several. */
+/* What messages call a kind of ready-made file, the folder of them, how their names end, and the
+ * command that names them. */
 struct ready_made {
-    const char *noun, *plural;
+    const char *noun, *plural, *ending, *listed_by;
 };
-static const struct ready_made suites = {"suite", "suites"};
-static const struct ready_made clusters = {"cluster", "clusters"};
-static const struct ready_made rules = {"rules file", "rules"};
+static const struct ready_made suites = {"suite", "suites", ".yaml", "list suites"};
+static const struct ready_made clusters = {"cluster", "clusters", ".yaml", "list clusters"};
+static const struct ready_made rules = {"rules file", "rules", ".yaml", "list rules"};
+static const struct ready_made manual = {"page", "manual", ".md", "help"};
 
 static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
                        struct mp_error *error) {
@@ -110,8 +112,10 @@ static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
 static int find_names(const struct ready_made *kind, char ***names, struct mp_error *error) {
     char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE];
     int code = find_folder(kind, folder, error);
+    char files[16];
+    snprintf(files, sizeof files, "*%s", kind->ending);
     if (!code)
-        code = join(pattern, folder, "*.yaml", error);
+        code = join(pattern, folder, files, error);
     if (code)
         return code;
     glob_t found;
@@ -119,7 +123,7 @@ static int find_names(const struct ready_made *kind, char ***names, struct mp_er
     char **list = calloc(count + 1, sizeof *list);
     for (size_t i = 0; list && i < count; i++) {
         const char *name = strrchr(found.gl_pathv[i], '/') + 1;
-        list[i] = strndup(name, strlen(name) - strlen(".yaml"));
+        list[i] = strndup(name, strlen(name) - strlen(kind->ending));
         if (!list[i]) {
             mp_path_names_destroy(list);
             list = NULL;
@@ -137,35 +141,36 @@ static int fail_unknown(const struct ready_made *kind, const char *name, const c
                         struct mp_error *error) {
     if (!nearest && !access(name, F_OK))
         return mp_fail(error, MP_ENOTFOUND,
-                       "%.200s: this file's name does not end in .yaml as a %s's does, and no "
-                       "ready-made one is called so (moeperf list %s names them)",
-                       name, kind->noun, kind->plural);
+                       "%.200s: this file's name does not end in %s as a %s's does, and no "
+                       "ready-made one is called so (moeperf %s names them)",
+                       name, kind->ending, kind->noun, kind->listed_by);
     return mp_fail(error, MP_ENOTFOUND,
-                   "no ready-made %s is called \"%.200s\"%s%s%s (moeperf list %s names "
-                   "them; a file's name ends in .yaml)",
+                   "no ready-made %s is called \"%.200s\"%s%s%s (moeperf %s names "
+                   "them; a file's name ends in %s)",
                    kind->noun, name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "", kind->plural);
+                   nearest ? "\"?" : "", kind->listed_by, kind->ending);
 }
 
 static int find_file(const struct ready_made *kind, const char *name, char path[MP_PATH_SIZE],
                      struct mp_error *error) {
-    size_t length = strlen(name);
-    if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml"))) {
+    size_t length = strlen(name), tail = strlen(kind->ending);
+    if (strchr(name, '/') || (length > tail && !strcmp(name + length - tail, kind->ending))) {
         if (length >= MP_PATH_SIZE)
             return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
         memcpy(path, name, length + 1);
         if (access(path, F_OK) && errno == ENOENT)
             return mp_fail(error, MP_ENOTFOUND,
-                           "%.500s: No such file or directory (moeperf list %s names the "
+                           "%.500s: No such file or directory (moeperf %s names the "
                            "ready-made ones)",
-                           name, kind->plural);
+                           name, kind->listed_by);
         return MP_OK;
     }
     char folder[MP_PATH_SIZE], **names = NULL;
     int code = find_folder(kind, folder, error);
     if (!code)
         code = find_names(kind, &names, error);
-    if (!code && snprintf(path, MP_PATH_SIZE, "%s/%s.yaml", folder, name) >= MP_PATH_SIZE)
+    if (!code &&
+        snprintf(path, MP_PATH_SIZE, "%s/%s%s", folder, name, kind->ending) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
     if (!code && access(path, F_OK))
         code = fail_unknown(kind, name, mp_nearest_word(name, (const char *const *)names), error);
@@ -209,6 +214,14 @@ int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *er
 
 int mp_path_rules_names(char ***names, struct mp_error *error) {
     return find_names(&rules, names, error);
+}
+
+int mp_path_manual(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_file(&manual, name, path, error);
+}
+
+int mp_path_manual_names(char ***names, struct mp_error *error) {
+    return find_names(&manual, names, error);
 }
 
 int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {

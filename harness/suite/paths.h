@@ -43,6 +43,10 @@ int mp_path_cluster_names(char ***names, struct mp_error *error);
 int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 int mp_path_rules_names(char ***names, struct mp_error *error);
 
+/* The same for pages of the manual, NAME.md: ../share/moeperf/manual. */
+int mp_path_manual(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+int mp_path_manual_names(char ***names, struct mp_error *error);
+
 /* The default text: $MOEPERF_TEXT, else out/text/corpus here, else ../share/moeperf/text from the
  * executable.  MP_ENOTFOUND says which program prepares it. */
 int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error);

@@ -16,7 +16,7 @@
 
 #include "reference/base/error.h"
 
-/* What a span was spent on (architecture.md, section 5).  Fetch, reduce and allreduce go on beside
+/* What a span was spent on.  Fetch, reduce and allreduce go on beside
  * other phases: their spans on the stream "compute" are the time spent in starting them and waiting
  * for them, those on the stream "comm" the time in flight, until a wait found them finished. */
 enum mp_phase {
@@ -139,7 +139,7 @@ void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int la
 void mp_record_text(struct mp_record_thread *thread, const char *name, const char *value);
 
 /* offset_ns: this rank's clock minus rank 0's at at_ns (own clock); error_ns: half the smallest
- * round trip (profiling.md, section 6). */
+ * round trip. */
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
                      int64_t error_ns);
 

@@ -1,4 +1,4 @@
-/* How uneven counts are: routes over experts, or over ranks (profiling.md, 5.7). */
+/* How uneven counts are: routes over experts, or over ranks. */
 #ifndef MOEPERF_PROFILER_STRAGGLER_BALANCE_H
 #define MOEPERF_PROFILER_STRAGGLER_BALANCE_H
 

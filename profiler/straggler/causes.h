@@ -1,4 +1,4 @@
-/* Why a rank took longer than others in the same operation (profiling.md, 5.3).
+/* Why a rank took longer than others in the same operation.
  *
  * Own work beyond the others' is split: first what more tokens take (a robust slope of time on
  * tokens), then what the rank always takes longer at the same tokens (median over the iterations,

@@ -1,4 +1,4 @@
-/* Whether the ranks' times can be compared, and what to do where they can't (profiling.md, 6). */
+/* Whether the ranks' times can be compared, and what to do where they can't. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

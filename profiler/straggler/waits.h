@@ -1,4 +1,4 @@
-/* Who made whom wait, and where that began (profiling.md, 5.1 and 5.3; wait states as in Scalasca).
+/* Who made whom wait, and where that began (wait states as in Scalasca).
  *
  * A rank waits at a meeting until the last one comes.  That wait is charged to where the last one
  * fell behind: both ranks' times are walked back to the last meeting that they left together (or

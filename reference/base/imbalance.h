@@ -1,4 +1,4 @@
-/* How uneven counts are: routes over experts, in the order of the experts (profiling.md, 5.7).  The
+/* How uneven counts are: routes over experts, in the order of the experts.  The
  * results store, the straggler analysis and what is said of a trace all take these from here: the
  * same counts in the same order give the same bits everywhere. */
 #ifndef MOEPERF_REFERENCE_BASE_IMBALANCE_H

@@ -27,7 +27,7 @@ struct mp_yaml {
 /* Reads the first document of a file.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT with
  * "path:line:column: ..." for syntax errors, duplicate keys, aliases that refer to themselves,
  * nesting deeper than 32 levels, files above 16 MiB, more than 1048576 values (an alias counts as
- * the values it copies) and empty files; MP_ENOTFOUND where the build found no libyaml. */
+ * the values it copies) and empty files. */
 int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error);
 /* The same from memory; `name` stands for the path in messages. */
 int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,

@@ -191,7 +191,7 @@ int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
                         struct mp_request *request, struct mp_error *error);
 
-/* Sparse all-gather (Hecate, section 4; systems.md 1.2 and 1.10): every transfer of one stage in
+/* Sparse all-gather (Hecate, section 4): every transfer of one stage in
  * `list` copies an expert's chunk from its owner to a further rank.  Transfers of one expert form a
  * tree, the hops of reference/schedule/hops.h; messages are cut into pieces so that a rank forwards
  * while it receives.
@@ -220,7 +220,7 @@ int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int cou
                   void *const send_chunk[], void *const receive_chunk[], size_t bytes,
                   mp_stream stream, struct mp_request *request, struct mp_error *error);
 
-/* This rank's clock minus rank 0's, by the tightest of `trips` ping-pongs (profiling.md, 6).
+/* This rank's clock minus rank 0's, by the tightest of `trips` ping-pongs.
  * Collective.  Rank 0 gets 0, 0. */
 int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, int64_t *error_ns,
                          struct mp_error *error);

@@ -1,18 +1,6 @@
 /* What all back ends share. */
 #include "reference/device/device.h"
 
-#ifndef MOEPERF_CPU_DEVICE
-int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
-                         struct mp_device **device, struct mp_error *error) {
-    (void)threads;
-    (void)limits;
-    *device = NULL;
-    return mp_fail(error, MP_ENOTFOUND,
-                   "this build has no cpu back end (MOEPERF_GPU_ONLY): run on a GPU, or build "
-                   "without that option");
-}
-#endif
-
 void mp_device_destroy(struct mp_device *device) {
     if (device)
         device->operations->destroy(device);

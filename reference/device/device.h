@@ -299,7 +299,7 @@ struct mp_device_operations {
                              const struct mp_gate_rule *rule, const float *probability,
                              const int32_t *choice, const int32_t *position, float *weight);
     /* Choices of a gate that limits how many tokens go outside (FasterMoE's topology-aware gate, as
-     * its code has it; systems.md 2.3.6).  choice [N][2] = the two largest logits, ties to the
+     * its code has it).  choice [N][2] = the two largest logits, ties to the
      * lower id, if the first of them is outside for at most `limit` tokens.  Otherwise the two
      * largest among inside experts for every token, and then, for the `limit` tokens of largest
      * logit among those with their first choice outside (ties to the lower token), that first

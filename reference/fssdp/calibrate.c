@@ -1,5 +1,5 @@
-/* Calibration (systems.md 1.7): once the real loads are known, a second materialisation, taken only
- * if it pays although nothing hides it any more.
+/* Calibration (Hecate, section 4): once the real loads are known, a second materialisation, taken
+ * only if it pays although nothing hides it any more.
  *
  * Only two sums per rank are kept, the routes it computes and those of them that are its own
  * tokens': what leaves a rank is what its tokens make minus the latter, what enters it is what it

@@ -1,5 +1,5 @@
 /* FSSDP: fully sharded sparse data parallelism, as the system Hecate does it
- * (arXiv 2502.02581; systems.md, section 1).
+ * (arXiv 2502.02581).
  *
  * Every expert has one owner in the whole job.  Each iteration and layer, the hottest experts are
  * copied for a while (spAG) to ranks that would otherwise wait, and their gradients are summed back

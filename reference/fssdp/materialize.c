@@ -1,4 +1,4 @@
-/* Algorithm 1, sparse materialisation (systems.md 1.6).
+/* Sparse materialisation (Hecate, algorithm 1).
  *
  * Where every rank has room for all hot experts, every rank gets them.  Otherwise the free slots
  * are shared out in proportion to load and each copy goes where the topology lacks it most. */

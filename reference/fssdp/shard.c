@@ -1,4 +1,4 @@
-/* Sharding: who owns which experts (systems.md 1.8).
+/* Sharding: who owns which experts (Hecate, algorithm 2).
  *
  * Hot experts are copied anyway, so their owner does not matter; Algorithm 2 spreads the others so
  * that each layer's cold load is even.  Only the number of experts over all layers is fixed. */

@@ -1,4 +1,4 @@
-/* What TA-MoE makes of a topology: the released loss (systems.md 3.8).  A byte costs 1 inside
+/* What TA-MoE makes of a topology: the released loss (Chen-Chang/TA-MoE).  A byte costs 1 inside
  * a node and `outside` beyond. */
 #ifndef MOEPERF_REFERENCE_GATE_TAMOE_H
 #define MOEPERF_REFERENCE_GATE_TAMOE_H

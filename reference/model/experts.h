@@ -2,7 +2,7 @@
  *
  * An expert that is kept (owned, or a tied replica) has a slot: parameters and gradient sum, and a
  * place for both moments of AdamW.  Slots belong to no layer, so that a rank may keep 0 .. E
- * experts of a layer while their total is limited (Hecate, systems.md 1.8); one slot more than that
+ * experts of a layer while their total is limited (Hecate, algorithm 2); one slot more than that
  * limit lets homes change one expert at a time.  With a sliced optimizer nothing is kept whole: a
  * slot is for one slice of an expert's parameters, gradient sum and moments, and there are as many
  * as the rank keeps.

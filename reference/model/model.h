@@ -9,7 +9,7 @@
  * Linear layers have no bias, layer norms have gain and bias; an expert is gelu(h * w1) * w2.  So
  * is what all tokens share, if anything: experts that every token goes through, on its own rank,
  * and that nobody weighs (DeepSeekMoE, arXiv 2401.06066, section 3.2).  Several are one of their
- * width together. Hecate's parameter counts are those of this block (systems.md 1.12).
+ * width together. Hecate's parameter counts are those of this block.
  *
  * An expert may be cut into C shards, of F / C hidden elements each, as its output is the sum of
  * theirs: shard s of expert e is expert s * E + e of plans, which have E C of them.  Gates know of

@@ -1,7 +1,7 @@
 /* Capacities in the arithmetic of those who invented them: one table, a row per framework.
  *
  * The order of operations is that of the framework imitated, in its precision, since it decides
- * what is rounded up (systems.md 0.6, rule 5; 3.4).  T tokens of a source, E experts, k choices of
+ * what is rounded up.  T tokens of a source, E experts, k choices of
  * a token, factor f: deepspeed       max(ceil(T/E * (f k)), least).  f k is a double that becomes a
  * tensor, and so a float, and T/E, a double too, becomes a float when it meets it; so does the
  *                   product.  100 tokens, 4 experts, f 1.2: 25 * 1.2 is just above 30, ceil 31;

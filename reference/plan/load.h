@@ -1,6 +1,6 @@
 /* Load: how many routes each source rank sends to each expert, one layer of one iteration.
  *
- * A token routed top-k makes k routes (systems.md 0.3: load matrix).  Everything that a system
+ * A token routed top-k makes k routes.  Everything that a system
  * decides after the gate is a function of this matrix. */
 #ifndef MOEPERF_REFERENCE_PLAN_LOAD_H
 #define MOEPERF_REFERENCE_PLAN_LOAD_H
@@ -55,7 +55,7 @@ int64_t mp_load_total(const struct mp_load *load);
 int64_t mp_load_largest(const struct mp_load *load);
 
 /* order[0 .. wanted - 1] = the `wanted` (<= experts) experts of largest total, hottest first, ties
- * by lower id: the order that all planners share (systems.md 0.6).  Allocates nothing. */
+ * by lower id: the order that all planners share.  Allocates nothing. */
 void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t order[]);
 
 /* lack[r] = what rank r has too few of (or too many: negative), of `routes` in all, for shares that

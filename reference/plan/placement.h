@@ -2,7 +2,7 @@
  *
  * The owner keeps parameters, gradient sum and optimizer state.  A holder has the parameters; the
  * owner is always a holder.  Holders are a bit set per expert, so a rank holds an expert at most
- * once (systems.md 1.11). */
+ * once. */
 #ifndef MOEPERF_REFERENCE_PLAN_PLACEMENT_H
 #define MOEPERF_REFERENCE_PLAN_PLACEMENT_H
 

@@ -105,7 +105,7 @@ static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_plac
 enum { MP_MOST_AHEAD = 3 }; /* layers, of plan.gather_ahead */
 
 /* In which order a source's routes to one expert are handed to the parts of its dispatch; those
- * that no part is left for are dropped, so that this says who loses (systems.md 3.4). */
+ * that no part is left for are dropped, so that this says who loses. */
 enum mp_route_order {
     MP_ROUTES_BY_TOKEN,       /* token by token, the choices of a token together */
     MP_ROUTES_BY_CHOICE,      /* all first choices before all second ones */
@@ -173,14 +173,14 @@ struct mp_plan {
     bool free_transfers;
 
     /* The gate, if the system changes it: at most this many tokens of a source have their first
-     * choice outside their node; -1: the gate's choices stand (FasterMoE's topology-aware gate,
-     * systems.md 2.3.6).  Known before the gate.  Loads that are replayed, or predicted with, keep
-     * it by a rule (reference/model/replay.h). */
+     * choice outside their node; -1: the gate's choices stand (FasterMoE's topology-aware gate).
+     * Known before the gate.  Loads that are replayed, or predicted with, keep it by a rule
+     * (reference/model/replay.h). */
     int64_t outgoing_limit;
     /* For loads that are replayed, or predicted with: how far a balancing loss that knows the
      * topology brings a source's share of routes inside its node towards the one that goes with 1
      * over the cost of a byte, which is `outside_cost` to another node and 1 inside; 0: nothing, 1:
-     * all the way (TA-MoE, systems.md 3.8; reference/model/replay.h).  Known before the gate. */
+     * all the way (TA-MoE; reference/model/replay.h).  Known before the gate. */
     double pull, outside_cost;
 
     /* Holders of every expert in `during`, ascending: those of expert e are
@@ -287,7 +287,7 @@ int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage s
 
 /* Which holder of `during` sends `rank` its slice of an expert's gradient sum: the rank itself if
  * it holds the expert, otherwise holder number rank mod n of the n holders, ascending (SYMI,
- * section 4; systems.md 2.6.3).  The holders must have been listed. */
+ * section 4).  The holders must have been listed. */
 int mp_plan_slice_source(const struct mp_plan *plan, int expert, int rank);
 
 /* Dispatch is written source by source, expert by expert, in ascending order, each (source,
@@ -306,7 +306,7 @@ void mp_plan_dispatch_end_pair(struct mp_plan *plan);
 int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error);
 
-/* Topology-aware dispatch of Hecate (systems.md 1.9): local; else evenly over the holders of the
+/* Topology-aware dispatch (Hecate, section 4): local; else evenly over the holders of the
  * same node; else evenly over all holders.  n routes over q candidates: n / q each, and for
  * i < n mod q the candidate (source + i) mod q one more. */
 int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,

@@ -1,4 +1,4 @@
-/* The law for plans (architecture.md, section 3).
+/* The law for plans.
  *
  * Runs on every plan in debug builds and tests, on request in release builds. */
 #ifndef MOEPERF_REFERENCE_PLAN_PLAN_CHECK_H

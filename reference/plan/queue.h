@@ -1,4 +1,4 @@
-/* Queue: who comes first by a number, ties to the lower id (systems.md 0.6).
+/* Queue: who comes first by a number, ties to the lower id.
  *
  * A binary heap: push and pop take O(log count).  Everything popped one after another is the stable
  * descending sort.  For the smallest first, push what is negated. */

@@ -1,7 +1,7 @@
 /* Recent: sums of the last iterations' loads, from which planners predict the next.
  *
  * What a cell is, the user says: an expert of a layer, or one of a source rank.  Averages are kept
- * as sums, since the divisor cancels and integers are the same on every rank (systems.md 0.6). */
+ * as sums, since the divisor cancels and integers are the same on every rank. */
 #ifndef MOEPERF_REFERENCE_PLAN_RECENT_H
 #define MOEPERF_REFERENCE_PLAN_RECENT_H
 

@@ -13,7 +13,7 @@ struct mp_rehome {
     bool changed;              /* set by whoever writes into next; false on arrival */
     /* Parameters move and optimizer state stays: an expert that arrives continues with the moments
      * of one that left, the i-th (in ascending order) of a layer with the i-th.  What SmartMoE's
-     * released code does (systems.md 2.4).  Every rank must receive as many experts of a layer as
+     * released code does.  Every rank must receive as many experts of a layer as
      * it loses.  false on arrival. */
     bool leave_state;
     /* Moves travel while the next iteration runs on the present homes, as its first operation in

@@ -76,9 +76,9 @@ static inline int mp_slots_of(const struct mp_slots *slots, int expert) {
  * otherwise is the lowest.  MP_EPLAN if an expert has no slot. */
 int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home, struct mp_error *error);
 
-/* Routes that one slot may take when `factor` times its even share is the limit (SYMI,
- * systems.md 2.6.4): floor(factor * routes / slots), routes and slots over all ranks, in this order
- * of operations; -1 with factor 0: no limit. */
+/* Routes that one slot may take when `factor` times its even share is the limit (SYMI):
+ * floor(factor * routes / slots), routes and slots over all ranks, in this order of operations; -1
+ * with factor 0: no limit. */
 int64_t mp_slot_capacity(double factor, int64_t routes, int64_t slots);
 /* Every expert's capacity for MP_SPREAD_TURN: that of a slot times its slots; none if that is -1.
  */

@@ -50,7 +50,7 @@
  * After backward the update, and what the system makes of the loads.  Experts that get new homes
  * move then, and all ranks wait for it; or, if the system says that its moves are asynchronous,
  * they set out in the background as the next iteration's first operation and are waited for before
- * its update, behind which the new homes are in force (best effort, systems.md 2.5: the old
+ * its update, behind which the new homes are in force (best effort, as FlexMoE's: the old
  * placement serves one iteration more, whatever the network is like, so that all ranks agree).
  *
  * An iteration of serving is forward only: all layers, the head, what the system makes of the
@@ -179,7 +179,7 @@ int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *erro
 
 /* Which of a plan's background operations a micro-batch of several has.  Copies that stay until
  * backward travel in the first one, gradients of what stays in the last; what is freed or decided
- * anew travels in each (systems.md 1.11). */
+ * anew travels in each. */
 unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches);
 /* Whether holders' parameters are put together from slices before the gate. */
 bool mp_plan_gathers(const struct mp_plan *plan);

@@ -34,7 +34,7 @@ struct mp_job {
     int ranks_per_node;        /* G, declared; MP_ALL: as `nodes` says */
     int nodes;                 /* declared; 0: as ranks_per_node says, or one */
 
-    /* Model (architecture.md, section 4). */
+    /* Model. */
     int layers, width, heads, experts, expert_width, sequence;
     /* Into how many every expert is cut along its hidden elements (expert tensor parallelism, as
      * Megatron-LM has it): shard s of expert e is expert s * experts + e of plans, and each of a

@@ -33,20 +33,8 @@ static bool launched_by_mpi(void) {
     return false;
 }
 
-static int connect_mpi(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {
-#ifdef MOEPERF_WITH_MPI
-    return mp_comm_mpi_create(device, comm, error);
-#else
-    (void)device;
-    *comm = NULL;
-    return mp_fail(error, MP_ENOTFOUND,
-                   "this was built without MPI and cannot run under mpirun; install Open MPI and "
-                   "build again, or start ranks with RANK and WORLD_SIZE set (torchrun does)");
-#endif
-}
-
 int mp_place_connect(struct mp_place *place, struct mp_error *error) {
-    return launched_by_mpi() ? connect_mpi(NULL, &place->comm, error)
+    return launched_by_mpi() ? mp_comm_mpi_create(NULL, &place->comm, error)
                              : mp_comm_self_create(&place->comm, error);
 }
 
@@ -98,7 +86,7 @@ static int connect_gpus(const struct mp_job *job, struct mp_place *place, int or
     if (job->ranks == 1 && job->transport != MP_TRANSPORT_NCCL)
         return mp_comm_self_create_on(place->device, &place->comm, error);
     if (job->transport == MP_TRANSPORT_MPI)
-        return connect_mpi(place->device, &place->comm, error);
+        return mp_comm_mpi_create(place->device, &place->comm, error);
     const struct mp_nccl_settings settings = {
         .bootstrap = place->bootstrap,
         .ordinal = ordinal,
@@ -127,7 +115,7 @@ static int create_on_gpu(const struct mp_job *job, const char *job_name, struct 
     int ordinal = 0, code = MP_OK, ranks = 1, rank = 0;
     bool by_mpi = launched_by_mpi();
     if (by_mpi)
-        code = connect_mpi(NULL, &place->bootstrap, error);
+        code = mp_comm_mpi_create(NULL, &place->bootstrap, error);
     else if (getenv("WORLD_SIZE"))
         ranks = atoi(getenv("WORLD_SIZE"));
     if (code)

@@ -52,7 +52,7 @@ build() {
     if ! {
         "${configure[@]}" -S . -B "$work/build" -DCMAKE_BUILD_TYPE=Debug &&
             "${configure[0]}" --build "$work/build" --parallel 2 \
-                --target moeperf moeperf-train test_baselines_systems \
+                --target moeperf moeperf-train test_baselines_systems test_baselines_random_plans \
                 "test_baselines_${name}_$name" \
                 test_reference_gate_gate test_golden_pytorch
     } >"$work/log" 2>&1; then
@@ -102,7 +102,7 @@ copy_undeclared() {
     grep -qF "return $call;" "baselines/$name/$name.c" || die "the hook is not as it was"
     build
     refused "its own test" "test_baselines_${name}_$name"
-    refused "the test of all systems" test_baselines_systems
+    refused "the test of all systems" test_baselines_random_plans $name
     refused "moeperf run" moeperf run "$work/suite.yaml" --db "$work/refused.db" \
         --text "$work/text" --set check-plans=yes --set iterations=1 --set sequence=32
 }
@@ -119,6 +119,7 @@ build
 PATH=$work/build/bin:$PATH
 "test_baselines_${name}_$name"
 test_baselines_systems
+test_baselines_random_plans $name
 moeperf list systems | tee "$work/list"
 grep -q "^$name " "$work/list" || die "$name is not listed"
 moeperf show $name >"$work/show"

@@ -11,6 +11,7 @@ struct rehearsal {
     struct mp_planner planner; /* all layers share its plan */
     int64_t iteration;
     int changes; /* experts that gained a holder in steps so far */
+    int copies;  /* fetched by plans so far */
 };
 
 /* Small experts, for systems to which it matters only how many there are. */
@@ -44,6 +45,7 @@ static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
     struct mp_error error = {0};
     assert_ok(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error), &error);
     assert_ok(mp_planner_end_layer(planner, layer, load, &error), &error);
+    rehearsal->copies += planner->plan->fetch.count;
 }
 
 /* What moves in the background has arrived. */
@@ -88,6 +90,15 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
     assert_memory_equal(a->during.owner, b->during.owner,
                         (size_t)a->experts * sizeof *a->during.owner);
     assert_int_equal(a->fetch.count, b->fetch.count);
+    for (int i = 0; i < a->fetch.count; i++) {
+        const struct mp_transfer *x = &a->fetch.item[i], *y = &b->fetch.item[i];
+        assert_true(x->expert == y->expert && x->from == y->from && x->to == y->to &&
+                    x->stage == y->stage);
+    }
+    assert_memory_equal(a->capacity, b->capacity, (size_t)a->experts * sizeof *a->capacity);
+    assert_true(a->source_capacity == b->source_capacity && a->padding == b->padding &&
+                a->route_order == b->route_order && a->outgoing_limit == b->outgoing_limit &&
+                a->exchange == b->exchange && a->group_size == b->group_size);
     assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
     if (a->part_begin[pairs] > 0)
         assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
@@ -104,10 +115,16 @@ static inline void rehearsal_restart(const struct rehearsal *from, struct rehear
     free(state);
 }
 
+struct rehearsed {
+    int changes, copies; /* as of a rehearsal */
+};
+
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
- * what the first one saved, with its homes: all plan the same.  Returns experts that moved. */
-static inline int rehearse(uint64_t *random, const struct mp_system *system,
-                           const struct mp_setting *setting, const void *options, int iterations) {
+ * what the first one saved, with its homes: all plan the same.  Returns experts that moved and
+ * copies. */
+static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system *system,
+                                        const struct mp_setting *setting, const void *options,
+                                        int iterations) {
     struct rehearsal rehearsal[3];
     struct mp_error error = {0};
     struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
@@ -140,13 +157,13 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
         for (int index = 0; index < planning; index++)
             rehearsal_step(&rehearsal[index], load);
     }
-    int changes = rehearsal[0].changes;
+    const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
     for (int layer = 0; layer < setting->layers; layer++)
         mp_load_destroy(&load[layer]);
     free(load);
-    return changes;
+    return met;
 }
 
 #endif

@@ -6,14 +6,26 @@
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"
+#include "tests/reference/device/cuda/on_double.h"
 #include "tests/support.h"
 
 static char folder[64]; /* of a test: spools, and what the program printed */
 
-static const char *const job[] = {
-    TEXT,       "device=cuda",  "system=ep",      "gate=gshard",      "layers=1",
-    "width=64", "heads=1",      "experts=4",      "expert-width=64",  "sequence=32",
-    "batch=2",  "iterations=2", "bandwidth=1e11", "expert-rate=1e14", "non-moe-seconds=1e-3"};
+static const char *const job[] = {"text=tests/golden/gpu/text",
+                                  "device=cuda",
+                                  "system=ep",
+                                  "gate=gshard",
+                                  "layers=1",
+                                  "width=64",
+                                  "heads=1",
+                                  "experts=4",
+                                  "expert-width=64",
+                                  "sequence=32",
+                                  "batch=2",
+                                  "iterations=2",
+                                  "bandwidth=1e11",
+                                  "expert-rate=1e14",
+                                  "non-moe-seconds=1e-3"};
 enum { SETTINGS = sizeof job / sizeof *job };
 
 static int set_up(void **state) {
@@ -55,9 +67,19 @@ static char *read_file(const char *part, char path[400]) {
     return text;
 }
 
+/* A program or collector beside this one. */
+static const char *beside(const char *name) {
+    static char path[4200];
+    ssize_t length = readlink("/proc/self/exe", path, 4096);
+    assert_true(length > 0);
+    path[length] = '\0';
+    strcpy(strrchr(path, '/') + 1, name);
+    return path;
+}
+
 /* Trains the job over a transport; what it printed, or NULL if there is no NCCL here. */
 static char *train(const char *transport) {
-    const char *arguments[2 * SETTINGS + 5] = {TRAIN, "--progress", "--set"};
+    const char *arguments[2 * SETTINGS + 5] = {"moeperf-train", "--progress", "--set"};
     char set[32], path[400];
     int count = 3, status;
     snprintf(set, sizeof set, "transport=%s", transport);
@@ -71,7 +93,7 @@ static char *train(const char *transport) {
         snprintf(path, sizeof path, "%s/output", folder);
         if (!freopen(path, "w", stdout) || dup2(1, 2) < 0)
             _exit(3);
-        execv(TRAIN, (char *const *)(uintptr_t)arguments);
+        execv(beside("moeperf-train"), (char *const *)(uintptr_t)arguments);
         _exit(4);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -105,7 +127,6 @@ static void one_rank_trains_over_nccl(void **state) {
     free(over_nccl);
 }
 
-#ifndef ON_DOUBLE
 struct seen {
     char status[300];
     int kernels, untimed, copies, gates, collectives;
@@ -142,18 +163,19 @@ static bool look(const char *collector, struct seen *seen) {
     mp_spool_close(reader);
     return true;
 }
-#endif
 
 static void cuda_loads_its_collector(void **state) {
     (void)state;
-#if defined(CUPTI_COLLECTOR) && !defined(ON_DOUBLE)
     struct seen seen;
-    setenv("CUDA_INJECTION64_PATH", CUPTI_COLLECTOR, 1);
+    const char *collector = beside("libmoeperf-cupti.so");
+    if (on_double() || access(collector, R_OK))
+        skip("the double of CUDA loads no collector, or CUPTI was not found");
+    setenv("CUDA_INJECTION64_PATH", collector, 1);
     char *output = train("auto");
     unsetenv("CUDA_INJECTION64_PATH");
     free(output);
     if (!look("-cupti-", &seen))
-        fail_msg("CUDA has not loaded %s", CUPTI_COLLECTOR);
+        fail_msg("CUDA has not loaded libmoeperf-cupti.so");
     print_message("%d kernels, %d copies\n", seen.kernels, seen.copies);
     assert_string_equal(seen.status, "on");
     assert_true(seen.kernels > 50); /* two iterations */
@@ -161,18 +183,16 @@ static void cuda_loads_its_collector(void **state) {
     assert_true(seen.copies > 0);
     assert_true(seen.gates > 0);
     assert_true(seen.ended);
-#else
-    skip("the double of CUDA loads no collector, or CUPTI was not found");
-#endif
 }
 
 /* A collective of one rank is a copy, which NCCL tells nobody of: the plug-in is only seen to be
  * taken. */
 static void nccl_loads_its_plugin(void **state) {
     (void)state;
-#ifndef ON_DOUBLE
     struct seen seen;
-    setenv("NCCL_PROFILER_PLUGIN", NCCL_COLLECTOR, 1);
+    if (on_double())
+        skip("the double of NCCL loads no plug-in");
+    setenv("NCCL_PROFILER_PLUGIN", beside("libmoeperf-nccl.so"), 1);
     char *output = train("nccl");
     unsetenv("NCCL_PROFILER_PLUGIN");
     if (!output)
@@ -183,9 +203,6 @@ static void nccl_loads_its_plugin(void **state) {
     print_message("%d collectives\n", seen.collectives);
     assert_string_equal(seen.status, "on");
     assert_true(seen.ended);
-#else
-    skip("the double of NCCL loads no plug-in");
-#endif
 }
 
 int main(void) {

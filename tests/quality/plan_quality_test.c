@@ -13,12 +13,12 @@
  *
  * Each iteration is planned from what the iterations before it taught.  Rows of `same loads` have
  * learnt the very loads that they plan for: what the algorithm does if it predicts perfectly, and
- * what publications show (1.10 for EPLB on this trace: systems.md 6.1, a mean that has 1.104 here).
+ * what publications show (1.10 for EPLB on this trace, a mean that has 1.104 here).
  * For the others the next record of the trace lies ten iterations ahead (its micro-batch 0, 16
  * ranks, 32 experts, top-2): staler than a run, which plans from the iteration before.
  *
  * LAER is judged on one node.  On two, its rule gives every expert a slot per node before it looks
- * at loads (systems.md 2.7), and two slots per expert are all used up by that: the last row of it.
+ * at loads, and two slots per expert are all used up by that: the last row of it.
  *
  * UltraEP is judged on one node and on two: it copies inside nodes only, so that between two nodes
  * what is uneven stays.  LP's replicas follow no load, and chance decides which experts share ranks
@@ -240,7 +240,7 @@ struct run {
     struct mp_plan plan;
 };
 
-/* The A100s of the LAER paper with its Mixtral-8x7B (systems.md 2.7, 4.10), for systems that weigh
+/* The A100s of the LAER paper with its Mixtral-8x7B, for systems that weigh
  * travel against computing. */
 static void create_run(struct run *run, const struct mp_system *system, const struct row *row,
                        int layers) {
@@ -448,7 +448,7 @@ static void zipf_loads(void **state) {
 }
 
 /* The trace's records of micro-batch 0 from iteration 901 to 2001; 1001 is the first that counts.
- * Before, gates collapse and recover within tens of iterations (systems.md 6.1). */
+ * Before, gates collapse and recover within tens of iterations. */
 enum {
     TRACE_LAYERS = 24,
     TRACE_FIRST = 901,

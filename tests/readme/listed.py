@@ -4,7 +4,10 @@ Everything that is not here runs as it stands, in the order of the pages, in a f
 checkout whose build/release is an installation.  A command that is listed and no longer on its page
 fails the test."""
 
+import pathlib
 from typing import NamedTuple
+
+import commands
 
 
 class Listed(NamedTuple):
@@ -33,6 +36,10 @@ KINETO = """for rank in 0 1; do gzip > rank$rank.json.gz << END
 END
 done"""
 
+GRIDS = [command for command in commands.of_page(
+    (pathlib.Path(__file__).parents[2] / "baselines/nodewise/README.md").read_text())
+    if " --vary " in command]
+
 LISTED = {
     "README.md": {
         "ci/quickstart": Listed(more=f"{TINY} --set iterations=12"),
@@ -40,6 +47,16 @@ LISTED = {
         "ci/package": Listed("takes minutes; harness/cli/completion tests what is not of Debian's"),
         "moeperf run all-systems": Listed(more=f"{ONE} --set experts=8 --set iterations=13"),
         "moeperf run skewed": Listed(more=f"--set repeat=1 --set experts=16 {FEW}"),
+        "moeperf run quickstart --pairs 12 --against before/bin/moeperf-train": Listed(
+            first="mkdir -p before; cp -r build/release/bin before", more=PAIRS),
+        "moeperf history nightly.db --append history.jsonl": Listed(
+            first="cp out/quickstart/results.db nightly.db"),
+        "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
+        "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
+        "moeperf place --trace counts.json --cluster b200 --decide": Listed(
+            first=COUNTS + "counts.json"),
+    },
+    "harness/README.md": {
         "moeperf run convergence": Listed(
             more=f"{FEW} --set target-loss=6 --set target-window=2 --set iterations=4"),
         "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
@@ -49,45 +66,50 @@ LISTED = {
         "moeperf run predicted": Listed(more="--set iterations=2 --set layers=2 --quiet"),
         "moeperf run quickstart --set iterations=200 --set options.memory=2": Listed(more=FEW),
         "moeperf calibrate -o here.yaml --ranks 2": Listed(more="--quick --quiet"),
-        "moeperf run quickstart --pairs 12 --against before/bin/moeperf-train": Listed(
-            first="mkdir -p before; cp -r build/release/bin before", more=PAIRS),
         "moeperf compare before.db after.db": Listed(
             first="cp out/quickstart/results.db before.db; cp before.db after.db"),
-        "moeperf history nightly.db --append history.jsonl": Listed(
-            first="cp out/quickstart/results.db nightly.db"),
         "ci/perf-gate": Listed(OWN),
         "ci/mutate reference/plan 100": Listed(OWN),
         "ci/attack 30": Listed(OWN),
         ".ci/run": Listed(OWN),
         "mpirun -n 2 moeperf-train JOB.yaml --progress": Listed(
             first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml"),
-        "mpirun -n 2 moeperf-train JOB.yaml --set mode=decode --set context=100": Listed(
-            first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml",
-            more="--set context=4"),
         "moeperf generate dynamics -o run.mptrace --first-iteration 500": Listed(
             more="--iterations 10"),
         "moeperf run --from out/runs/RUN": Listed(
             "needs a killed run, as harness/cli/killed_run has"),
-        "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
-        "moeperf import rank*.json.gz --db run.db": Listed(first=KINETO),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
             "takes minutes, on a quiet machine"),
         "moeperf-bench compute": Listed("takes minutes; bench/program starts it"),
         "mpirun -n 2 … comm": Listed("stands for the command before it"),
+        "moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 --as sglang "
+        "-o placement.json": Listed(first=COUNTS + "counts.json"),
+        "moeperf reproduce laer --infer": Listed(more="--budget 56 --set layers=2"),
+    },
+    "harness/suite/README.md": {
         """moeperf run quickstart --set ranks=16 --set ranks-per-node=8 \\
     --launcher "mpirun --hostfile hosts -n {ranks} {program} {arguments}\"""": Listed(
             first="echo localhost slots=2 > hosts",
             more=f"{TINY} --set iterations=2 --set ranks=2 --set ranks-per-node=1"),
+    },
+    "reference/trainer/README.md": {
+        "mpirun -n 2 moeperf-train JOB.yaml --set mode=decode --set context=100": Listed(
+            first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml",
+            more="--set context=4"),
         "mpirun -n 8 moeperf-train job.yaml --set device=cuda --set precision=bf16 --rate":
             Listed(GPU),
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
             Listed(GPU),
-        "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
-        "moeperf place --trace counts.json --cluster b200 --decide": Listed(
-            first=COUNTS + "counts.json"),
-        "moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 --as sglang "
-        "-o placement.json": Listed(first=COUNTS + "counts.json"),
+        "ci/gpu-check --double": Listed("is a test of its own, gpu/check_on_double"),
+    },
+    "reference/schedule/README.md": {},
+    "harness/workload/README.md": {
+        "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
+            first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
+    },
+    "harness/predict/README.md": {},
+    "harness/place/README.md": {
         "moeperf place --trace prefill.json --cluster b200 --nodes 4 --system eplb:replicas=288":
             Listed(first=COUNTS + "prefill.json"),
         "moeperf predict --trace decode.json --fit --cluster b200 --nodes 4 --system deepep \\\n"
@@ -96,13 +118,26 @@ LISTED = {
         "    --set predict.cache-width=576 --set predict.precision=bf16 \\\n"
         "    --set predict.vocabulary=129280 --set predict.attention=flash":
             Listed(first=COUNTS + "decode.json", more="--set top-k=2"),
-        "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
-            first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
+    },
+    "harness/reproduce/README.md": {
         'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(
             more="--loads 'zipf exponent=1 iterations=6'"),
         "moeperf reproduce hecate --details": Listed("takes a minute"),
-        "moeperf reproduce laer --infer": Listed(more="--budget 56 --set layers=2"),
         "moeperf reproduce laer --infer --html laer.html": Listed(more="--budget 56 --set layers=2"),
+    },
+    "results/report/README.md": {},
+    "reference/device/cuda/README.md": {
+        "ci/gpu-check": Listed(GPU),
+        "moeperf-bench-gpu": Listed(GPU),
+        "moeperf-bench-gpu --only adamw": Listed(GPU),
+    },
+    "baselines/nodewise/README.md": {
+        **dict.fromkeys(GRIDS, Listed("takes long; harness/cli/vary has small ones")),
+        "moeperf run borders --db out/borders.db": Listed("twelve jobs of 4 and 8 ranks"),
+        """sqlite3 -box out/borders.db \\
+  "SELECT job, sum(value) / 4e6 AS MB FROM v_number JOIN v_run USING (run_id)
+   WHERE name = 'sent-between-nodes' AND iteration >= 4 GROUP BY run_id\"""": Listed(
+            "what that leaves"),
     },
     "baselines/README.md": {
         "cmake --preset release && cmake --build build/release": Listed(
@@ -110,7 +145,7 @@ LISTED = {
         "build/release/bin/moeperf show mine": Listed("what baselines/new_system builds"),
         "ctest --test-dir build/release -R baselines/mine": Listed(
             "what baselines/new_system builds"),
-        "ctest --test-dir build/release -R baselines/systems": Listed(OWN),
+        "ctest --test-dir build/release -R baselines/random_plans": Listed(OWN),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "build/release/bin/moeperf-bench plan": Listed("takes minutes; bench/program starts it"),
         "build/release/bin/moeperf run mine.yaml --db out/mine.db --set repeat=3": Listed(
@@ -125,6 +160,11 @@ LISTED = {
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "ctest --test-dir build/release -R finite_difference": Listed(OWN),
         "python3 tests/golden/make_golden.py --gate mine": Listed("needs PyTorch"),
+    },
+    "tests/README.md": {
+        "ci/gpu-check": Listed(GPU),
+        "ci/fuzz": Listed(OWN),
+        "ci/perf-gate": Listed(OWN),
     },
     "results/compare/README.md": {
         "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(

@@ -49,6 +49,12 @@ wait
 """
 
 
+def anchors(text):
+    """Of headings, as they are linked to."""
+    return {re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+            for line in text.splitlines() if line.startswith("#")}
+
+
 def write_script(path, text):
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
@@ -156,6 +162,22 @@ class Checkout:
             if not path.exists() or words not in path.read_text():
                 self.fail(name, f"lacks {words!r}")
 
+    def check_pages(self):
+        """Pages lead to what is there, and those with commands are followed."""
+        for page in sorted(self.sources.rglob("*.md")):
+            name = str(page.relative_to(self.sources))
+            if name.startswith(("build/", "out/")):
+                continue
+            text = page.read_text()
+            if name not in LISTED and commands.of_page(text):
+                self.fail(name, "has commands, and listed.py does not have the page")
+            for to, place in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+                target = page.parent / to if to else page
+                if not target.exists():
+                    self.fail(name, f"leads to {to}, which is not there")
+                elif place and place not in anchors(target.read_text()):
+                    self.fail(name, f"leads to {to}#{place}, a heading that is not there")
+
     def check_quickstart(self):
         """README's first command builds all that its others need: the stand-in saw what was asked."""
         calls = (self.stand_ins / "cmake.log").read_text()
@@ -169,6 +191,7 @@ def main():
         checkout = Checkout(pathlib.Path(work), sources, build, *sys.argv[3:])
         checkout.check_installed()
         checkout.check_papers()
+        checkout.check_pages()
         checkout.check_advice()
         seen = set()
         for page in LISTED:

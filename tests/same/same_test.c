@@ -9,6 +9,7 @@
 
 #include "baselines/skeleton/skeleton.h"
 #include "reference/plan/routes.h"
+#include "tests/reference/plan/system_support.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/same/trace.h"
 
@@ -135,34 +136,6 @@ static void set(struct mp_job_file *file, const struct mp_systems *systems, cons
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     must(mp_job_set(file, text, systems, &error), &error);
-}
-
-/* Some blank-separated word. */
-static void draw_word(uint64_t *random, const char *words, char *text, size_t size) {
-    int count = 1;
-    for (const char *c = words; *c; c++)
-        count += *c == ' ';
-    for (int skip = test_random_int(random, 0, count - 1); skip > 0; skip--)
-        words = strchr(words, ' ') + 1;
-    snprintf(text, size, "%.*s", (int)strcspn(words, " "), words);
-}
-
-/* A value near the lower end of what an option may be, where small runs feel it. */
-static void draw_value(uint64_t *random, const struct mp_option *option, char *text, size_t size) {
-    double least = option->minimum, most = fmin(option->maximum, fmax(least, 0) + 4);
-    if (option->type == MP_OPTION_TEXT) {
-        snprintf(text, size, "%s", option->default_value);
-    } else if (option->type == MP_OPTION_CHOICE) {
-        draw_word(random, option->choices, text, size);
-    } else if (option->type == MP_OPTION_BOOL) {
-        draw_word(random, "yes no", text, size);
-    } else if (option->type == MP_OPTION_DOUBLE) {
-        snprintf(text, size, "%.17g", least + test_random_double(random) * (most - least));
-    } else {
-        int value = test_random_int(random, (int)least, (int)most);
-        bool all = option->type == MP_OPTION_COUNT && test_random_int(random, 0, 3) == 0;
-        snprintf(text, size, all ? "all" : value < 0 ? "auto" : "%d", value);
-    }
 }
 
 /* Groups in groups, if there are ranks for any; perhaps the last outermost ones are smaller. */

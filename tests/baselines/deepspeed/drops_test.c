@@ -183,7 +183,7 @@ static void drops_are_those_of_a_recount(void **state) {
     assert_true(dropped > 0 && dropped < routes);
 }
 
-/* V-GATE-4 (systems.md 5.7): four tokens, four experts, two choices, capacity 2. */
+/* V-GATE-4: four tokens, four experts, two choices, capacity 2. */
 static const struct tokens GATE = {4,
                                    2,
                                    {{0, 1}, {0, 1}, {3, 2}, {0, 2}},

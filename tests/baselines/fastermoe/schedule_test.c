@@ -1,4 +1,4 @@
-/* The smart schedule's model: golden ends (systems.md 5.3, V-FAST-7), what holds for any costs, and
+/* The smart schedule's model: golden ends, what holds for any costs, and
  * the group size that it favours. */
 #include "tests/reference/plan/plan_support.h"
 

@@ -1,5 +1,5 @@
-/* The selection of shadows: golden decisions of every policy with the latencies that led to them
- * (systems.md 5.3), and what holds for any load. */
+/* The selection of shadows: golden decisions of every policy with the latencies that led to them,
+ * and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
 #include <string.h>

@@ -140,17 +140,6 @@ static void decisions_are_those_of_the_procedure(void **unused) {
     assert_true(moves > 500);
 }
 
-/* The planner of the rehearsal holds every plan against the law and what the system declares. */
-static void any_numbers_keep_the_law(void **unused) {
-    uint64_t *random = *unused;
-    for (int round = 0; round < 20; round++) {
-        const struct mp_setting setting =
-            small_setting(2, test_random_int(random, 1, 40), random_topology(random, 40));
-        const struct mp_harmoeny_options options = {.least = test_random_int(random, 1, 200)};
-        rehearse(random, &mp_system_harmoeny, &setting, &options, 4);
-    }
-}
-
 /* Plans carry out what is decided: copies come late, and routes go where the decision says. */
 static void plans_follow_decisions(void **unused) {
     uint64_t *random = *unused;
@@ -196,7 +185,6 @@ int main(void) {
         cmocka_unit_test(defaults_are_the_sources),
         cmocka_unit_test(golden_decisions),
         cmocka_unit_test_prestate(decisions_are_those_of_the_procedure, &random),
-        cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
         cmocka_unit_test_prestate(plans_follow_decisions, &random),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

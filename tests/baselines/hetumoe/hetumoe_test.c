@@ -1,5 +1,5 @@
 /* HetuMoE: its defaults, capacities, drops and padded rows, what its released slots leave, who
- * leads, legal plans on random loads, and what it refuses. */
+ * leads, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/hetumoe/hetumoe.h"
@@ -137,22 +137,6 @@ static void released_slots_leave_rows_with_a_token(void **state) {
     }
 }
 
-static void random_plans_are_legal(void **state) {
-    uint64_t *random = *state;
-    for (int round = 0; round < 30; round++) {
-        int group = test_random_int(random, 1, 6), groups = test_random_int(random, 1, 4);
-        const struct mp_setting setting = setting_of(
-            group * test_random_int(random, 1, 4), group * groups,
-            test_random_int(random, 1, group * groups), test_random_int(random, 1, 2), 256);
-        struct mp_hetumoe_options options;
-        parse_options(&mp_system_hetumoe, &options, NULL);
-        options.expert_parallel = group;
-        options.capacity_factor = 0.2 + 2 * test_random_double(random);
-        options.slots = test_random_int(random, 0, 1);
-        rehearse(random, &mp_system_hetumoe, &setting, &options, 3);
-    }
-}
-
 static void refuses_what_it_can_not_do(void **state) {
     (void)state;
     struct mp_hetumoe_options options;
@@ -180,7 +164,6 @@ int main(void) {
         cmocka_unit_test(plans_have_capacity_padding_and_order),
         cmocka_unit_test_prestate(released_slots_leave_rows_with_a_token, &random),
         cmocka_unit_test(leaders_lead_where_there_are_nodes_to_lead),
-        cmocka_unit_test_prestate(random_plans_are_legal, &random),
         cmocka_unit_test(refuses_what_it_can_not_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

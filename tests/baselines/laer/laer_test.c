@@ -234,40 +234,6 @@ static struct mp_setting random_setting(uint64_t *random) {
     return setting;
 }
 
-static struct mp_laer_options random_options(uint64_t *random, const struct mp_setting *setting) {
-    struct mp_laer_options options;
-    parse_options(tested, &options, NULL);
-    options.window = test_random_int(random, 1, 4);
-    options.even = test_random_int(random, 0, 3) > 0;
-    if (test_random_int(random, 0, 1))
-        options.slots =
-            (setting->experts - 1) / setting->topology.ranks + 1 + test_random_int(random, 0, 4);
-    if (test_random_int(random, 0, 2) == 0)
-        options.perturbations = test_random_int(random, 1, 5);
-    int all = mp_laer_slots(setting, &options) * setting->topology.ranks;
-    if (options.even && all % setting->experts == 0)
-        options.priority_queue = test_random_int(random, 0, 1);
-    int slots = mp_laer_slots(setting, &options);
-    if (setting->experts % slots == 0 && setting->topology.ranks >= setting->experts / slots &&
-        test_random_int(random, 0, 1))
-        options.layout = MP_LAER_FLEX;
-    options.rematerialise = test_random_int(random, 0, 1);
-    options.prefetch = test_random_int(random, 0, 4);
-    return options;
-}
-
-static void random_plans_are_legal_and_the_same_everywhere(void **state) {
-    uint64_t *random = *state;
-    int changes = 0;
-    for (int round = 0; round < 60; round++) {
-        struct mp_setting setting = random_setting(random);
-        struct mp_laer_options options = random_options(random, &setting);
-        changes += rehearse(random, tested, &setting, &options, 6);
-    }
-    print_message("  %d changes\n", changes);
-    assert_true(changes > 0);
-}
-
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
 static void other_homes_are_served(void **state) {
     uint64_t *random = *state;
@@ -378,7 +344,6 @@ int main(void) {
         cmocka_unit_test_prestate(the_static_layout_stays, &random),
         cmocka_unit_test_prestate(flex_changes_the_static_layout, &random),
         cmocka_unit_test(routes_cost_less_within_a_node),
-        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test_prestate(other_homes_are_served, &random),
         cmocka_unit_test_prestate(a_restart_on_other_ranks_begins_anew, &random),
         cmocka_unit_test(what_it_can_not_do_is_refused),

@@ -1,4 +1,4 @@
-/* LAER's layouts and their cost: golden vectors (systems.md 5.5), and what holds for any load. */
+/* LAER's layouts and their cost: golden vectors, and what holds for any load. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/laer/laer.h"

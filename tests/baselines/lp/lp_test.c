@@ -1,4 +1,4 @@
-/* LP: golden optima (systems.md 5.5), the least largest load against all sets of experts, routes
+/* LP: golden optima, the least largest load against all sets of experts, routes
  * that stay near, placements of the sources, plans that are legal, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
@@ -272,21 +272,6 @@ static void hottest_experts_get_the_replicas(void **unused) {
 
 /* ---- plans ---- */
 
-/* The planner of the rehearsal holds every plan against the law and what the system declares. */
-static void any_numbers_keep_the_law(void **unused) {
-    uint64_t *random = *unused;
-    int changes = 0;
-    for (int round = 0; round < 30; round++) {
-        struct mp_topology topology = random_topology(random, MOST_RANKS);
-        const struct mp_setting setting = small_setting(
-            2, round % 3 ? test_random_int(random, 1, 40) : 2 * topology.ranks, topology);
-        struct mp_lp_options options = options_of(MP_LP_CYCLIC, test_random_int(random, 1, 5));
-        options.interval = round % 3 ? 0 : 2;
-        changes += rehearse(random, &mp_system_lp, &setting, &options, 6);
-    }
-    assert_true(changes > 0);
-}
-
 /* Homes of another system, as after a checkpoint, are split over all the same. */
 static void other_homes_are_served(void **unused) {
     uint64_t *random = *unused;
@@ -360,7 +345,6 @@ int main(void) {
         cmocka_unit_test(cyclic_placements_overlap),
         cmocka_unit_test(released_topologies_come_out),
         cmocka_unit_test_prestate(hottest_experts_get_the_replicas, &random),
-        cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
         cmocka_unit_test_prestate(other_homes_are_served, &random),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

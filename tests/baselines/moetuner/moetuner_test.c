@@ -1,4 +1,4 @@
-/* The system moetuner: within the law on random loads, the same after a restart; moves when its
+/* The system moetuner: moves when its
  * window is full, and then says what it found. */
 #include <string.h>
 
@@ -28,27 +28,6 @@ static struct mp_setting setting_of(int layers, int experts, int ranks, int rank
                                .route_bytes = 1000,
                                .bandwidth = 1e9,
                                .bandwidth_in_node = 1e10};
-}
-
-static void random_loads_and_restarts(void **state) {
-    static const char *const solver[] = {"search", "ilp"};
-    int moved = 0, solvers = has_solver(NULL) ? 2 : 1;
-    for (int round = 0; round < 20; round++) {
-        struct options_room room;
-        char window[32], interval[32];
-        int which = round % solvers;
-        const char *const assignments[][2] = {{"solver", solver[which]}, {"window", window},
-                                              {"interval", interval},    {"even", "0"},
-                                              {"nodes", "50"},           {0}};
-        int ranks = test_random_int(*state, 1, 6);
-        const struct mp_setting setting =
-            setting_of(test_random_int(*state, 1, 3), ranks * test_random_int(*state, 1, 3), ranks,
-                       test_random_int(*state, 1, ranks + 1));
-        snprintf(window, sizeof window, "%d", test_random_int(*state, 1, 4));
-        snprintf(interval, sizeof interval, "%d", test_random_int(*state, 0, 3));
-        moved += rehearse(*state, tested, &setting, options_of(&room, assignments), 9);
-    }
-    assert_true(moved > 0);
 }
 
 /* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
@@ -174,7 +153,6 @@ static void a_state_of_others_is_refused(void **state) {
 int main(void) {
     uint64_t random = test_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(random_loads_and_restarts, &random),
         cmocka_unit_test(places_when_the_window_is_full),
         cmocka_unit_test_prestate(programs_are_counted, &random),
         cmocka_unit_test(what_it_refuses),

@@ -33,7 +33,7 @@ static void assert_permutation(int experts, int ranks, const int32_t owner[]) {
         assert_int_equal(count[rank], experts / ranks);
 }
 
-/* V-SMART-1, systems.md 5.5. */
+/* V-SMART-1. */
 static void greedy_follows_the_released_code(void **state) {
     (void)state;
     static const int64_t load[8] = {40, 6, 30, 2, 10, 4, 20, 8}, equal[4] = {10, 10, 10, 10};

@@ -99,7 +99,7 @@ static void set_golden(struct mp_load *load) {
                 golden[expert] / 4 + ((uint32_t)source < golden[expert] % 4);
 }
 
-/* V-SMART-1 (systems.md 5.5) as a change of homes, in one layer of two. */
+/* V-SMART-1 as a change of homes, in one layer of two. */
 static void owners_change_as_published(void **state) {
     (void)state;
     static const int32_t expected[8] = {0, 3, 1, 0, 2, 1, 3, 2};

@@ -1,4 +1,4 @@
-/* Slots per expert from popularity: the golden placements (systems.md 5.2), and the published loop
+/* Slots per expert from popularity: the golden placements, and the published loop
  * step by step, with differences that fall where counts can't. */
 #include "tests/reference/plan/plan_support.h"
 

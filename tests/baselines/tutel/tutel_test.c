@@ -1,5 +1,5 @@
 /* Tutel: its defaults, capacities of all three kinds, the model's seconds, trials and what they
- * leave behind, restarts, parameters that are gathered, legal plans on random loads, and refusals.
+ * leave behind, restarts, parameters that are gathered, and refusals.
  */
 #include "tests/baselines/rehearsal.h"
 
@@ -387,27 +387,6 @@ static void all_experts_can_come_to_the_tokens(void **state) {
     destroy(&rehearsal, load);
 }
 
-static void random_plans_are_legal(void **state) {
-    uint64_t *random = *state;
-    for (int round = 0; round < 30; round++) {
-        int groups = test_random_int(random, 1, 4), group = test_random_int(random, 1, 6);
-        struct mp_setting setting = setting_of(test_random_int(random, 1, 600));
-        struct mp_tutel_options options;
-        setting.experts = groups > 1 ? group : group * test_random_int(random, 1, 3);
-        setting.topology = (struct mp_topology){groups * group, test_random_int(random, 1, 6)};
-        parse_options(&mp_system_tutel, &options, NULL);
-        options.r = test_random_int(random, MP_AUTO, 1);
-        setting.shards = options.r == 0 ? 1 : test_random_int(random, 1, 3);
-        setting.top_k *= setting.shards;
-        if (groups > 1) /* of shards, not of experts */
-            setting.topology.ranks *= setting.shards;
-        setting.experts *= setting.shards;
-        options.capacity_factor = test_random_int(random, -2, 2);
-        options.degree = test_random_int(random, 0, 2) ? MP_AUTO : test_random_int(random, 1, 8);
-        rehearse(random, &mp_system_tutel, &setting, &options, 4);
-    }
-}
-
 static void refuses_what_it_can_not_do(void **state) {
     (void)state;
     struct mp_tutel_options options;
@@ -437,7 +416,6 @@ static void refuses_what_it_can_not_do(void **state) {
 }
 
 int main(void) {
-    uint64_t random = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_sources),
         cmocka_unit_test(capacity_is_fixed_or_follows_loads),
@@ -453,7 +431,6 @@ int main(void) {
         cmocka_unit_test(more_ranks_than_experts_may_cut_them),
         cmocka_unit_test(shards_get_their_experts_routes),
         cmocka_unit_test(all_experts_can_come_to_the_tokens),
-        cmocka_unit_test_prestate(random_plans_are_legal, &random),
         cmocka_unit_test(refuses_what_it_can_not_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

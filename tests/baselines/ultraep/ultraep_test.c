@@ -267,20 +267,6 @@ static void golden_decisions(void **unused) {
 
 /* ---- plans ---- */
 
-/* The planner of the rehearsal holds every plan against the law and what the system declares. */
-static void any_numbers_keep_the_law(void **unused) {
-    uint64_t *random = *unused;
-    for (int round = 0; round < 20; round++) {
-        const struct mp_setting setting =
-            small_setting(2, test_random_int(random, 1, 40), random_topology(random, 40));
-        struct mp_ultraep_options options = DEFAULTS;
-        options.redundant = test_random_int(random, 0, 4);
-        options.least_quota = test_random_int(random, 1, 100);
-        options.locality = test_random_int(random, 0, 1);
-        rehearse(random, &mp_system_ultraep, &setting, &options, 4);
-    }
-}
-
 /* Copies come late, from the node alone, into the slots, and again for backward; a rank's own
  * routes go to its own copy as far as its quota goes. */
 static void copies_stay_in_the_node(void **unused) {
@@ -330,7 +316,6 @@ int main(void) {
         cmocka_unit_test(defaults_are_the_sources),
         cmocka_unit_test(golden_decisions),
         cmocka_unit_test_prestate(decisions_are_those_of_the_procedure, &random),
-        cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
         cmocka_unit_test_prestate(copies_stay_in_the_node, &random),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

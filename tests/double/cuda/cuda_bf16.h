@@ -58,44 +58,14 @@ CUDA_DOUBLE_NO_OPERATOR(!=)
 inline float __bfloat162float(__nv_bfloat16 value) {
     return (float)value;
 }
-inline __nv_bfloat16 __float2bfloat16(float value) {
-    return __nv_bfloat16(value);
-}
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
     return __nv_bfloat16(value);
 }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) {
     return static_cast<__nv_bfloat16_raw>(value).x;
 }
-inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
-    return __nv_bfloat16(__nv_bfloat16_raw{bits});
-}
-inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 low, __nv_bfloat16 high) {
-    return __nv_bfloat162{low, high};
-}
 inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
     return __nv_bfloat162{__nv_bfloat16(low), __nv_bfloat16(high)};
-}
-inline __nv_bfloat162 __float22bfloat162_rn(float2 pair) {
-    return __floats2bfloat162_rn(pair.x, pair.y);
-}
-inline __nv_bfloat162 __float2bfloat162_rn(float both) {
-    return __floats2bfloat162_rn(both, both);
-}
-inline float2 __bfloat1622float2(__nv_bfloat162 pair) {
-    return float2{__bfloat162float(pair.x), __bfloat162float(pair.y)};
-}
-inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 pair) {
-    return pair.x;
-}
-inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 pair) {
-    return pair.y;
-}
-inline float __low2float(__nv_bfloat162 pair) {
-    return __bfloat162float(pair.x);
-}
-inline float __high2float(__nv_bfloat162 pair) {
-    return __bfloat162float(pair.y);
 }
 
 #else

@@ -40,15 +40,6 @@ constexpr int warpSize = 32;
 inline void __syncthreads(CUDA_DOUBLE_PLACE) {
     cuda_double_barrier(0, file, line);
 }
-inline int __syncthreads_count(int predicate, CUDA_DOUBLE_PLACE) {
-    return cuda_double_barrier(predicate != 0, file, line);
-}
-inline int __syncthreads_or(int predicate, CUDA_DOUBLE_PLACE) {
-    return cuda_double_barrier(predicate != 0, file, line) > 0;
-}
-inline int __syncthreads_and(int predicate, CUDA_DOUBLE_PLACE) {
-    return cuda_double_barrier(predicate == 0, file, line) == 0;
-}
 inline void __syncwarp(unsigned mask = 0xffffffffu, CUDA_DOUBLE_PLACE) {
     cuda_double_exchange(CUDA_DOUBLE_SYNC_WARP, mask, 0, 0, 32, file, line);
 }
@@ -86,11 +77,6 @@ inline T shuffle(int kind, unsigned mask, T value, int lane, int width, const ch
                                CUDA_DOUBLE_PLACE) {                                                \
         return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_UP, mask, value, (int)distance, width,     \
                                     file, line);                                                   \
-    }                                                                                              \
-    inline type __shfl_down_sync(unsigned mask, type value, unsigned distance, int width = 32,     \
-                                 CUDA_DOUBLE_PLACE) {                                              \
-        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_DOWN, mask, value, (int)distance, width,   \
-                                    file, line);                                                   \
     }
 CUDA_DOUBLE_SHUFFLES(int)
 CUDA_DOUBLE_SHUFFLES(unsigned)
@@ -105,12 +91,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
     return (unsigned)cuda_double_exchange(CUDA_DOUBLE_BALLOT, mask, predicate != 0, 0, 32, file,
                                           line);
 }
-inline int __any_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
-    return __ballot_sync(mask, predicate, file, line) != 0;
-}
-inline int __all_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
-    return __ballot_sync(mask, !predicate, file, line) == 0;
-}
 template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, CUDA_DOUBLE_PLACE) {
     uint64_t bits = 0;
     static_assert(sizeof value <= sizeof bits, "up to 8 bytes");
@@ -119,15 +99,6 @@ template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, C
 }
 
 /* Memory: fences and cached accesses. */
-inline void __threadfence() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-inline void __threadfence_block() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-inline void __threadfence_system() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
 #define CUDA_DOUBLE_LOAD(name)                                                                     \
     template <typename T> inline T name(const T *from) {                                           \
         return *from;                                                                              \
@@ -137,64 +108,14 @@ inline void __threadfence_system() {
         *to = value;                                                                               \
     }
 CUDA_DOUBLE_LOAD(__ldg)
-CUDA_DOUBLE_LOAD(__ldca)
-CUDA_DOUBLE_LOAD(__ldcg)
-CUDA_DOUBLE_LOAD(__ldcs)
-CUDA_DOUBLE_LOAD(__ldlu)
-CUDA_DOUBLE_LOAD(__ldcv)
-CUDA_DOUBLE_STORE(__stwb)
-CUDA_DOUBLE_STORE(__stcg)
-CUDA_DOUBLE_STORE(__stcs)
-CUDA_DOUBLE_STORE(__stwt)
 
 /* Atomics return what was there before. */
-namespace cuda_double {
-
-template <typename T, typename Change> inline T atomic(T *address, Change change) {
-    T before, after;
-    __atomic_load(address, &before, __ATOMIC_RELAXED);
-    do
-        after = change(before);
-    while (!__atomic_compare_exchange(address, &before, &after, false, __ATOMIC_SEQ_CST,
-                                      __ATOMIC_RELAXED));
-    return before;
+inline int atomicAdd(int *address, int value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-
-} // namespace cuda_double
-
-#define CUDA_DOUBLE_ATOMIC(type, name, result)                                                     \
-    inline type name(type *address, type value) {                                                  \
-        return cuda_double::atomic(address, [value](type was) -> type {                            \
-            (void)was;                                                                             \
-            return (result);                                                                       \
-        });                                                                                        \
-    }
-#define CUDA_DOUBLE_INTEGER_ATOMICS(type)                                                          \
-    CUDA_DOUBLE_ATOMIC(type, atomicMin, value < was ? value : was)                                 \
-    CUDA_DOUBLE_ATOMIC(type, atomicMax, value > was ? value : was)                                 \
-    CUDA_DOUBLE_ATOMIC(type, atomicExch, value)                                                    \
-    CUDA_DOUBLE_ATOMIC(type, atomicAnd, was &value)                                                \
-    CUDA_DOUBLE_ATOMIC(type, atomicOr, was | value)                                                \
-    CUDA_DOUBLE_ATOMIC(type, atomicXor, was ^ value)                                               \
-    inline type atomicCAS(type *address, type expected, type value) {                              \
-        return cuda_double::atomic(                                                                \
-            address, [=](type was) -> type { return was == expected ? value : was; });             \
-    }
-CUDA_DOUBLE_ATOMIC(int, atomicAdd, (int)((unsigned)was + (unsigned)value))
-CUDA_DOUBLE_ATOMIC(unsigned, atomicAdd, was + value)
-CUDA_DOUBLE_ATOMIC(unsigned long long, atomicAdd, was + value)
-CUDA_DOUBLE_ATOMIC(float, atomicAdd, was + value)
-CUDA_DOUBLE_ATOMIC(double, atomicAdd, was + value)
-CUDA_DOUBLE_ATOMIC(int, atomicSub, (int)((unsigned)was - (unsigned)value))
-CUDA_DOUBLE_ATOMIC(unsigned, atomicSub, was - value)
-CUDA_DOUBLE_ATOMIC(float, atomicExch, value)
-CUDA_DOUBLE_ATOMIC(unsigned, atomicInc, was >= value ? 0 : was + 1)
-CUDA_DOUBLE_ATOMIC(unsigned, atomicDec, was == 0 || was > value ? value : was - 1)
-CUDA_DOUBLE_INTEGER_ATOMICS(int)
-CUDA_DOUBLE_INTEGER_ATOMICS(unsigned)
-CUDA_DOUBLE_INTEGER_ATOMICS(unsigned long long)
-CUDA_DOUBLE_ATOMIC(long long, atomicMin, value < was ? value : was)
-CUDA_DOUBLE_ATOMIC(long long, atomicMax, value > was ? value : was)
+inline unsigned atomicAdd(unsigned *address, unsigned value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
 
 #include "device_math.h"
 

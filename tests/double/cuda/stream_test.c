@@ -130,41 +130,6 @@ static void test_a_wait_keeps_its_record(void **state) {
     assert_cuda(cudaStreamDestroy(second));
 }
 
-static void sleep_for(void *context) {
-    struct timespec time = {0, *(int *)context * 1000000};
-    nanosleep(&time, NULL);
-}
-
-static void test_times_of_events(void **state) {
-    (void)state;
-    cudaStream_t stream = make_stream();
-    cudaEvent_t start, end, untimed;
-    struct gate gate = CLOSED_GATE;
-    float ms;
-    int slept_ms = test_random_int(&random_state, 5, 20);
-    assert_cuda(cudaEventCreate(&start));
-    assert_cuda(cudaEventCreate(&end));
-    assert_cuda(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
-    assert_cuda(cudaEventRecord(start, stream));
-    assert_int_equal(cudaEventElapsedTime(&ms, start, end), cudaErrorInvalidResourceHandle);
-    assert_cuda(cudaLaunchHostFunc(stream, sleep_for, &slept_ms));
-    assert_cuda(cudaLaunchHostFunc(stream, pass_gate, &gate));
-    assert_cuda(cudaEventRecord(end, stream));
-    assert_cuda(cudaEventRecord(untimed, stream));
-    assert_int_equal(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
-    open_gate(&gate);
-    assert_cuda(cudaEventSynchronize(end));
-    assert_cuda(cudaEventElapsedTime(&ms, start, end));
-    assert_true(ms >= (float)slept_ms);
-    assert_cuda(cudaEventElapsedTime(&ms, end, end));
-    assert_true(ms == 0);
-    assert_int_equal(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
-    assert_cuda(cudaEventDestroy(start));
-    assert_cuda(cudaEventDestroy(end));
-    assert_cuda(cudaEventDestroy(untimed));
-    assert_cuda(cudaStreamDestroy(stream));
-}
-
 /* The default stream is in order with blocking streams, and with no others. */
 static void test_default_stream(void **state) {
     (void)state;
@@ -270,7 +235,6 @@ int main(void) {
         TEST(test_streams_run_at_the_same_time),
         TEST(test_events_order_streams),
         TEST(test_a_wait_keeps_its_record),
-        TEST(test_times_of_events),
         TEST(test_default_stream),
         TEST(test_when_host_memory_is_read),
         TEST(test_own_work),

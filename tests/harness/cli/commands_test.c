@@ -10,8 +10,46 @@ static void commands_are_listed(void **state) {
     assert_says("moeperf --help", 0, "usage: moeperf COMMAND");
     assert_says("moeperf help", 0, "  doctor ");
     assert_says("moeperf help list", 0, "usage: moeperf list");
+    assert_says("moeperf help pridictions", 2, "did you mean \"predictions\"?");
+    assert_says("moeperf help nothing-of-the-kind", 2, "moeperf help: no ready-made page");
     assert_says("moeperf rnu", 2, "moeperf: unknown command \"rnu\"; did you mean \"run\"?\n");
     assert_says("moeperf --colour", 2, "moeperf --help lists them");
+}
+
+/* Takes the text apart. */
+static void assert_fits(char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (strlen(line) > 80)
+            fail_msg("more than 80 columns: %s", line);
+}
+
+/* Every page of the manual is listed with its title, and is text that fits. */
+static void the_manual_is_read_on_a_terminal(void **state) {
+    (void)state;
+    char *list = shell("moeperf help", 0);
+    assert_non_null(strstr(list, "\n  predictions  Predictions\n"));
+    int pages = 0;
+    const char *line = strstr(list, "\npages of the manual");
+    assert_non_null(line);
+    for (line = strchr(line + 1, '\n'); line[1]; line = strchr(line + 1, '\n'), pages++) {
+        char topic[32], command[64];
+        assert_int_equal(sscanf(line, " %31s", topic), 1);
+        snprintf(command, sizeof command, "moeperf help %s", topic);
+        char *page = shell(command, 0);
+        assert_true(strlen(page) > 500);
+        assert_null(strstr(page, "]("));
+        assert_null(strstr(page, "**"));
+        assert_null(strstr(page, "\n| "));
+        free(page);
+    }
+    assert_true(pages > 12);
+    assert_fits(list);
+    free(list);
+    /* Words are filled, rows stand below each other, commands stay as they are. */
+    assert_says("moeperf help comparing", 0, "\n    moeperf run quickstart --pairs 12");
+    assert_says("moeperf help tasks", 0,
+                "\n  compare all systems\n      `moeperf run all-systems`: the same text");
+    assert_says("moeperf help predictions", 0, "as the trainer and carries their plans out");
 }
 
 /* One release and one revision, whichever program is asked. */
@@ -109,13 +147,6 @@ static void databases_that_are_there_are_named(void **state) {
 static void bad_input_is_status_two(void **state) {
     const struct bad_input *c = *state;
     assert_says(c->line, 2, c->words);
-}
-
-/* Takes the text apart. */
-static void assert_fits(char *text) {
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-        if (strlen(line) > 80)
-            fail_msg("more than 80 columns: %s", line);
 }
 
 static void lists_and_things_are_json_too(void **state) {
@@ -544,6 +575,7 @@ int main(void) {
     enum { CASES = sizeof bad_inputs / sizeof *bad_inputs };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_are_listed),
+        cmocka_unit_test(the_manual_is_read_on_a_terminal),
         cmocka_unit_test(both_programs_are_of_one_version),
         cmocka_unit_test(databases_that_are_there_are_named),
         cmocka_unit_test(lists_and_things_are_json_too),

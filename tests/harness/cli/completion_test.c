@@ -23,6 +23,8 @@ static void words_are_completed(void **state) {
     expect_offers("moeperf record --rules deep", "[deepspeed]\n");
     expect_offers("moeperf generate zi", "[zipf]\n");
     expect_offers("moeperf list gat", "[gates]\n");
+    expect_offers("moeperf hel", "[help]\n");
+    expect_offers("moeperf help predic", "[predictions]\n");
     expect_offers("moeperf show moeperf_", "[moeperf_experts.py]\n");
     expect_offers("moeperf show dedu", "[deduplicated]\n");
     expect_offers("moeperf report --db reco", "[recorded.db]\n");

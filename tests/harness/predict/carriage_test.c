@@ -213,7 +213,7 @@ static void slices_of_replicas_stay_among_them(void **state) {
     }
 }
 
-/* V-SYMI-7 (systems.md 5.2), an expert of GPT-3 175B: what a phase takes on the network with every
+/* V-SYMI-7, an expert of GPT-3 175B: what a phase takes on the network with every
  * rank's slots full of different experts, and with the host's link. */
 struct symi {
     struct test_case test;

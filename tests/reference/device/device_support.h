@@ -7,9 +7,7 @@
 
 #include <string.h>
 
-#ifdef MOEPERF_CPU_DEVICE
 #include "reference/device/cpu/cpu.h"
-#endif
 #include "reference/device/device.h"
 #include "tests/support.h"
 
@@ -172,16 +170,12 @@ static struct mp_device *device_of_run(const struct device_run *run) {
     struct mp_device *device = NULL;
     if (!run->instruction_set)
         return cuda_device(false);
-#ifdef MOEPERF_CPU_DEVICE
     struct mp_error error = {0};
     assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
         skip("this processor has no %s", run->instruction_set);
     }
-#else
-    fail_msg("this build has no cpu back end");
-#endif
     return device;
 }
 

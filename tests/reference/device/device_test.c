@@ -3,7 +3,6 @@
 #include "tests/reference/device/device_support.h"
 #include "tests/reference/device/rules.h"
 
-#ifdef MOEPERF_CPU_DEVICE
 static void bad_limits_are_refused(void **state) {
     (void)state;
     struct mp_device_limits limits = test_limits;
@@ -23,7 +22,6 @@ static void bad_limits_are_refused(void **state) {
     assert_null(device);
     mp_device_destroy(NULL);
 }
-#endif
 
 static void it_describes_itself(struct mp_device *device, const void *c) {
     (void)c;
@@ -34,12 +32,10 @@ static void it_describes_itself(struct mp_device *device, const void *c) {
         assert_true(device->deferred);
         return;
     }
-#ifdef MOEPERF_CPU_DEVICE
     assert_int_equal(strncmp(text, "oneDNN ", 7), 0);
     assert_non_null(strstr(text, ((struct mp_cpu *)device)->instruction_set));
     assert_string_equal(device->operations->name, "cpu");
     assert_false(device->deferred);
-#endif
 }
 
 static void memory_is_aligned_and_copies(struct mp_device *device, const void *c) {
@@ -192,7 +188,6 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     device->error = (struct mp_error){0};
 }
 
-#ifdef MOEPERF_CPU_DEVICE
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
     int *items = *(int *const *)arguments;
     for (size_t i = begin; i < end; i++)
@@ -218,7 +213,6 @@ static void work_is_shared_out(struct mp_device *device, const void *c) {
     for (int i = 0; i < 1000; i++)
         assert_int_equal(items[i], 1);
 }
-#endif
 
 /* There is no GPU of that number: a sentence says so. */
 static void missing_gpus_are_named(struct mp_device *device, const void *c) {
@@ -258,18 +252,14 @@ static const struct device_test tests[] = {
     {"streams wait for events", streams_wait_for_events, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
     {"failures leave usable indices", failures_leave_usable_indices, NULL},
-#ifdef MOEPERF_CPU_DEVICE
     {"work is shared out", work_is_shared_out, NULL},
-#endif
     {"missing GPUs are named", missing_gpus_are_named, NULL},
     {"GPUs are listed", gpus_are_listed, NULL},
 };
 
 int main(void) {
     int failed = 0;
-#ifdef MOEPERF_CPU_DEVICE
     const struct CMUnitTest plain[] = {cmocka_unit_test(bad_limits_are_refused)};
     failed += cmocka_run_group_tests_name("device, creation", plain, NULL, NULL);
-#endif
     return failed + run_device_tests("device", tests, sizeof tests / sizeof *tests);
 }

@@ -201,7 +201,7 @@ static void golden_drops(struct mp_device *device, const struct golden_drop *c,
     }
 }
 
-/* V-GATE-1 and V-GATE-4 (systems.md 5.7): four tokens, four experts, two choices.  Choices, counts
+/* V-GATE-1 and V-GATE-4: four tokens, four experts, two choices.  Choices, counts
  * and the balancing loss of the first choices, 1.25; then a capacity of two. */
 static void golden_gate(struct mp_device *device, const void *argument) {
     static const double share[] = {.40, .30, .20, .10, .40, .35, .05, .20,

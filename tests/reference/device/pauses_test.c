@@ -110,7 +110,6 @@ static void work_has_pauses(struct mp_device *device, const void *argument) {
         assert_in_range(calls, c->least / 3, c->most);
 }
 
-#ifdef MOEPERF_CPU_DEVICE
 /* ---- How often ----
  *
  * Every operation has 12 grains of items, and a pause is due after four: three on one thread, one
@@ -296,7 +295,6 @@ static void products_make_pauses(struct mp_device *device, const void *argument)
         assert_int_equal(pauses_of(device, multiply_rows_turned, in, out), pauses[i] > 0);
     }
 }
-#endif
 
 static const struct device_test tests[] = {
     {"attention", work_has_pauses, &(const struct pauses_case){attend, 6, 18}},
@@ -307,10 +305,8 @@ static const struct device_test tests[] = {
     {"groups of rows", work_has_pauses, &(const struct pauses_case){multiply_groups, 4, 8}},
     {"layer norm", work_has_pauses, &(const struct pauses_case){normalise, 20, 30}},
     {"GELU", work_has_pauses, &(const struct pauses_case){activate, 10, 16}},
-#ifdef MOEPERF_CPU_DEVICE
     {"items make pauses", items_make_pauses, NULL},
     {"products make pauses", products_make_pauses, NULL},
-#endif
 };
 
 int main(void) {

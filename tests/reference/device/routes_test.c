@@ -332,7 +332,7 @@ static const struct device_test tests[] = {
     SURVIVE("top 5", 25, 18, 5),
     SURVIVE("tokens for every thread", 2000, 6, 2),
     {"survivors of probability 0", impossible_survivors_have_no_weight, NULL},
-    /* faster_gate of FastMoE's tests (systems.md 5.8): 8 workers with 1 or 4 experts each, nodes of
+    /* faster_gate of FastMoE's tests: 8 workers with 1 or 4 experts each, nodes of
      * 2, 4 and 8, batch 16, fraction 0.2. */
     LIMIT("8 experts, nodes of 2", 16, 8, 2, 4, 3, false),
     LIMIT("8 experts, nodes of 4", 16, 8, 4, 8, 3, false),

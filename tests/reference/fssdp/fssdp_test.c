@@ -1,5 +1,5 @@
-/* FSSDP as a system: whole random runs under the law, equal on all ranks and after a restart. */
-#include "tests/reference/plan/system_support.h"
+/* FSSDP as a system: what it copies and when, homes and what of them is saved. */
+#include "tests/baselines/rehearsal.h"
 
 #include "reference/fssdp/fssdp.h"
 
@@ -173,223 +173,91 @@ static void frugal_copies_pay_both_ways(void **state) {
     }
 }
 
-/* A run: two equal ranks of a random job, and a third that is restored half-way. */
-enum { INSTANCES = 3, ITERATIONS = 14, RESTORED_AT = 6, MOST_LAYERS = 4 };
-struct run {
+/* Three layers of a random size, planned with these options. */
+enum { LAYERS = 3 };
+struct job {
     struct mp_setting setting;
-    struct mp_fssdp_options options;
-    void *self[INSTANCES];
-    struct mp_plan plan[INSTANCES];
-    struct mp_load load[MOST_LAYERS];
-    struct mp_placement home[MOST_LAYERS], next[INSTANCES][MOST_LAYERS];
-    struct mp_plan_law law;
-    int64_t copies_before, copies_after, moved; /* seen so far */
+    struct rehearsal rehearsal;
+    struct mp_load load[LAYERS];
 };
 
-static void random_job(struct run *run) {
-    *run = (struct run){0};
-    run->setting = (struct mp_setting){
-        .layers = test_random_int(&random_state, 1, MOST_LAYERS),
-        .experts = test_random_int(&random_state, 1, 40),
-        .top_k = 2,
-        .topology = random_topology(&random_state, 24),
-        .tokens_per_rank = 64,
-        .expert_bytes = test_random_int(&random_state, 1, 100000),
-        .route_bytes = 256,
-        .bandwidth = 1e9,
-        .seconds_per_route = 1e-6 * test_random_double(&random_state),
-        .non_moe_seconds = 1e-3 * test_random_double(&random_state),
-    };
-    run->options = (struct mp_fssdp_options){
-        .window = test_random_int(&random_state, 1, 7),
-        .overlap = test_random_int(&random_state, -1, 41),
-        .memory = test_random_int(&random_state, 0, 12),
-        .calibrate = test_random_int(&random_state, 0, 3),
-        .reshard_interval = test_random_int(&random_state, 0, 5),
-        .rematerialise = test_random_int(&random_state, 0, 1),
-    };
-    if (run->options.memory > 10)
-        run->options.memory = MP_ALL;
-    if (run->options.overlap == 41)
-        run->options.overlap = MP_ALL;
-}
-
-static void create_run(struct run *run) {
+static void start(struct job *job, int experts, struct mp_topology topology,
+                  const struct mp_fssdp_options *options) {
     struct mp_error error = {0};
-    const struct mp_setting *setting = &run->setting;
-    for (int index = 0; index < INSTANCES; index++) {
-        assert_ok(mp_system_fssdp.create(setting, &run->options, &run->self[index], &error),
-                  &error);
-        assert_ok(mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
-                                 &run->plan[index], &error),
-                  &error);
-    }
-    int ranks = setting->topology.ranks, experts = setting->experts;
-    for (int layer = 0; layer < setting->layers; layer++) {
-        assert_ok(mp_load_create(ranks, experts, &run->load[layer], &error), &error);
-        assert_ok(mp_placement_create(ranks, experts, &run->home[layer], &error), &error);
-        for (int index = 0; index < INSTANCES; index++)
-            assert_ok(mp_placement_create(ranks, experts, &run->next[index][layer], &error),
-                      &error);
-    }
-    assert_ok(
-        mp_system_initial_homes(&mp_system_fssdp, run->self[0], setting->layers, run->home, &error),
-        &error);
-    run->law.extra_copies_limit = mp_system_fssdp.copies_limit(run->self[0]);
-    assert_in_range(run->law.extra_copies_limit, 0, setting->experts);
-    assert_true(run->law.extra_copies_limit <= run->options.memory);
-}
-
-static void destroy_run(struct run *run) {
-    for (int index = 0; index < INSTANCES; index++) {
-        mp_system_fssdp.destroy(run->self[index]);
-        mp_plan_destroy(&run->plan[index]);
-    }
-    for (int layer = 0; layer < run->setting.layers; layer++) {
-        mp_load_destroy(&run->load[layer]);
-        mp_placement_destroy(&run->home[layer]);
-        for (int index = 0; index < INSTANCES; index++)
-            mp_placement_destroy(&run->next[index][layer]);
+    job->setting = small_setting(LAYERS, experts, topology);
+    job->setting.bandwidth = 1e9;
+    rehearsal_create(&job->rehearsal, &mp_system_fssdp, &job->setting, options);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_ok(mp_load_create(topology.ranks, experts, &job->load[layer], &error), &error);
+        random_load(&random_state, &job->load[layer]);
     }
 }
 
-static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
-    int64_t pairs = (int64_t)a->topology.ranks * a->experts;
-    assert_int_equal(a->fetch.count, b->fetch.count);
-    for (int index = 0; index < a->fetch.count; index++) {
-        const struct mp_transfer *x = &a->fetch.item[index], *y = &b->fetch.item[index];
-        assert_true(x->expert == y->expert && x->from == y->from && x->to == y->to &&
-                    x->stage == y->stage);
-    }
-    assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
-    if (a->part_begin[pairs] > 0)
-        assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
+static void end(struct job *job) {
+    rehearsal_destroy(&job->rehearsal);
+    for (int layer = 0; layer < LAYERS; layer++)
+        mp_load_destroy(&job->load[layer]);
 }
 
-static void plan_layer(struct run *run, int64_t iteration, int layer) {
-    struct mp_error error = {0};
-    for (int index = 0; index < INSTANCES; index++) {
-        struct mp_plan *plan = &run->plan[index];
-        if (index == 2 && iteration < RESTORED_AT)
-            continue;
-        assert_ok(mp_system_begin_plan(&mp_system_fssdp, run->self[index], iteration, layer,
-                                       &run->home[layer], plan, &error),
-                  &error);
-        assert_ok(mp_plan_check(plan, NULL, &run->law, NULL, &error), &error);
-        run->copies_before += plan->fetch.count;
-        run->copies_after -= plan->fetch.count;
-        assert_ok(mp_system_fssdp.after_gate(run->self[index], &run->load[layer], plan, &error),
-                  &error);
-        assert_ok(mp_plan_check(plan, &run->load[layer], &run->law, NULL, &error), &error);
-        run->copies_after += plan->fetch.count;
-        assert_int_equal(plan->rematerialise, run->options.rematerialise);
-        assert_equal_plans(plan, &run->plan[0]);
-        for (int fetch = 0; iteration == 0 && fetch < plan->fetch.count; fetch++)
-            assert_int_equal(plan->fetch.item[fetch].stage, MP_STAGE_AFTER_GATE);
-    }
-}
-
-/* The homes that `change` asks for become the present ones. */
-static void rehome(struct run *run, const struct mp_rehome *change, int64_t iteration) {
-    const struct mp_setting *setting = &run->setting;
-    int ranks = setting->topology.ranks, all = setting->layers * setting->experts, owned[24] = {0};
-    struct mp_transfers moves = {0};
-    struct mp_error error = {0};
-
-    assert_ok(mp_rehome_check(run->home, change, setting->layers, MP_OPTIMIZER_OWNER,
-                              (all + ranks - 1) / ranks, &error),
-              &error);
-    assert_ok(mp_rehome_transfers(run->home, change->next, setting->layers, &setting->topology,
-                                  setting->expert_bytes, &moves, &error),
-              &error);
-    assert_false(change->leave_state);
-    int interval = run->options.reshard_interval;
-    assert_int_equal(change->changed, interval > 0 && (iteration + 1) % interval == 0);
-    if (!change->changed)
-        assert_int_equal(moves.count, 0);
-    for (int layer = 0; layer < setting->layers; layer++) {
-        mp_placement_copy(&run->home[layer], &change->next[layer]);
-        for (int expert = 0; expert < setting->experts; expert++)
-            owned[run->home[layer].owner[expert]]++;
-    }
+/* Every rank has its share of all layers' experts. */
+static void check_shares(const struct job *job) {
+    int experts = job->setting.experts, ranks = job->setting.topology.ranks, owned[24] = {0};
+    for (int at = 0; at < LAYERS * experts; at++)
+        owned[job->rehearsal.planner.home[at / experts].owner[at % experts]]++;
     for (int rank = 0; rank < ranks; rank++)
-        assert_int_equal(owned[rank],
-                         mp_shard_slots(setting->layers, setting->experts, ranks, rank));
-    run->moved += moves.count;
-    mp_transfers_destroy(&moves);
+        assert_int_equal(owned[rank], mp_shard_slots(LAYERS, experts, ranks, rank));
 }
 
-static void end_iteration(struct run *run, int64_t iteration) {
-    struct mp_rehome change[INSTANCES];
-    struct mp_error error = {0};
-    for (int index = 0; index < INSTANCES; index++) {
-        change[index] = (struct mp_rehome){.next = run->next[index]};
-        if (index == 2 && iteration < RESTORED_AT)
-            continue;
-        for (int layer = 0; layer < run->setting.layers; layer++)
-            mp_placement_copy(&run->next[index][layer], &run->home[layer]);
-        assert_ok(mp_system_fssdp.after_step(run->self[index], iteration, run->load, run->home,
-                                             &change[index], &error),
-                  &error);
-        assert_int_equal(change[index].changed, change[0].changed);
-        for (int layer = 0; layer < run->setting.layers; layer++)
-            assert_memory_equal(run->next[index][layer].owner, run->next[0][layer].owner,
-                                (size_t)run->setting.experts * sizeof(int32_t));
-    }
-    rehome(run, &change[0], iteration);
-}
-
-static void restore_third(struct run *run) {
-    struct mp_error error = {0};
-    size_t size = mp_system_fssdp.save(run->self[0], NULL, 0);
-    char *bytes = malloc(size);
-    assert_int_equal(mp_system_fssdp.save(run->self[0], bytes, size), size);
-    assert_ok(mp_system_fssdp.load(run->self[2], bytes, size, &error), &error);
-    free(bytes);
-}
-
-static void random_runs_obey_the_law(void **state) {
+/* Homes change when they are due; before anything is known copies come after the gate. */
+static void homes_change_when_they_are_due(void **state) {
     (void)state;
-    int64_t before = 0, after = 0, moved = 0;
-    for (int round = 0; round < 60; round++) {
-        struct run run;
-        random_job(&run);
-        create_run(&run);
-        for (int64_t iteration = 0; iteration < ITERATIONS; iteration++) {
-            if (iteration == RESTORED_AT)
-                restore_third(&run);
-            for (int layer = 0; layer < run.setting.layers; layer++) {
-                random_load(&random_state, &run.load[layer]);
-                plan_layer(&run, iteration, layer);
+    for (int round = 0; round < 40; round++) {
+        const struct mp_fssdp_options options = {.window = 2,
+                                                 .overlap = test_random_int(&random_state, 0, 4),
+                                                 .memory = test_random_int(&random_state, 0, 10),
+                                                 .reshard_interval =
+                                                     test_random_int(&random_state, 0, 4),
+                                                 .rematerialise = round % 2};
+        struct job job;
+        start(&job, test_random_int(&random_state, 1, 40), random_topology(&random_state, 24),
+              &options);
+        const struct mp_planner *planner = &job.rehearsal.planner;
+        assert_in_range(mp_system_fssdp.copies_limit(planner->self), 0, options.memory);
+        for (int iteration = 0; iteration < 7; iteration++) {
+            for (int layer = 0; layer < LAYERS; layer++) {
+                random_load(&random_state, &job.load[layer]);
+                rehearsal_plan(&job.rehearsal, layer, &job.load[layer]);
+                assert_int_equal(planner->plan->rematerialise, options.rematerialise);
+                for (int i = 0; iteration == 0 && i < planner->plan->fetch.count; i++)
+                    assert_int_equal(planner->plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
             }
-            end_iteration(&run, iteration);
+            rehearsal_step(&job.rehearsal, job.load);
+            int interval = options.reshard_interval;
+            assert_int_equal(planner->change.changed,
+                             interval > 0 && (iteration + 1) % interval == 0);
+            check_shares(&job);
         }
-        if (run.setting.topology.ranks == 1)
-            assert_true(run.copies_before + run.copies_after + run.moved == 0);
-        before += run.copies_before;
-        after += run.copies_after;
-        moved += run.moved;
-        destroy_run(&run);
+        end(&job);
     }
-    assert_true(before > 0 && after > 0 && moved > 0); /* the runs met all three */
 }
 
 /* With loads that repeat, the second re-sharding finds nothing to do. */
 static void a_second_resharding_changes_nothing(void **state) {
+    const struct mp_fssdp_options options = {.window = 3, .reshard_interval = 1};
+    int all = 0;
     (void)state;
     for (int round = 0; round < 40; round++) {
-        struct run run;
-        random_job(&run);
-        run.options.reshard_interval = 1;
-        create_run(&run);
-        for (int layer = 0; layer < run.setting.layers; layer++)
-            random_load(&random_state, &run.load[layer]);
-        end_iteration(&run, 0);
-        int64_t moved = run.moved;
-        end_iteration(&run, 1);
-        assert_int_equal(run.moved, moved);
-        destroy_run(&run);
+        struct job job;
+        start(&job, test_random_int(&random_state, 1, 40), random_topology(&random_state, 24),
+              &options);
+        rehearsal_step(&job.rehearsal, job.load);
+        int changes = job.rehearsal.changes;
+        rehearsal_step(&job.rehearsal, job.load);
+        assert_int_equal(job.rehearsal.changes, changes);
+        all += changes;
+        end(&job);
     }
+    assert_true(all > 0);
 }
 
 struct refused_case {
@@ -423,32 +291,26 @@ static void impossible_settings_are_refused(void **state) {
 /* The window's format is that of every checkpoint so far. */
 static void foreign_windows_are_refused(void **state) {
     (void)state;
-    struct run run;
+    const struct mp_fssdp_options options = {.window = 2};
+    struct job job;
     struct mp_error error = {0};
     char bytes[4096];
     int32_t head[4];
-    random_job(&run);
-    run.setting.layers = 3;
-    run.setting.experts = 11;
-    run.setting.topology = (struct mp_topology){4, 2};
-    run.options.window = 2;
-    create_run(&run);
-    for (int64_t iteration = 0; iteration < 3; iteration++) {
-        for (int layer = 0; layer < run.setting.layers; layer++)
-            random_load(&random_state, &run.load[layer]);
-        end_iteration(&run, iteration);
-    }
-    assert_foreign_bytes_are_refused(&mp_system_fssdp, run.self[0], 20);
-    size_t size = mp_system_fssdp.save(run.self[0], bytes, sizeof bytes);
+    start(&job, 11, (struct mp_topology){4, 2}, &options);
+    void *self = job.rehearsal.planner.self;
+    for (int iteration = 0; iteration < 3; iteration++)
+        rehearsal_step(&job.rehearsal, job.load);
+    assert_foreign_bytes_are_refused(&mp_system_fssdp, self, 20);
+    size_t size = mp_system_fssdp.save(self, bytes, sizeof bytes);
     assert_int_equal(size, 24 + 2 * 3 * 11 * 8);
     assert_memory_equal(bytes, "MPWINDW1", 8);
     memcpy(head, bytes + 8, sizeof head);
     assert_true(head[0] == 3 && head[1] == 11 && head[2] == 2 && head[3] == 0);
     head[1] = 12;
     memcpy(bytes + 8, head, sizeof head);
-    assert_int_equal(mp_system_fssdp.load(run.self[0], bytes, size, &error), MP_EFORMAT);
+    assert_int_equal(mp_system_fssdp.load(self, bytes, size, &error), MP_EFORMAT);
     assert_non_null(strstr(error.text, "3 layers with 12 experts, the job has 3 with 11"));
-    destroy_run(&run);
+    end(&job);
 }
 
 int main(void) {
@@ -459,7 +321,7 @@ int main(void) {
         cmocka_unit_test(memory_is_what_is_left),
         cmocka_unit_test(golden_transfers),
         cmocka_unit_test(frugal_copies_pay_both_ways),
-        cmocka_unit_test(random_runs_obey_the_law),
+        cmocka_unit_test(homes_change_when_they_are_due),
         cmocka_unit_test(a_second_resharding_changes_nothing),
         cmocka_unit_test(foreign_windows_are_refused),
         cmocka_unit_test(impossible_settings_are_refused),

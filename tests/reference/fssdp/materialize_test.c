@@ -7,7 +7,7 @@
 
 static uint64_t random_state;
 
-/* 4 ranks in 2 nodes, 8 experts, owner(e) = e / 2 (systems.md 5.4). */
+/* 4 ranks in 2 nodes, 8 experts, owner(e) = e / 2. */
 struct golden_case {
     const char *name;
     int64_t load[8];

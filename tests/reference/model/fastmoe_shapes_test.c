@@ -1,6 +1,6 @@
-/* The shapes of FastMoE's own tests of its experts and of its local scatter and gather (systems.md
- * 5.8: fmoe_linear, experts, zero, local_exchange): one rank's expert path against a sum over
- * routes, forward and backward. */
+/* The shapes of FastMoE's own tests of its experts and of its local scatter and gather
+ * (fmoe_linear, experts, zero, local_exchange): one rank's expert path against a sum over routes,
+ * forward and backward. */
 #include <string.h>
 
 #include "reference/model/block.h"

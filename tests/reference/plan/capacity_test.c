@@ -7,7 +7,7 @@
 #include "reference/plan/option_choice.h"
 #include "tests/support.h"
 
-/* V-GATE-3 (systems.md 5.7), in the order of its columns.  FastMoE's GShard gate has two choices,
+/* V-GATE-3, in the order of its columns.  FastMoE's GShard gate has two choices,
  * its Switch gate one; that on one rank and, with half the experts each, on two. */
 enum { NONE = -1 };
 struct vector {

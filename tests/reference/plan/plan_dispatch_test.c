@@ -255,7 +255,7 @@ static void routes_to_a_rank_without_the_expert_are_refused(void **state) {
     mp_plan_destroy(&plan);
 }
 
-/* V-SYMI-6 (systems.md 5.2), and the rule itself. */
+/* V-SYMI-6, and the rule itself. */
 static void slices_come_from_the_right_holders(void **state) {
     (void)state;
     static const int host[4][2] = {{0, 1}, {1, 2}, {3, 3}, {3, 3}};

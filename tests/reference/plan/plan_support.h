@@ -237,7 +237,7 @@ static inline void destroy_example(struct example *example) {
     mp_load_destroy(&example->load);
 }
 
-/* The loads of V-FSSDP-6 (systems.md 5.4): 4 ranks, 8 experts. */
+/* The loads of V-FSSDP-6: 4 ranks, 8 experts. */
 static const uint32_t GOLDEN_COUNT[4][8] = {{13, 1, 7, 0, 3, 1, 5, 2},
                                             {9, 2, 8, 1, 2, 1, 6, 2},
                                             {10, 1, 8, 1, 2, 1, 5, 2},

@@ -251,7 +251,7 @@ static void read_loads(int rank, struct recorded *recorded) {
     assert_int_equal(loads, ITERATIONS * LAYERS);
 }
 
-/* SYMI's placement scheduler as published (systems.md 2.6.2), differences in units of 1 / sum. */
+/* SYMI's placement scheduler as published, differences in units of 1 / sum. */
 static void slots_by_popularity(const int64_t popularity[], int64_t slots, int64_t count[]) {
     int64_t sum = 0, given = 0, difference[EXPERTS];
     for (int e = 0; e < EXPERTS; e++)

@@ -24,7 +24,7 @@ static void create(struct small_trainer *small) {
     small_trainer_create(small, settings);
 }
 
-/* ---- AdamW (systems.md 1.12), in double ---- */
+/* ---- AdamW, in double ---- */
 
 /* Parameters of one kind, what they should be, and their moments so far. */
 struct followed {

@@ -1,8 +1,8 @@
 /* Double of CUB: the radix sorts of device memory, as calls with pointers to keys and values.
  *
- * As in CUB a call without temporary storage says how much it needs, the sort is stable in both
- * directions, and negative zero counts as zero.  What is sorted must not overlap where it goes, and
- * the temporary storage is filled with garbage. */
+ * As in CUB a call without temporary storage says how much it needs, the sort is stable, and
+ * negative zero counts as zero.  What is sorted must not overlap where it goes, and the temporary
+ * storage is filled with garbage. */
 #ifndef MOEPERF_TESTS_DOUBLE_CUDA_CUB_CUB_CUH
 #define MOEPERF_TESTS_DOUBLE_CUDA_CUB_CUB_CUH
 
@@ -33,29 +33,26 @@ template <typename Key> inline uint64_t ordered_bits(Key key) {
     return std::is_signed<Key>::value ? bits ^ top : bits;
 }
 
-struct no_value {};
-
 template <typename Key, typename Value> struct radix_sort {
     const Key *keys_in;
     Key *keys_out;
     const Value *values_in;
-    Value *values_out; /* NULL: keys only */
+    Value *values_out;
     size_t count;
     int begin_bit, end_bit;
-    bool descending;
     void *storage;
     size_t storage_bytes;
 
     /* Something that depends on the count, so that no caller gets by with a guess. */
     static size_t bytes_needed(size_t count) {
-        return 1023 + count / 4 * (sizeof(Key) + (std::is_empty<Value>::value ? 0 : sizeof(Value)));
+        return 1023 + count / 4 * (sizeof(Key) + sizeof(Value));
     }
 
     bool arrays_are_there() const {
         const size_t keys = count * sizeof(Key), values = count * sizeof(Value);
         return cuda_double_is_device(keys_in, keys) && cuda_double_is_device(keys_out, keys) &&
-               (!values_out || (cuda_double_is_device(values_in, values) &&
-                                cuda_double_is_device(values_out, values))) &&
+               cuda_double_is_device(values_in, values) &&
+               cuda_double_is_device(values_out, values) &&
                cuda_double_is_device(storage, storage_bytes);
     }
 
@@ -64,7 +61,7 @@ template <typename Key, typename Value> struct radix_sort {
         const char *values = (const char *)values_in, *values_to = (const char *)values_out;
         const size_t key_bytes = count * sizeof(Key), value_bytes = count * sizeof(Value);
         return (keys < to + key_bytes && to < keys + key_bytes) ||
-               (values_out && values < values_to + value_bytes && values_to < values + value_bytes);
+               (values < values_to + value_bytes && values_to < values + value_bytes);
     }
 
     uint64_t digits(size_t at) const {
@@ -84,13 +81,11 @@ template <typename Key, typename Value> struct radix_sort {
         memset(storage, 0xff, storage_bytes);
         std::vector<size_t> order(count);
         std::iota(order.begin(), order.end(), size_t(0));
-        std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
-            return descending ? digits(a) > digits(b) : digits(a) < digits(b);
-        });
+        std::stable_sort(order.begin(), order.end(),
+                         [this](size_t a, size_t b) { return digits(a) < digits(b); });
         for (size_t i = 0; i < count; i++) {
             keys_out[i] = keys_in[order[i]];
-            if (values_out)
-                values_out[i] = values_in[order[i]];
+            values_out[i] = values_in[order[i]];
         }
     }
 
@@ -136,42 +131,11 @@ struct DeviceRadixSort {
                                  Key *keys_out, const Value *values_in, Value *values_out,
                                  Count count, int begin_bit = 0, int end_bit = sizeof(Key) * 8,
                                  cudaStream_t stream = 0) {
-        return sort(storage, storage_bytes, keys_in, keys_out, values_in, values_out, count,
-                    begin_bit, end_bit, false, stream);
-    }
-    template <typename Key, typename Value, typename Count>
-    static cudaError_t SortPairsDescending(void *storage, size_t &storage_bytes, const Key *keys_in,
-                                           Key *keys_out, const Value *values_in, Value *values_out,
-                                           Count count, int begin_bit = 0,
-                                           int end_bit = sizeof(Key) * 8, cudaStream_t stream = 0) {
-        return sort(storage, storage_bytes, keys_in, keys_out, values_in, values_out, count,
-                    begin_bit, end_bit, true, stream);
-    }
-    template <typename Key, typename Count>
-    static cudaError_t SortKeys(void *storage, size_t &storage_bytes, const Key *keys_in,
-                                Key *keys_out, Count count, int begin_bit = 0,
-                                int end_bit = sizeof(Key) * 8, cudaStream_t stream = 0) {
-        return sort<Key, cuda_double::no_value>(storage, storage_bytes, keys_in, keys_out, nullptr,
-                                                nullptr, count, begin_bit, end_bit, false, stream);
-    }
-    template <typename Key, typename Count>
-    static cudaError_t SortKeysDescending(void *storage, size_t &storage_bytes, const Key *keys_in,
-                                          Key *keys_out, Count count, int begin_bit = 0,
-                                          int end_bit = sizeof(Key) * 8, cudaStream_t stream = 0) {
-        return sort<Key, cuda_double::no_value>(storage, storage_bytes, keys_in, keys_out, nullptr,
-                                                nullptr, count, begin_bit, end_bit, true, stream);
-    }
-
-  private:
-    template <typename Key, typename Value, typename Count>
-    static cudaError_t sort(void *storage, size_t &storage_bytes, const Key *keys_in, Key *keys_out,
-                            const Value *values_in, Value *values_out, Count count, int begin_bit,
-                            int end_bit, bool descending, cudaStream_t stream) {
         if (std::is_signed<Count>::value && count < Count(0))
             return cuda_double_error(cudaErrorInvalidValue);
-        cuda_double::radix_sort<Key, Value> work = {keys_in,       keys_out,  values_in, values_out,
-                                                    size_t(count), begin_bit, end_bit,   descending,
-                                                    nullptr,       0};
+        cuda_double::radix_sort<Key, Value> work = {keys_in,    keys_out,      values_in,
+                                                    values_out, size_t(count), begin_bit,
+                                                    end_bit,    nullptr,       0};
         return work.queue(storage, storage_bytes, stream);
     }
 };

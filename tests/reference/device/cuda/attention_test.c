@@ -381,7 +381,7 @@ static void attention_matches(void **state) {
                                    dout.start, dqkv.start);
     operations->stream_synchronize(device, stream);
     const bool fused = fused_in_bfloat16(run->c) && run->element == MP_BFLOAT16;
-    if (ON_DOUBLE)
+    if (on_double())
         assert_true((double_counts().products == products) == fused);
 
     /* A GPU's exponential is off by two units.  Roundings: of scores, if they are in memory

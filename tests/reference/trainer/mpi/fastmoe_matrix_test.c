@@ -1,9 +1,9 @@
-/* The shapes of FastMoE's own tests of its smart schedule and of shadowing (systems.md 5.8:
- * faster_schedule, faster_shadow, faster_gate): 8 ranks, top-2, a width of 256 instead of 1024,
- * with which most of the time would go into what no exchange touches.  The pipelined exchange, with
- * and without shadows, gives what the flat one without shadows gives: output, gradient of the input
- * and every weight gradient of every expert, besides the loss and all other gradients.  The
- * topology-aware gate keeps to its limit. */
+/* The shapes of FastMoE's own tests of its smart schedule and of shadowing (faster_schedule,
+ * faster_shadow, faster_gate): 8 ranks, top-2, a width of 256 instead of 1024, with which most of
+ * the time would go into what no exchange touches.  The pipelined exchange, with and without
+ * shadows, gives what the flat one without shadows gives: output, gradient of the input and every
+ * weight gradient of every expert, besides the loss and all other gradients.  The topology-aware
+ * gate keeps to its limit. */
 #include "baselines/fastermoe/fastermoe.h"
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"

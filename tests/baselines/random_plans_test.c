@@ -1,0 +1,136 @@
+/* Every system on any setting and under any options that it takes: plans and changes of homes keep
+ * the law and what the system declares, and are the same on every rank and after a restart.  An
+ * argument names the only system to be tried. */
+#include "tests/baselines/rehearsal.h"
+
+#include <string.h>
+
+#include "baselines/systems.h"
+
+enum { ROUNDS = 40, DRAWS = 1000 };
+
+/* On four ranks of two nodes every system takes its defaults. */
+static const struct mp_setting plain = {.layers = 2,
+                                        .experts = 8,
+                                        .top_k = 2,
+                                        .topology = {4, 2},
+                                        .tokens_per_rank = 64,
+                                        .expert_bytes = 1000,
+                                        .route_bytes = 256,
+                                        .bandwidth = 1e9,
+                                        .bandwidth_in_node = 1e9,
+                                        .seconds_per_route = 1e-6,
+                                        .seconds_per_expert = 1e-6,
+                                        .non_moe_seconds = 1e-4};
+
+/* A third has as many experts on every rank, a third groups of ranks with all experts each. */
+static struct mp_setting draw_setting(uint64_t *random, int draw) {
+    struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
+                                 .experts = test_random_int(random, 1, 40),
+                                 .topology = random_topology(random, 24),
+                                 .tokens_per_rank = test_random_int(random, 1, 200),
+                                 .expert_bytes = test_random_int(random, 1, 100000),
+                                 .route_bytes = 256,
+                                 .bandwidth = 1e9,
+                                 .bandwidth_in_node = 1e9 * test_random_int(random, 1, 10),
+                                 .seconds_per_route = 1e-6 * test_random_double(random),
+                                 .seconds_per_expert = 1e-6 * test_random_double(random),
+                                 .non_moe_seconds = 1e-3 * test_random_double(random),
+                                 .shards = test_random_int(random, 0, 3) ? 1 : 2};
+    struct mp_topology *topology = &setting.topology;
+    if (draw % 3 == 1)
+        setting.experts = topology->ranks * test_random_int(random, 1, 3);
+    if (draw % 3 == 2)
+        topology->ranks = setting.experts * setting.shards * test_random_int(random, 1, 2);
+    if (test_random_int(random, 0, 1)) /* nodes alike */
+        while (topology->ranks % topology->ranks_per_node)
+            topology->ranks_per_node--;
+    setting.ranks_per_gate = test_random_int(random, 0, topology->ranks_per_node);
+    setting.top_k = test_random_int(random, 1, setting.experts < 4 ? setting.experts : 4);
+    setting.top_k *= setting.shards;
+    setting.experts *= setting.shards;
+    return setting;
+}
+
+static void draw_options(uint64_t *random, const struct mp_system *system, void *options) {
+    struct mp_error error = {0};
+    char text[64];
+    for (const struct mp_option *o = system->options; o && o->name; o++) {
+        if (o->type == MP_OPTION_TEXT || test_random_int(random, 0, 1))
+            continue;
+        draw_value(random, o, text, sizeof text);
+        assert_ok(
+            mp_options_set(system->options, options, system->name, o->name, text, NULL, &error),
+            &error);
+    }
+}
+
+static bool is_taken(const struct mp_system *system, const struct mp_setting *setting,
+                     const void *options) {
+    struct mp_error error = {0};
+    void *self = NULL;
+    int code = mp_system_create(system, setting, options, &self, &error);
+    if (code == MP_OK) {
+        system->destroy(self);
+    } else if ((code != MP_EINVAL && code != MP_EREFUSED && code != MP_ENOTFOUND) || !*error.text) {
+        fail_msg("%s: %s: %s", system->name, mp_code_name(code), error.text);
+    }
+    return code == MP_OK;
+}
+
+/* Experts travel for one iteration, not with their homes. */
+static bool makes_copies(const struct mp_system *system) {
+    static const char *const names[] = {"fastermoe", "frugal", "fssdp",  "free-balance",
+                                        "harmoeny",  "llep",   "moonep", "nodewise",
+                                        "smartmoe",  "ultraep"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(system->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void rehearse_all(uint64_t *random, const struct mp_system *system) {
+    void *options = calloc(1, system->options_size + 1);
+    struct rehearsed all = {0};
+    int taken = 0, draws = 0;
+    assert_non_null(options);
+    for (; draws < DRAWS && taken < ROUNDS; draws++) {
+        const struct mp_setting setting = draws ? draw_setting(random, draws) : plain;
+        parse_options(system, options, NULL);
+        if (draws)
+            draw_options(random, system, options);
+        if (!is_taken(system, &setting, options))
+            continue;
+        const struct rehearsed met = rehearse(random, system, &setting, options, 8);
+        all.changes += met.changes;
+        all.copies += met.copies;
+        taken++;
+    }
+    print_message("  %s: %d of %d settings, %d experts moved, %d copies\n", system->name, taken,
+                  draws, all.changes, all.copies);
+    assert_int_equal(taken, ROUNDS);
+    assert_true(all.changes > 0 || !(system->capabilities & MP_SYSTEM_MOVES_OWNERS));
+    if ((all.copies > 0) != makes_copies(system))
+        fail_msg("%s made %d copies; makes_copies() says whether it does", system->name,
+                 all.copies);
+    free(options);
+}
+
+static const char *wanted; /* NULL: all */
+
+static void all_systems_keep_the_law(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int i = 0; i < systems.count; i++)
+        if (!wanted || strcmp(wanted, systems.item[i]->name) == 0)
+            rehearse_all(*state, systems.item[i]);
+}
+
+int main(int argc, char **argv) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(all_systems_keep_the_law, &random)};
+    wanted = argc > 1 ? argv[1] : NULL;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
