@@ -248,9 +248,9 @@ static void a_refusal_is_a_row(void **state) {
     (void)state;
     char *output = shell("moeperf predict " SMALL LOADS "--set experts=40 --db refused.db", 0);
     static const char *const words[] = {
-        "\nep         refused: experts: 40 experts can't be divided evenly over\n",
+        "\nep         refused: experts: 40 experts can't be divided evenly over 16 ranks,\n",
         "\nfastermoe  ",
-        "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over\n",
+        "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n",
         "\nnodewise "};
     const char *at = output;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
