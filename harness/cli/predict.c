@@ -320,7 +320,8 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
-/* One bound for all jobs under the same conditions; `all`: however long it takes. */
+/* One bound for all jobs under the same conditions and with the same exchange; `all`: however long
+ * it takes. */
 static int bound_all(const struct session *session, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
     const struct mp_suite *suite = session->suite;
@@ -330,7 +331,8 @@ static int bound_all(const struct session *session, bool all, struct cli_predict
         if (items[i].refusal)
             continue;
         while (same < i &&
-               (items[same].refusal || !cli_predictions_comparable(&items[same], &items[i])))
+               (items[same].refusal || !cli_predictions_comparable(&items[same], &items[i]) ||
+                suite->job[same].file.job.exchange != suite->job[i].file.job.exchange))
             same++;
         if (same < i)
             items[i].bound = items[same].bound;

@@ -26,11 +26,11 @@ static double seconds_of(const struct cli_prediction *item) {
                                                                   : NAN;
 }
 
-/* Whether a system's times may be compared with the bound, and with each other. */
+/* Whether a system's times may be compared with others', however its rows travel. */
 static bool is_rated(const struct cli_prediction *item) {
     return !isnan(seconds_of(item)) &&
-           mp_bound_covers(item->job->file.system, item->summary.mean.dropped > 0,
-                           item->summary.shards);
+           mp_bound_covers(item->job->file.system, MP_EXCHANGE_DEDUPLICATED,
+                           item->summary.mean.dropped > 0, item->summary.shards);
 }
 
 /* The geometric mean of a yardstick's times over the system's. */

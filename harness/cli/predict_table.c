@@ -132,8 +132,9 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
 
 double cli_prediction_of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
-    return item->bound.iterations > 0 && mp_bound_covers(item->job->file.system,
-                                                         summary->mean.dropped > 0, summary->shards)
+    return item->bound.iterations > 0 &&
+                   mp_bound_covers(item->job->file.system, item->job->file.job.exchange,
+                                   summary->mean.dropped > 0, summary->shards)
                ? share(item->bound.seconds_mean, summary->seconds_mean)
                : NAN;
 }
@@ -196,7 +197,7 @@ static struct row row_of(const struct cli_predictions *predictions,
 /* What no system is faster than. */
 static struct row row_of_bound(const struct cli_prediction *item) {
     struct row row = {.item = {.bound = item->bound},
-                      .label = "bound on all systems",
+                      .label = "bound",
                       .job = "bound",
                       .of_bound = 1};
     row.item.summary.seconds_median = item->bound.seconds_median;
@@ -278,11 +279,12 @@ static void note_yardstick(const struct cli_predictions *predictions, const bool
                         fastest->job->file.job.name, name, fastest->job->file.job.name);
 }
 
-static const char BOUND_NOTE[] =
-    "bound: no system that drops nothing, keeps the gate and leaves experts whole takes less for "
-    "these loads on this cluster, wherever it places and copies experts (proven; memory is no "
-    "limit).  How near to it "
-    "one can come is not said.";
+static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the gate, leaves "
+                                 "experts whole and sends rows as the "
+                                 "job's exchange does takes less for these loads on this cluster, "
+                                 "wherever it places and copies experts (proven; memory is no "
+                                 "limit).  How near to it "
+                                 "one can come is not said.";
 
 /* What a row can't say in a number. */
 static void print_notes(const struct cli_predictions *predictions, const bool shown[]) {

@@ -38,7 +38,7 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         {"--list", CLI_SWITCH, &flags->list, NULL, "the published rows only; predicts nothing"},
         {"--details", CLI_SWITCH, &flags->details, NULL,
          "each job's times and memory too, how near its system comes\n"
-         "to the bound on all systems (a second a job), and all\n"
+         "to the bound (a second a job), and all\n"
          "assumptions"},
         {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
          "over every job: sequence=512, predict.precision=bf16,\n"

@@ -364,7 +364,7 @@ static int fill_rows(const struct answer *answer, struct table *table, struct mp
     if (!code)
         code = table_fill(table, answer->row, answer->rows, sizeof *answer->row, error);
     if (!code && !isnan(answer->bound))
-        code = add_line(table, answer, "bound on all systems", answer->bound, 1, error);
+        code = add_line(table, answer, "bound", answer->bound, 1, error);
     return code;
 }
 

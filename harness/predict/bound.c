@@ -25,6 +25,7 @@ struct mp_bound {
     struct mp_known_bounds *known;      /* borrowed; NULL: none */
     struct mp_network *network;
     double launch, planning, order[2]; /* seconds of rows in order: of all, and of each */
+    double rows_of_route; /* that cross: 1, or the least that an exchange may send of it */
     int ranks, places, layers, experts, micro_batches, rounds;
     bool serves, shares;    /* ranks share gates between places */
     bool has_shared_expert; /* that all tokens have */
@@ -52,8 +53,13 @@ struct mp_bound {
     double *memory;
 };
 
-bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards) {
-    return !dropped && shards <= 1 &&
+static bool deduplicates(int exchange) {
+    return mp_exchange_of((enum mp_exchange_kind)exchange)->deduplicates;
+}
+
+bool mp_bound_covers(const struct mp_system *system, int exchange, bool dropped, int shards) {
+    bool fewer_rows = deduplicates((int)mp_system_exchange(system, exchange));
+    return !dropped && shards <= 1 && (!fewer_rows || deduplicates(exchange)) &&
            !(system->capabilities & (MP_SYSTEM_CHANGES_GATE | MP_SYSTEM_UNATTAINABLE));
 }
 
@@ -216,7 +222,7 @@ static void find_travel(struct mp_bound *bound) {
     bound->fixed_chain = bound->fixed_stream;
     if (bound->places == 1)
         return;
-    bound->row = (1 - NETWORK_ROUNDING) * mp_costs_row_bytes(costs) / mp_costs_top_k(costs) / gates;
+    bound->row = (1 - NETWORK_ROUNDING) * bound->rows_of_route * mp_costs_row_bytes(costs) / gates;
     if (bound->serves)
         return;
     bound->held = (1 - NETWORK_ROUNDING) * gradient / gates;
@@ -298,6 +304,8 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
         bound->costs ? MP_OK : mp_costs_create(cluster, &whole, options, &bound->own_costs, error);
     bool is_of_run = bound->costs;
     bound->costs = is_of_run ? bound->costs : bound->own_costs;
+    bound->rows_of_route =
+        !code && deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
     if (!code)
         code = mp_network_create(cluster, &bound->network, error);
     if (!code)

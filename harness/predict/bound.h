@@ -1,7 +1,8 @@
 /* Bound: the least time in which any system could run an iteration's loads on a cluster.
  *
  * Of systems that drop nothing, keep the gate's choices, leave experts whole (a shard of one takes
- * less to read and to copy) and compute exact gradients; under the
+ * less to read and to copy), send a token's row once for each of its routes, unless the job's
+ * exchange deduplicates, and compute exact gradients; under the
  * schedule of reference/schedule, at the costs of cost.h, over the gates of network.h.  Who holds
  * which expert, what is copied when, and which holder computes which route is free, decided with
  * all loads known and in no time; homes may be others in every iteration and move at no cost.
@@ -23,8 +24,9 @@
  *      ranks together make the update of every expert once.
  *    - any place's gates: a route that is computed elsewhere than where its token is crosses the
  *      borders of both places, one way to its expert and the other way back, so that in either
- *      direction both gates carry a row of it, forward and again backward; of tokens with K routes
- *      at least one K-th of a row, as an exchange may send a token once for all of them.  What the
+ *      direction both gates carry a row of it, forward and again backward; if the job's exchange
+ *      deduplicates, of tokens with K routes at least one K-th of a row, as it may send a token
+ *      once for all of them, and loads do not say which routes are one token's.  What the
  *      least busy of the place's ranks does before its rows set out and when all are there comes
  *      on top; where ranks share a gate and backward follows, only before the first, as a rank goes
  *      on to it without waiting for the others' rows.  (Work and travel: the longer one, not the
@@ -110,8 +112,9 @@ int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double
 bool mp_bound_is_quick(const struct mp_cluster *cluster, const struct mp_job *job,
                        int64_t iterations);
 
-/* Whether a system's times are bounded: it keeps the gate, can be had, dropped nothing, and had
- * whole experts (shards 1). */
-bool mp_bound_covers(const struct mp_system *system, bool dropped, int shards);
+/* Whether a system's times are bounded by the bound of a job with this exchange: it keeps the gate,
+ * can be had, dropped nothing, had whole experts (shards 1), and sends as many rows: a system with
+ * a deduplicating exchange of its own is bounded by the bound of a job that has one. */
+bool mp_bound_covers(const struct mp_system *system, int exchange, bool dropped, int shards);
 
 #endif

@@ -17,7 +17,7 @@ struct mp_predict_job;
 int mp_known_bounds_create(struct mp_known_bounds **known, struct mp_error *error);
 void mp_known_bounds_destroy(struct mp_known_bounds *known); /* accepts NULL */
 
-/* The bound on all systems for such a job, which is made anew unless the job before was the same
+/* The bound for such a job, which is made anew unless the job before was the same
  * but for its name and system; clusters are taken as the same by their name and changes.  Borrowed
  * until the next call.  Errors: mp_bound_create's. */
 int mp_known_bounds_take(struct mp_known_bounds *known, const struct mp_predict_job *job,

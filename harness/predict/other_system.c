@@ -471,7 +471,8 @@ int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_req
     if (!code) {
         mp_options_line(file.system->options, file.system_options, answer->options,
                         sizeof answer->options);
-        if (mp_bound_covers(file.system, carrying.dropped > 0, mp_job_shards(&file.job)))
+        if (mp_bound_covers(file.system, other->job.file.job.exchange, carrying.dropped > 0,
+                            mp_job_shards(&file.job)))
             answer->of_bound = answer_of(other, other->bound) / answer_of(other, mean_of(other));
         double predicted = median_of(other);
         answer->seconds = as_it_was ? predicted : answer_of(other, predicted);

@@ -28,7 +28,7 @@ const struct mp_system *mp_other_system_own(const struct mp_other_system *other)
 /* What planners are told. */
 const struct mp_setting *mp_other_system_setting(const struct mp_other_system *other);
 
-/* Works out the bound on all systems (bound.h) with these costs, which answers then have a share
+/* Works out the bound (bound.h) with these costs, which answers then have a share
  * of: seconds, median of an iteration, with what the model lacks as in answers.  NAN of a run whose
  * experts were cut into shards.  `always`: also where it takes more than a second or so, and is NAN
  * otherwise.  Errors: those of bound.h. */

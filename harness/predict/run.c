@@ -218,7 +218,8 @@ static bool wants_bounds(const struct running *running, const struct mp_predict_
                          const struct mp_cluster *cluster, const struct mp_predict_watch *watch) {
     const struct mp_job *sizes = &job->file.job;
     int shards = mp_predictor_shards(running->predictor);
-    return watch && watch->bounds && mp_bound_covers(job->file.system, false, shards) &&
+    return watch && watch->bounds &&
+           mp_bound_covers(job->file.system, sizes->exchange, false, shards) &&
            mp_bound_is_quick(cluster, sizes, sizes->iterations);
 }
 

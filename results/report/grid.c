@@ -49,8 +49,9 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
                     choose, choices(grids, false), error);
     return code ? code
                 : page_figure(page, "grid", "How near to the bound",
-                              "The bound on all systems that drop nothing and keep the gate, as a "
-                              "share of the system's mean time: none can be faster than 100 %. "
+                              "The bound on all systems that drop nothing, keep the gate and send "
+                              "rows as the job's exchange does, as a share of the system's mean "
+                              "time: none can be faster than 100 %. "
                               "An empty place: not possible, not known, or a system that the bound "
                               "says nothing of.",
                               choose, choices(grids, true), error);

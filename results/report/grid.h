@@ -1,5 +1,5 @@
 /* Grids: how many times as fast as plain expert parallelism, or another reference, something is,
- * and what share of its time the bound on all systems is, by two quantities. */
+ * and what share of its time the bound is, by two quantities. */
 #ifndef MOEPERF_RESULTS_REPORT_GRID_H
 #define MOEPERF_RESULTS_REPORT_GRID_H
 

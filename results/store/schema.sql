@@ -261,8 +261,8 @@ FROM run JOIN run_summary USING (run_id);
 --   ms_p99               of v_iteration.ms over the steady iterations, the smallest that at least 99 %
 --                        of them do not exceed; ms_per_iteration is their p50
 --   bound_ms             predicted runs that drop nothing: median over all iterations of what no system
---                        takes less than that keeps the gate, wherever it places and copies experts;
---                        NULL where it was not worked out
+--                        takes less than that keeps the gate and sends rows as the job's exchange does,
+--                        wherever it places and copies experts; NULL where it was not worked out
 --   of_bound             mean of that over the mean of v_iteration.ms: 1 would be the optimum
 -- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
 CREATE VIEW v_speedup AS

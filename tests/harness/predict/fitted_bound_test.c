@@ -152,7 +152,7 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
     mp_bound_destroy(bound);
     mp_predictor_destroy(predictor);
     forget(&made);
-    return mp_bound_covers(system, dropped > 0, 1) ? least / taken : 0;
+    return mp_bound_covers(system, MP_EXCHANGE_FLAT, dropped > 0, 1) ? least / taken : 0;
 }
 
 static void no_system_is_below(void **state) {
