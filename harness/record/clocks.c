@@ -127,7 +127,7 @@ static int64_t limit_of(const struct pair pair[], size_t pairs, bool is_upper, b
     const size_t tenth = left_out ? pairs / TENTH : 0;
     for (size_t i = 0; i < pairs; i++)
         number[i] = pair[i].offset_ns + (is_upper ? pair[i].other_ns : -pair[i].own_ns);
-    qsort(number, pairs, sizeof *number, compare_numbers);
+    mp_sort_integers(number, (int64_t)pairs);
     return number[is_upper ? tenth : pairs - 1 - tenth];
 }
 

@@ -5,6 +5,7 @@
 #include "results/compare/history.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
+#include "results/report/table.h"
 
 enum { CELL = 64, NAME = 320 };
 
@@ -98,55 +99,66 @@ static int write_job(struct page *page, const struct mp_history_series series[],
 
 /* ---- what changed ---- */
 
-static const struct page_column columns[] = {
-    {"job", PAGE_WORDS},     {"measure", PAGE_WORDS}, {"first revision", PAGE_WORDS},
-    {"since", PAGE_WORDS},   {"before", PAGE_NUMBER}, {"after", PAGE_NUMBER},
-    {"change", PAGE_NUMBER}, {"p", PAGE_NUMBER},      {0}};
+enum { JOB, MEASURE, FIRST, SINCE, BEFORE, AFTER, CHANGE, P, COLUMNS };
 
-static void write_change(const struct mp_history_series *series, const struct mp_change *change,
-                         FILE *out) {
+static const struct table_column columns[COLUMNS] = {
+    [JOB] = {"job", TABLE_LEFT},
+    [MEASURE] = {"measure", TABLE_LEFT},
+    [FIRST] = {"first revision", TABLE_LEFT},
+    [SINCE] = {"since", TABLE_LEFT},
+    [BEFORE] = {"before", TABLE_RIGHT},
+    [AFTER] = {"after", TABLE_RIGHT},
+    [CHANGE] = {"change", TABLE_RIGHT},
+    [P] = {"p", TABLE_RIGHT},
+};
+
+static int add_change(const struct mp_history_series *series, const struct mp_change *change,
+                      struct table *table, struct mp_error *error) {
     const struct mp_history_point *point = &series->point[change->index];
-    const char *number = series->exact ? "%.12g" : "%.4g";
-    char job[NAME], cell[6][CELL] = {""};
+    const int digits = series->exact ? 12 : 4;
+    char job[NAME], text[CELL];
+    int code = table_add(table, NULL, error);
+    if (code)
+        return code;
     format_job(series, job);
-    format_revision(point, cell[0]);
-    snprintf(cell[1], CELL, "%.*s", MP_HISTORY_DAY, point->started_at);
-    snprintf(cell[2], CELL, number, change->before);
-    snprintf(cell[3], CELL, number, change->after);
-    format_change(change, cell[4]);
+    table_set(table, JOB, "%s", job);
+    table_set(table, MEASURE, "%s", series->measure);
+    format_revision(point, text);
+    table_set(table, FIRST, "%s", text);
+    table_set(table, SINCE, "%.*s", MP_HISTORY_DAY, point->started_at);
+    table_set(table, BEFORE, "%.*g", digits, change->before);
+    table_set(table, AFTER, "%.*g", digits, change->after);
+    format_change(change, text);
+    table_set(table, CHANGE, "%s", text);
     if (!series->exact)
-        snprintf(cell[5], CELL, "%.3f", change->p);
-    page_table_cell(out, columns, 0, job);
-    page_table_cell(out, columns, 1, series->measure);
-    for (int c = 0; c < 6; c++)
-        page_table_cell(out, columns, c + 2, cell[c]);
+        table_set(table, P, "%.3f", change->p);
+    return MP_OK;
 }
 
-static void write_changes(const struct mp_history *history, FILE *out) {
-    int changes = 0;
+static int write_changes(const struct mp_history *history, FILE *out, struct mp_error *error) {
+    struct table table;
+    int code = MP_OK;
+    table_init(&table, columns, COLUMNS);
     for (int i = 0; i < history->count; i++)
-        changes += history->series[i].changes;
-    if (changes == 0) {
+        for (int c = 0; c < history->series[i].changes && !code; c++)
+            code = add_change(&history->series[i], &history->series[i].change[c], &table, error);
+    if (!code && table.rows == 0)
         fputs("<p>Nothing changed.</p>\n", out);
-        return;
-    }
-    page_table_open(out, columns, "What changed, and with which revision first");
-    for (int i = 0; i < history->count; i++)
-        for (int c = 0; c < history->series[i].changes; c++)
-            write_change(&history->series[i], &history->series[i].change[c], out);
-    page_table_close(out);
+    if (!code)
+        page_table(out, &table, "What changed, and with which revision first", NULL);
+    table_free(&table);
+    return code;
 }
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_history *history = context;
-    int code = MP_OK;
     snprintf(page->title, sizeof page->title, "moeperf: history");
     page_print(page->out,
                "<header>\n<h1>History</h1>\n<p class=\"muted\">%d runs. Times change where the "
                "values in front and behind are too far apart for chance; exact measures where two "
                "revisions differ.</p>\n</header>\n<main>\n",
                (int)json_array_size(history->rows));
-    write_changes(history, page->out);
+    int code = write_changes(history, page->out, error);
     for (int first = 0, end; first < history->count && !code; first = end) {
         end = mp_history_job_end(history, first);
         code = write_job(page, &history->series[first], end - first, error);
