@@ -46,7 +46,6 @@ LISTED = {
         "ci/test": Listed(OWN),
         "ci/package": Listed("takes minutes; harness/cli/completion tests what is not of Debian's"),
         "moeperf run all-systems": Listed(more=f"{ONE} --set experts=8 --set iterations=13"),
-        "moeperf run serving": Listed(more=f"{TINY} --set layers=1 --set iterations=6"),
         "moeperf run skewed": Listed(more=f"--set repeat=1 --set experts=16 {FEW}"),
         "moeperf run quickstart --pairs 12 --against before/bin/moeperf-train": Listed(
             first="mkdir -p before; cp -r build/release/bin before", more=PAIRS),
@@ -58,6 +57,7 @@ LISTED = {
             first=COUNTS + "counts.json"),
     },
     "harness/README.md": {
+        "moeperf run serving": Listed(more=f"{TINY} --set layers=1 --set iterations=6"),
         "moeperf run convergence": Listed(
             more=f"{FEW} --set target-loss=6 --set target-window=2 --set iterations=4"),
         "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
