@@ -75,7 +75,7 @@ static void read_table(struct page *page, const char *line) {
 
 static void read_line(struct page *page, const char *line) {
     bool indented = !strncmp(line, "    ", 4), blank = !line[strspn(line, " ")];
-    if (!strncmp(line, "```", 3)) {
+    if (!strncmp(line, "```", 3) || !strncmp(line, "![", 2)) { /* pictures stay away */
         flush(page);
         return;
     }

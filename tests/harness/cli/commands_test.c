@@ -46,6 +46,10 @@ static void the_manual_is_read_on_a_terminal(void **state) {
     assert_fits(list);
     free(list);
     /* Words are filled, rows stand below each other, commands stay as they are. */
+    char *start = shell("moeperf help start", 0);
+    assert_null(strstr(start, "svg"));
+    assert_null(strstr(start, "time per iteration of every"));
+    free(start);
     assert_says("moeperf help comparing", 0, "\n    moeperf run quickstart --pairs 12");
     assert_says("moeperf help tasks", 0,
                 "\n  compare all systems\n      `moeperf run all-systems`: the same text");
