@@ -132,6 +132,7 @@ LISTED = {
     "results/report/README.md": {},
     "reference/device/cuda/README.md": {
         "ci/gpu-check": Listed(GPU),
+        "ci/gpu-check --packed FILE": Listed(GPU),
         "moeperf-bench-gpu": Listed(GPU),
         "moeperf-bench-gpu --only adamw": Listed(GPU),
     },
