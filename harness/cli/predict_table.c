@@ -196,10 +196,8 @@ static struct row row_of(const struct cli_predictions *predictions,
 
 /* What no system is faster than. */
 static struct row row_of_bound(const struct cli_prediction *item) {
-    struct row row = {.item = {.bound = item->bound},
-                      .label = "bound",
-                      .job = "bound",
-                      .of_bound = 1};
+    struct row row = {
+        .item = {.bound = item->bound}, .label = "bound", .job = "bound", .of_bound = 1};
     row.item.summary.seconds_median = item->bound.seconds_median;
     row.speedup = row.exposed = row.dropped = row.gib = row.served_p99 =
         row.item.summary.mean.imbalance = NAN;
