@@ -7,6 +7,7 @@
 
 #include "harness/record/devices.h"
 #include "profiler/record/check.h"
+#include "reference/base/arena.h"
 
 /* A meeting and who was there.  Kind 0: collectives; else 1 + the place of a rule. */
 struct attended {
@@ -16,18 +17,12 @@ struct attended {
 
 struct meetings {
     struct attended *item; /* [count] */
-    size_t count, capacity;
+    size_t count;
 };
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
-    if (meetings->count == meetings->capacity) {
-        size_t capacity = meetings->capacity ? 2 * meetings->capacity : 1024;
-        struct attended *grown = realloc(meetings->item, capacity * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "no memory for %zu collectives", capacity);
-        meetings->item = grown;
-        meetings->capacity = capacity;
-    }
+    if (!MP_ROOM(meetings->item, meetings->count))
+        return mp_fail(error, MP_ENOMEM, "no memory for %zu collectives", meetings->count);
     meetings->item[meetings->count++] = *attended;
     return MP_OK;
 }
@@ -69,38 +64,26 @@ struct device {
     int collectives, names, timers;
 };
 
-/* Room for one more of `count`. */
-static void *reserve(void *array, int count, size_t size) {
-    return count & (count - 1) ? array : realloc(array, 2 * size * (size_t)(count ? count : 1));
-}
-
 static int keep_record(struct device *device, const struct mp_spool_record *record) {
     enum { NAMES_LIMIT = 1 << 20 };
     if (record->type == MP_SPOOL_NAME && record->as.name.id < NAMES_LIMIT) {
         for (; device->names <= (int)record->as.name.id; device->names++) {
-            uint32_t *grown = reserve(device->name, device->names, sizeof *grown);
-            if (!grown)
+            if (!MP_ROOM(device->name, device->names))
                 return MP_ENOMEM;
-            device->name = grown;
-            grown[device->names] = 0;
+            device->name[device->names] = 0;
         }
         const char *text = record->as.name.text;
         if (meeting_synchronises(text))
             device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
     } else if (record->type == MP_SPOOL_TIMER) {
-        struct mp_timer *grown = reserve(device->timer, device->timers, sizeof *grown);
-        if (!grown)
+        if (!MP_ROOM(device->timer, device->timers))
             return MP_ENOMEM;
-        device->timer = grown;
-        grown[device->timers++] = record->as.timer;
+        device->timer[device->timers++] = record->as.timer;
     } else if (record->type == MP_SPOOL_COLLECTIVE && !record->as.collective.is_pair &&
                record->as.collective.timer_end && record->as.collective.sequence) {
-        struct mp_collective *grown =
-            reserve(device->collective, device->collectives, sizeof *grown);
-        if (!grown)
+        if (!MP_ROOM(device->collective, device->collectives))
             return MP_ENOMEM;
-        device->collective = grown;
-        grown[device->collectives++] = record->as.collective;
+        device->collective[device->collectives++] = record->as.collective;
     }
     return MP_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "harness/record/devices.h"
 #include "harness/suite/processes.h"
+#include "reference/base/arena.h"
 
 enum { RANKS_LIMIT = 65536, SAME_HOST_NS = 1000000000 };
 
@@ -27,12 +28,9 @@ static int compare_processes(const void *left, const void *right) {
 
 static int add_process(const struct mp_record_run *run, const char *name,
                        struct record_processes *processes, struct mp_error *error) {
-    struct record_process *grown =
-        realloc(processes->item, ((size_t)processes->count + 1) * sizeof *grown);
-    if (!grown)
+    if (!MP_ROOM(processes->item, processes->count))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
-    processes->item = grown;
-    struct record_process *process = &grown[processes->count];
+    struct record_process *process = &processes->item[processes->count];
     *process = (struct record_process){.rank = -1};
     if (snprintf(process->path, RECORD_PATH_SIZE, "%s/%s", run->spools, name) >=
         RECORD_PATH_SIZE - 8)
