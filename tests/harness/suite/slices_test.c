@@ -118,8 +118,8 @@ static void one_runs_while_the_other_is_stopped(void **state) {
     int slices = check_slices();
     assert_in_range(slices, 3, 2 * iterations); /* each one's first, and one more at least */
     /* Beside each other they would write by turns all the time.  A letter may be on its way when
-     * its rank is stopped, and in the last slice of either there may be none. */
-    assert_in_range(count_changes(), slices - 3, 2 * slices);
+     * its rank is stopped, and on a busy machine a slice may pass without any. */
+    assert_in_range(count_changes(), slices / 3, 2 * slices);
     assert_int_equal(count_letters('A'), iterations);
     assert_int_equal(count_letters('B'), iterations);
 }
@@ -163,7 +163,7 @@ static void all_ranks_of_a_launcher_are_stopped(void **state) {
     assert_complete(&pair, iterations);
     int slices = check_slices();
     assert_in_range(slices, 3, 2 * iterations);
-    assert_in_range(count_changes(), slices - 3, 2 * slices);
+    assert_in_range(count_changes(), slices / 3, 2 * slices);
     assert_int_equal(count_letters('A'), 2 * iterations);
 }
 
