@@ -298,7 +298,7 @@ static int print_details(const struct mp_reproduction *all, struct mp_error *err
     int code = fill_details(all, &table, error);
     if (!code) {
         puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-             "bound: what no system that drops nothing and keeps the gate takes less than");
+             "bound: no system that drops nothing, keeps the gate and the exchange takes less");
         table_print(&table, stdout);
     }
     table_free(&table);

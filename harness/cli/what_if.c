@@ -83,7 +83,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "replayed as the ranks waited for each other; as they were, they give the run's own\n"
         "time back.  Another system plans for the recorded loads; the predictor carries its\n"
         "plans out with costs fitted to the run, and the run's own for comparison; the bound\n"
-        "is what no system that drops nothing and keeps the gate takes less than.",
+        "is what no system that drops nothing and keeps gate and exchange takes less than.",
         table,
         0,
         0,
@@ -395,7 +395,8 @@ static void print_bound(const struct answer *answer) {
     if (!isnan(answer->bound))
         snprintf(text, sizeof text,
                  "bound: the best any placement could do with these costs is %.3f ms: no system "
-                 "that drops nothing, keeps the gate and leaves experts whole takes less (proven "
+                 "that drops nothing, keeps the gate and the exchange and leaves experts whole "
+                 "takes less (proven "
                  "in model time; memory is no limit).%s",
                  1e3 * answer->bound, own);
     else if (mp_other_system_setting(answer->other)->shards > 1)
