@@ -102,14 +102,14 @@ static int write_job(struct page *page, const struct mp_history_series series[],
 enum { JOB, MEASURE, FIRST, SINCE, BEFORE, AFTER, CHANGE, P, COLUMNS };
 
 static const struct table_column columns[COLUMNS] = {
-    [JOB] = {"job", TABLE_LEFT},
-    [MEASURE] = {"measure", TABLE_LEFT},
-    [FIRST] = {"first revision", TABLE_LEFT},
-    [SINCE] = {"since", TABLE_LEFT},
-    [BEFORE] = {"before", TABLE_RIGHT},
-    [AFTER] = {"after", TABLE_RIGHT},
-    [CHANGE] = {"change", TABLE_RIGHT},
-    [P] = {"p", TABLE_RIGHT},
+    [JOB] = {.header = "job", .kind = TABLE_LEFT},
+    [MEASURE] = {.header = "measure", .kind = TABLE_LEFT},
+    [FIRST] = {.header = "first revision", .kind = TABLE_LEFT},
+    [SINCE] = {.header = "since", .kind = TABLE_LEFT},
+    [BEFORE] = {.header = "before", .kind = TABLE_RIGHT},
+    [AFTER] = {.header = "after", .kind = TABLE_RIGHT},
+    [CHANGE] = {.header = "change", .kind = TABLE_RIGHT},
+    [P] = {.header = "p", .kind = TABLE_RIGHT},
 };
 
 static int add_change(const struct mp_history_series *series, const struct mp_change *change,

@@ -70,7 +70,7 @@ static void messages_destroy(struct mp_messages *messages) {
     for (int i = 0; messages->slot && i < messages->capacity; i++)
         if (messages->slot[i].staged)
             mp_staging_cancel(messages->staging, messages->slot[i].staged);
-    for (int i = 0; messages->request && i < messages->capacity; i++) {
+    for (int i = 0; messages->slot && messages->request && i < messages->capacity; i++) {
         MPI_Request *request = &messages->request[i];
         if (*request == MPI_REQUEST_NULL || messages->slot[i].peer < 0)
             continue; /* a collective in flight can neither be cancelled nor freed */
