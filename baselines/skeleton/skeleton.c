@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* Options: a field per row of the table.  Job files, suites, --set, `moeperf show` and the record
- * of a run all read the table; nothing else has to know of an option (reference/plan/option.h). */
+ * of a run all read the table; nothing else has to know of an option (reference/base/option.h). */
 enum owners { OWNERS_CONTIGUOUS, OWNERS_CYCLIC }; /* in the order of the row's choices */
 
 struct skeleton_options {

@@ -276,7 +276,7 @@ static const char job_title[] = "what a job of a suite, or a job file, may say";
 static const char predict_title[] =
     "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options it "
     "has executor: predicted, cluster, change (nodes=2), loads and fit";
-static const char suite_title[] = "what a suite may say beside common: and jobs:";
+static const char suite_title[] = "what a suite may say";
 
 /* Everything but what lies in files. */
 static json_t *find_built_in(const struct mp_systems *systems, const char *name) {

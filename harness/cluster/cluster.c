@@ -9,7 +9,6 @@
 #include "harness/cluster/fields.h"
 #include "profiler/record/record.h"
 #include "reference/base/elementary.h"
-#include "reference/plan/option.h"
 
 static int change(struct mp_cluster *cluster, struct mp_quantity *quantity, double value,
                   struct mp_error *error) {
@@ -51,16 +50,14 @@ static int set_level(struct mp_cluster *cluster, const char *key, const char *na
                      const char *text, struct mp_error *error) {
     const char *dot = strrchr(name, '.');
     struct mp_cluster_level *level = dot ? find_level(cluster, name, dot) : NULL;
-    for (const struct mp_cluster_field *field = mp_cluster_level_fields; level && field->name;
-         field++) {
-        if (strcmp(field->name, dot + 1) != 0 || field->whole || field->choices)
-            continue;
-        const struct mp_option number[] = {{key, MP_OPTION_DOUBLE, 0, field->unit, NULL,
-                                            field->minimum, field->maximum, NULL, field->unit},
-                                           {0}};
-        double value = 0;
-        int code = mp_options_set(number, &value, "a cluster", key, text, "--set", error);
-        return code ? code : change(cluster, mp_cluster_field_of(level, field), value, error);
+    const struct mp_option *row = level ? mp_options_find(mp_cluster_level_rows, dot + 1) : NULL;
+    if (row && row->of == &mp_cluster_number) {
+        const struct mp_option number = mp_cluster_value_row(row, key);
+        struct mp_quantity changed = {0};
+        int code = mp_option_set(&number, &changed, text, "--set", error);
+        return code ? code
+                    : change(cluster, (struct mp_quantity *)((char *)level + row->offset),
+                             changed.value, error);
     }
     return mp_fail(error, MP_EINVAL,
                    "--set: %.80s: should be levels.NAME.bandwidth or levels.NAME.latency with the "
@@ -247,7 +244,7 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
 }
 
 const char *mp_precision_name(enum mp_precision precision) {
-    return mp_cluster_peak_fields[precision].name;
+    return mp_cluster_peak_rows[precision].name;
 }
 
 double mp_precision_bytes(enum mp_precision precision) {
@@ -255,40 +252,42 @@ double mp_precision_bytes(enum mp_precision precision) {
     return bytes[precision];
 }
 
-static void visit_fields(const void *object, const struct mp_cluster_field fields[],
-                         const char *prefix, mp_cluster_visit *visit, void *context) {
+static void visit_shares(const struct mp_cluster_efficiency *table, mp_cluster_visit *visit,
+                         void *context) {
     char place[256];
-    for (; fields->name; fields++) {
-        const struct mp_quantity *quantity =
-            (const struct mp_quantity *)((const char *)object + fields->offset);
-        if (!quantity->origin)
-            continue;
-        snprintf(place, sizeof place, "%.200s%s", prefix, fields->name);
-        visit(context, place, fields->unit, quantity);
-    }
+    for (int direction = 0; direction < table->directions; direction++)
+        for (int i = 0; i < table->rows; i++)
+            for (int j = 0; j < table->columns; j++) {
+                snprintf(place, sizeof place, "device.efficiency.%s.%g.%g",
+                         mp_cluster_share_rows[direction].name, table->tokens[i], table->width[j]);
+                visit(context, place, "", &table->share[direction][i][j]);
+            }
 }
 
-static void visit_shares(const struct mp_cluster_efficiency *table, int direction,
-                         mp_cluster_visit *visit, void *context) {
+/* `prefix` "levels.node." */
+static void visit_rows(const void *object, const struct mp_option rows[], const char *prefix,
+                       mp_cluster_visit *visit, void *context) {
     char place[256];
-    for (int i = 0; i < table->rows; i++)
-        for (int j = 0; j < table->columns; j++) {
-            snprintf(place, sizeof place, "device.efficiency.%s.%g.%g",
-                     mp_cluster_share_fields[direction].name, table->tokens[i], table->width[j]);
-            visit(context, place, "", &table->share[direction][i][j]);
-        }
+    for (; rows->name; rows++) {
+        const char *field = (const char *)object + rows->offset;
+        const struct mp_quantity *quantity = (const struct mp_quantity *)field;
+        const struct mp_option_form *form = rows->of;
+        bool is_inside = rows->type == MP_OPTION_MAPPING;
+        snprintf(place, sizeof place, "%.200s%s%s", prefix, rows->name, is_inside ? "." : "");
+        if (is_inside)
+            visit_rows(field, form->rows, place, visit, context);
+        else if (form == &mp_cluster_table)
+            visit_shares((const struct mp_cluster_efficiency *)field, visit, context);
+        else if (rows->type == MP_OPTION_FORM && quantity->origin)
+            visit(context, place, rows->unit, quantity);
+    }
 }
 
 void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context) {
     char prefix[256];
-    const struct mp_cluster_efficiency *table = &cluster->efficiency;
-    visit_fields(cluster, mp_cluster_size_fields, "", visit, context);
-    visit_fields(cluster, mp_cluster_peak_fields, "device.peak.", visit, context);
-    visit_fields(cluster, mp_cluster_device_fields, "device.", visit, context);
-    for (int direction = 0; direction < table->directions; direction++)
-        visit_shares(table, direction, visit, context);
+    visit_rows(cluster, mp_cluster_rows, "", visit, context);
     for (int i = 0; i < cluster->levels; i++) {
         snprintf(prefix, sizeof prefix, "levels.%.200s.", cluster->level[i].name);
-        visit_fields(&cluster->level[i], mp_cluster_level_fields, prefix, visit, context);
+        visit_rows(&cluster->level[i], mp_cluster_level_rows, prefix, visit, context);
     }
 }

@@ -31,7 +31,7 @@
 #include <stddef.h>
 
 #include "reference/base/error.h"
-#include "reference/base/yaml.h"
+#include "reference/base/option.h"
 #include "reference/plan/topology.h"
 
 enum {
@@ -71,8 +71,10 @@ struct mp_cluster_level {
  * one expert) and width[j], both strictly ascending; share[MP_BACKWARD] those of the products that
  * give gradients, where the file tells them apart. */
 struct mp_cluster_efficiency {
-    int rows, columns, directions; /* 1: the same for both; 2 */
-    double tokens[MP_CLUSTER_POINTS], width[MP_CLUSTER_POINTS];
+    double tokens[MP_CLUSTER_POINTS];
+    int rows;
+    double width[MP_CLUSTER_POINTS];
+    int columns, directions; /* 1: the same for both; 2 */
     struct mp_quantity share[2][MP_CLUSTER_POINTS][MP_CLUSTER_POINTS];
 };
 
@@ -80,7 +82,7 @@ struct mp_cluster {
     char *file;              /* path, for messages */
     const char *description; /* one line */
     const char *device;      /* name */
-    int device_line, peak_line;
+    int peak_line;
     struct mp_quantity nodes, ranks_per_node;
     struct mp_quantity peak[MP_PRECISIONS]; /* FLOP/s, dense; not all are given */
     struct mp_quantity memory;              /* bytes of a device */
@@ -95,11 +97,13 @@ struct mp_cluster {
     struct mp_quantity attention;   /* share of the peak that attention's score products reach */
     struct mp_quantity overlap;     /* 0 .. 1, see mp_cluster_overlap */
     struct mp_cluster_efficiency efficiency;
-    int levels;
     struct mp_cluster_level level[MP_CLUSTER_LEVELS];
+    int levels;
     struct mp_yaml *document; /* owns all text but `file` and `set` */
     char *set;                /* origin of numbers set by mp_cluster_set */
 };
+
+extern const struct mp_option mp_cluster_rows[]; /* what a file may say */
 
 /* Reads a cluster.  Errors: those of mp_yaml_load; MP_EINVAL with "path:line: ..." for unknown keys
  * (with the nearest known one), numbers without origin, values outside their range, levels out of

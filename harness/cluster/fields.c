@@ -3,50 +3,99 @@
 
 #define OF_CLUSTER(member) offsetof(struct mp_cluster, member)
 #define OF_LEVEL(member) offsetof(struct mp_cluster_level, member)
+#define QUANTITY "{value: ..., source: \"whose\"} or {value: ..., assumed: \"why\"}"
 
-const struct mp_cluster_field mp_cluster_size_fields[] = {
-    {"nodes", "", OF_CLUSTER(nodes), 1, MP_CLUSTER_NODES, true, NULL, false},
-    {"ranks-per-node", "", OF_CLUSTER(ranks_per_node), 1, MP_CLUSTER_NODE_RANKS, true, NULL, false},
+const struct mp_option_form mp_cluster_number = {.what = QUANTITY,
+                                                 .read = mp_cluster_read_quantity};
+const struct mp_option_form mp_cluster_whole = {.what = QUANTITY, .read = mp_cluster_read_quantity};
+const struct mp_option_form mp_cluster_sharing = {.what = QUANTITY " of fixed or pooled",
+                                                  .read = mp_cluster_read_quantity};
+const struct mp_option_form mp_cluster_table = {
+    .what = "{tokens: [...], width: [...], share: [[...], ...], source: \"whose\"}, with assumed: "
+            "\"why\" instead, or backward: [[...], ...] beside share",
+    .read = mp_cluster_read_table};
+
+const struct mp_option mp_cluster_share_rows[] = {
+    {"share", MP_OPTION_FORM, 0, "", NULL, 1e-9, 1, &mp_cluster_number, "of the peak"},
+    {"backward", MP_OPTION_FORM, 0, "", NULL, 1e-9, 1, &mp_cluster_number, "of the peak"},
     {0},
 };
 
-const struct mp_cluster_field mp_cluster_device_fields[] = {
-    {"memory", "B", OF_CLUSTER(memory), 1e6, 1e15, false, NULL, false},
-    {"memory-bandwidth", "B/s", OF_CLUSTER(memory_bandwidth), 1e6, 1e15, false, NULL, false},
-    {"launch", "s", OF_CLUSTER(launch), 0, 1, false, NULL, false},
-    {"host-bandwidth", "B/s", OF_CLUSTER(host_bandwidth), 1e6, 1e15, false, NULL, true},
-    {"host-update", "B/s", OF_CLUSTER(host_update), 1e6, 1e15, false, NULL, true},
-    {"elementwise", "B/s", OF_CLUSTER(elementwise), 1e6, 1e15, false, NULL, true},
-    {"update", "B/s", OF_CLUSTER(update), 1e6, 1e15, false, NULL, true},
-    {"attention", "", OF_CLUSTER(attention), 1e-9, 1, false, NULL, true},
-    {"overlap", "", OF_CLUSTER(overlap), 0, 1, false, NULL, true},
+#define PEAK(name, precision)                                                                      \
+    {                                                                                              \
+        name, MP_OPTION_FORM, OF_CLUSTER(peak[precision]), "FLOP/s", "", 1e6, 1e18,                \
+            &mp_cluster_number, "dense products"                                                   \
+    }
+const struct mp_option mp_cluster_peak_rows[] = {
+    PEAK("fp64", MP_FP64),
+    PEAK("fp32", MP_FP32),
+    PEAK("tf32", MP_TF32),
+    PEAK("bf16", MP_BF16),
+    PEAK("fp16", MP_FP16),
+    PEAK("fp8", MP_FP8),
+    {"", MP_OPTION_LINE, .offset = OF_CLUSTER(peak_line)},
+    {0}};
+static const struct mp_option_form peak = {"the peak", mp_cluster_peak_rows,
+                                           sizeof(struct mp_cluster), NULL};
+
+static const struct mp_option device_rows[] = {
+    {"name", MP_OPTION_STRING, OF_CLUSTER(device), "", NULL, 0, 0, NULL, "as its maker calls it"},
+    {"peak", MP_OPTION_MAPPING, 0, "", NULL, 1, MP_PRECISIONS, &peak, "rates by precision, one at least"},
+    {"memory", MP_OPTION_FORM, OF_CLUSTER(memory), "B", NULL, 1e6, 1e15, &mp_cluster_number,
+     "of a device"},
+    {"memory-bandwidth", MP_OPTION_FORM, OF_CLUSTER(memory_bandwidth), "B/s", NULL, 1e6, 1e15,
+     &mp_cluster_number, "of it"},
+    {"launch", MP_OPTION_FORM, OF_CLUSTER(launch), "s", NULL, 0, 1, &mp_cluster_number,
+     "fixed cost of a kernel"},
+    {"host-bandwidth", MP_OPTION_FORM, OF_CLUSTER(host_bandwidth), "B/s", "", 1e6, 1e15,
+     &mp_cluster_number, "of a device's link to host memory in each direction"},
+    {"host-update", MP_OPTION_FORM, OF_CLUSTER(host_update), "B/s", "", 1e6, 1e15,
+     &mp_cluster_number, "of the optimizer's step there, read and written, of one rank"},
+    {"elementwise", MP_OPTION_FORM, OF_CLUSTER(elementwise), "B/s", "", 1e6, 1e15,
+     &mp_cluster_number, "of operations that are no products; else memory-bandwidth"},
+    {"update", MP_OPTION_FORM, OF_CLUSTER(update), "B/s", "", 1e6, 1e15, &mp_cluster_number,
+     "of the optimizer's step; else memory-bandwidth"},
+    {"attention", MP_OPTION_FORM, OF_CLUSTER(attention), "", "", 1e-9, 1, &mp_cluster_number,
+     "share of the peak that attention's score products reach"},
+    {"overlap", MP_OPTION_FORM, OF_CLUSTER(overlap), "", "", 0, 1, &mp_cluster_number,
+     "share of a transfer's time that passes beside a rank's own work; else 1"},
+    {"efficiency", MP_OPTION_FORM, OF_CLUSTER(efficiency), "", NULL, 0, 0, &mp_cluster_table,
+     "share of the peak that a product of so many tokens, an expert's, and of this width reaches"},
     {0},
 };
+static const struct mp_option_form device = {"the device", device_rows, sizeof(struct mp_cluster),
+                                             NULL};
 
-/* In the order of enum mp_precision. */
-const struct mp_cluster_field mp_cluster_peak_fields[] = {
-    {"fp64", "FLOP/s", OF_CLUSTER(peak[MP_FP64]), 1e6, 1e18, false, NULL, true},
-    {"fp32", "FLOP/s", OF_CLUSTER(peak[MP_FP32]), 1e6, 1e18, false, NULL, true},
-    {"tf32", "FLOP/s", OF_CLUSTER(peak[MP_TF32]), 1e6, 1e18, false, NULL, true},
-    {"bf16", "FLOP/s", OF_CLUSTER(peak[MP_BF16]), 1e6, 1e18, false, NULL, true},
-    {"fp16", "FLOP/s", OF_CLUSTER(peak[MP_FP16]), 1e6, 1e18, false, NULL, true},
-    {"fp8", "FLOP/s", OF_CLUSTER(peak[MP_FP8]), 1e6, 1e18, false, NULL, true},
+const struct mp_option mp_cluster_level_rows[] = {
+    {"", MP_OPTION_KEY, .offset = OF_LEVEL(name)},
+    {"", MP_OPTION_LINE, .offset = OF_LEVEL(line)},
+    {"ranks", MP_OPTION_FORM, OF_LEVEL(ranks), "", "", 2, MP_CLUSTER_NODE_RANKS, &mp_cluster_whole,
+     "of a group; of self, node and cluster their names say it"},
+    {"bandwidth", MP_OPTION_FORM, OF_LEVEL(bandwidth), "B/s", NULL, 1e6, 1e15, &mp_cluster_number,
+     "of a port in each direction"},
+    {"latency", MP_OPTION_FORM, OF_LEVEL(latency), "s", NULL, 0, 1, &mp_cluster_number,
+     "of a message of no bytes"},
+    {"ports", MP_OPTION_FORM, OF_LEVEL(ports), "", "", 1, 4096, &mp_cluster_whole,
+     "that join a group of the nearer level; not of self"},
+    {"sharing", MP_OPTION_FORM, OF_LEVEL(sharing), "", "", 0, 0, &mp_cluster_sharing,
+     "of its ports: a rank its own part of them, or all together; not of self"},
+    {"rank-bandwidth", MP_OPTION_FORM, OF_LEVEL(rank_bandwidth), "B/s", "", 1e6, 1e15,
+     &mp_cluster_number, "the most that one rank gets of ports that it shares"},
+    {"message-cost", MP_OPTION_FORM, OF_LEVEL(message_cost), "s", "", 0, 1, &mp_cluster_number,
+     "that a message holds both ends' ports beside its bytes"},
     {0},
 };
+static const struct mp_option_form level = {"a level", mp_cluster_level_rows,
+                                            sizeof(struct mp_cluster_level), NULL};
 
-const struct mp_cluster_field mp_cluster_level_fields[] = {
-    {"ranks", "", OF_LEVEL(ranks), 2, MP_CLUSTER_NODE_RANKS, true, NULL, true},
-    {"bandwidth", "B/s", OF_LEVEL(bandwidth), 1e6, 1e15, false, NULL, false},
-    {"latency", "s", OF_LEVEL(latency), 0, 1, false, NULL, false},
-    {"ports", "", OF_LEVEL(ports), 1, 4096, true, NULL, true},
-    {"sharing", "", OF_LEVEL(sharing), 0, 0, false, "fixed pooled", true},
-    {"rank-bandwidth", "B/s", OF_LEVEL(rank_bandwidth), 1e6, 1e15, false, NULL, true},
-    {"message-cost", "s", OF_LEVEL(message_cost), 0, 1, false, NULL, true},
-    {0},
-};
-
-const struct mp_cluster_field mp_cluster_share_fields[] = {
-    {"share", "", 0, 1e-9, 1, false, NULL, false},
-    {"backward", "", 0, 1e-9, 1, false, NULL, true},
+const struct mp_option mp_cluster_rows[] = {
+    {"description", MP_OPTION_STRING, OF_CLUSTER(description), "", NULL, 0, 0, NULL, "one line"},
+    {"nodes", MP_OPTION_FORM, OF_CLUSTER(nodes), "", NULL, 1, MP_CLUSTER_NODES, &mp_cluster_whole,
+     "how many there are"},
+    {"ranks-per-node", MP_OPTION_FORM, OF_CLUSTER(ranks_per_node), "", NULL, 1,
+     MP_CLUSTER_NODE_RANKS, &mp_cluster_whole, "devices of a node, each a rank"},
+    {"device", MP_OPTION_MAPPING, 0, "", NULL, 0, 0, &device, "what every rank computes on"},
+    {"levels", MP_OPTION_NAMED, OF_CLUSTER(level), "", NULL, 1, MP_CLUSTER_LEVELS, &level,
+     "links from near to far: self, groups by any name, node, cluster"},
     {0},
 };

@@ -4,25 +4,21 @@
 
 #include "harness/cluster/cluster.h"
 
-struct mp_cluster_field {
-    const char *name; /* NULL ends a table */
-    const char *unit;
-    size_t offset; /* of the struct mp_quantity */
-    double minimum, maximum;
-    bool whole;          /* no fractions */
-    const char *choices; /* words instead of a number: as in an option table */
-    bool optional;       /* a file may leave it out */
-};
+extern const struct mp_option mp_cluster_peak_rows[]; /* in the order of enum mp_precision */
+extern const struct mp_option mp_cluster_level_rows[];
+extern const struct mp_option_form mp_cluster_number;  /* a quantity; likewise: */
+extern const struct mp_option_form mp_cluster_whole;   /* without fractions */
+extern const struct mp_option_form mp_cluster_sharing; /* words instead of a number */
+extern const struct mp_option_form mp_cluster_table;   /* struct mp_cluster_efficiency */
+extern const struct mp_option mp_cluster_share_rows[]; /* of its entries, by direction */
 
-extern const struct mp_cluster_field mp_cluster_size_fields[]; /* of the file itself */
-extern const struct mp_cluster_field mp_cluster_device_fields[], mp_cluster_peak_fields[];
-extern const struct mp_cluster_field mp_cluster_level_fields[];
-extern const struct mp_cluster_field mp_cluster_share_fields[]; /* by direction */
+/* Readers of the forms (read.c). */
+int mp_cluster_read_quantity(const struct mp_reading *reading, const struct mp_option *row,
+                             const struct mp_yaml *value, void *quantity);
+int mp_cluster_read_table(const struct mp_reading *reading, const struct mp_option *row,
+                          const struct mp_yaml *value, void *efficiency);
 
-/* The quantity of a field in the struct that its table is for. */
-static inline struct mp_quantity *mp_cluster_field_of(void *object,
-                                                      const struct mp_cluster_field *field) {
-    return (struct mp_quantity *)((char *)object + field->offset);
-}
+/* The row of a quantity's value, under another name. */
+struct mp_option mp_cluster_value_row(const struct mp_option *row, const char *name);
 
 #endif

@@ -6,182 +6,99 @@
 
 #include "harness/cluster/fields.h"
 #include "profiler/record/record.h"
-#include "reference/plan/option.h"
 
-enum { KEYS = 16 }; /* a mapping's known keys, at most */
-
-static int fail_kind(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                     const char *name, const char *right, struct mp_error *error) {
-    return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be %s", cluster->file, value->line, name,
-                   right);
-}
-
-/* `value` must be a mapping whose keys are all known: `words`, then the fields' names. */
-static int check_keys(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                      const char *name, const char *const words[],
-                      const struct mp_cluster_field fields[], struct mp_error *error) {
-    const char *known[KEYS + 1];
-    int count = 0;
-    for (; *words; words++)
-        known[count++] = *words;
-    for (; fields && fields->name; fields++)
-        known[count++] = fields->name;
-    known[count] = NULL;
-    if (value->kind != MP_YAML_MAPPING)
-        return fail_kind(cluster, value, name, "a mapping of keys and values", error);
-    for (int i = 0; i < value->count; i++) {
-        int at = 0;
-        while (at < count && strcmp(known[at], value->key[i]) != 0)
-            at++;
-        if (at < count)
-            continue;
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: unknown key \"%.80s\"%s", cluster->file,
-                       value->key_line[i], name, value->key[i],
-                       mp_meant(value->key[i], known).text);
-    }
-    return MP_OK;
-}
-
-static int find_key(const struct mp_cluster *cluster, const struct mp_yaml *mapping,
-                    const char *name, const char *key, const struct mp_yaml **value,
-                    struct mp_error *error) {
-    *value = mp_yaml_get(mapping, key);
-    if (*value)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL, "%s:%d: %s: %s is not given", cluster->file, mapping->line,
-                   name, key);
-}
-
-static int read_text(const struct mp_cluster *cluster, const struct mp_yaml *mapping,
-                     const char *name, const char *key, const char **text, struct mp_error *error) {
-    const struct mp_yaml *value;
-    if (find_key(cluster, mapping, name, key, &value, error))
-        return MP_EINVAL;
-    if (value->kind != MP_YAML_SCALAR || !*value->text)
-        return fail_kind(cluster, value, key, "a text", error);
-    *text = value->text;
-    return MP_OK;
+struct mp_option mp_cluster_value_row(const struct mp_option *row, const char *name) {
+    bool is_word = row->of == &mp_cluster_sharing;
+    struct mp_option value = *row;
+    value.name = name;
+    value.type = is_word ? MP_OPTION_CHOICE : MP_OPTION_DOUBLE;
+    value.offset =
+        is_word ? offsetof(struct mp_quantity, choice) : offsetof(struct mp_quantity, value);
+    value.of = is_word ? "fixed pooled" : NULL;
+    return value;
 }
 
 /* The value itself; where it comes from is already known. */
-static int read_value(const struct mp_cluster *cluster, const struct mp_yaml *scalar,
-                      const char *name, const struct mp_cluster_field *field,
-                      struct mp_quantity *quantity, struct mp_error *error) {
-    char where[512];
-    struct mp_option option[2] = {{.name = name,
-                                   .type = field->choices ? MP_OPTION_CHOICE : MP_OPTION_DOUBLE,
-                                   .offset = field->choices ? offsetof(struct mp_quantity, choice)
-                                                            : offsetof(struct mp_quantity, value),
-                                   .unit = field->unit,
-                                   .minimum = field->minimum,
-                                   .maximum = field->maximum,
-                                   .choices = field->choices,
-                                   .help = name}};
-    if (scalar->kind != MP_YAML_SCALAR)
-        return fail_kind(cluster, scalar, name, "a single value", error);
-    snprintf(where, sizeof where, "%.480s:%d", cluster->file, scalar->line);
-    if (mp_options_set(option, quantity, "a cluster", name, scalar->text, where, error))
-        return MP_EINVAL;
-    if (field->whole && quantity->value != floor(quantity->value))
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: %.80s is not a whole number", cluster->file,
-                       scalar->line, name, scalar->text);
+static int read_value(const struct mp_reading *reading, const struct mp_option *row,
+                      const struct mp_yaml *scalar, struct mp_quantity *quantity) {
+    const struct mp_option value = mp_cluster_value_row(row, row->name);
+    int code = mp_options_read_value(reading, &value, scalar->line, scalar, quantity);
+    if (!code && row->of == &mp_cluster_whole && quantity->value != floor(quantity->value))
+        code = mp_reading_fail(reading, scalar->line, "%s: %.80s is not a whole number", row->name,
+                               scalar->text);
     quantity->line = scalar->line;
-    quantity->word = field->choices ? scalar->text : NULL;
-    return MP_OK;
+    quantity->word = row->of == &mp_cluster_sharing ? scalar->text : NULL;
+    return code;
 }
 
 /* Exactly one of `source` and `assumed`. */
-static int read_origin(const struct mp_cluster *cluster, const struct mp_yaml *mapping,
-                       const char *name, struct mp_quantity *quantity, struct mp_error *error) {
-    const struct mp_yaml *source = mp_yaml_get(mapping, "source");
-    const struct mp_yaml *assumed = mp_yaml_get(mapping, "assumed");
-    if (!source == !assumed)
-        return mp_fail(error, MP_EINVAL,
-                       "%s:%d: %s: has %s; give source: whose number it is, or assumed: why",
-                       cluster->file, mapping->line, name,
-                       source ? "both source and assumed" : "neither source nor assumed");
-    quantity->assumed = assumed;
-    return read_text(cluster, mapping, name, source ? "source" : "assumed", &quantity->origin,
-                     error);
+static int take_origin(const struct mp_reading *reading, const struct mp_yaml *mapping,
+                       const char *name, const char *const said[2], struct mp_quantity *quantity) {
+    if (!*said[0] == !*said[1])
+        return mp_reading_fail(reading, mapping->line,
+                               "%s: has %s; give source: whose number it is, or assumed: why", name,
+                               *said[0] ? "both source and assumed" : "neither source nor assumed");
+    quantity->assumed = *said[1];
+    quantity->origin = quantity->assumed ? said[1] : said[0];
+    return MP_OK;
 }
 
-/* {value: 12.5e9, source: "..."} or {value: 12.5e9, assumed: "..."}. */
-static int read_quantity(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                         const char *name, const struct mp_cluster_field *field,
-                         struct mp_quantity *quantity, struct mp_error *error) {
-    static const char *const words[] = {"value", "source", "assumed", NULL};
-    const struct mp_yaml *scalar;
+#define ORIGIN(of)                                                                                 \
+    {                                                                                              \
+        "source", MP_OPTION_STRING,    offsetof(of, origin[0]), "", "", 0, 0,                      \
+        NULL,     "whose number it is"},                                                           \
+    {                                                                                              \
+        "assumed", MP_OPTION_STRING, offsetof(of, origin[1]), "", "", 0, 0, NULL, "why"            \
+    }
+
+int mp_cluster_read_quantity(const struct mp_reading *reading, const struct mp_option *row,
+                             const struct mp_yaml *value, void *field) {
+    struct said {
+        const struct mp_yaml *value;
+        const char *origin[2];
+    } said = {0};
+    static const struct mp_option rows[] = {
+        {"value", MP_OPTION_NODE, 0, "", NULL, 0, 0, NULL, "the number"}, ORIGIN(struct said), {0}};
+    const struct mp_option_form *form = row->of;
+    struct mp_quantity *quantity = field;
     if (value->kind != MP_YAML_MAPPING)
-        return fail_kind(cluster, value, name,
-                         "{value: ..., source: \"whose\"} or {value: ..., assumed: \"why\"}",
-                         error);
-    int code = check_keys(cluster, value, name, words, NULL, error);
+        return mp_reading_fail(reading, value->line, "%s: should be %s", row->name, form->what);
+    int code = mp_options_read(reading, rows, row->name, value, &said);
     if (!code)
-        code = find_key(cluster, value, name, "value", &scalar, error);
-    if (!code)
-        code = read_value(cluster, scalar, name, field, quantity, error);
-    return code ? code : read_origin(cluster, value, name, quantity, error);
+        code = read_value(reading, row, said.value, quantity);
+    return code ? code : take_origin(reading, value, row->name, said.origin, quantity);
 }
 
-/* The fields of the mapping; those that are not optional must be there. */
-static int read_fields(const struct mp_cluster *cluster, const struct mp_yaml *mapping,
-                       const char *name, const struct mp_cluster_field fields[], void *object,
-                       struct mp_error *error) {
-    const struct mp_yaml *value;
-    for (; fields->name; fields++) {
-        if (fields->optional && !mp_yaml_get(mapping, fields->name))
-            continue;
-        if (find_key(cluster, mapping, name, fields->name, &value, error) ||
-            read_quantity(cluster, value, fields->name, fields, mp_cluster_field_of(object, fields),
-                          error))
-            return MP_EINVAL;
-    }
+/* ---- efficiency ---- */
+
+static int check_axis(const struct mp_reading *reading, int line, const char *name,
+                      const double points[], int count) {
+    for (int i = 1; i < count; i++)
+        if (points[i] <= points[i - 1])
+            return mp_reading_fail(reading, line, "%s: %g follows %g; they should ascend", name,
+                                   points[i], points[i - 1]);
     return MP_OK;
 }
 
-/* The token counts or widths of the table: ascending numbers. */
-static int read_axis(const struct mp_cluster *cluster, const struct mp_yaml *table,
-                     const char *name, double points[], int *count, struct mp_error *error) {
-    static const struct mp_cluster_field field = {.unit = "", .minimum = 1, .maximum = 1e9};
-    const struct mp_yaml *list;
-    if (find_key(cluster, table, "efficiency", name, &list, error))
-        return MP_EINVAL;
-    if (list->kind != MP_YAML_SEQUENCE || list->count < 1 || list->count > MP_CLUSTER_POINTS)
-        return fail_kind(cluster, list, name, "a list of 1 to 32 ascending numbers", error);
-    for (int i = 0; i < list->count; i++) {
-        struct mp_quantity point = {0};
-        int code = read_value(cluster, list->item[i], name, &field, &point, error);
-        if (code)
-            return code;
-        points[i] = point.value;
-        if (i > 0 && points[i] <= points[i - 1])
-            return mp_fail(error, MP_EINVAL, "%s:%d: %s: %g follows %g; they should ascend",
-                           cluster->file, list->item[i]->line, name, points[i], points[i - 1]);
-    }
-    *count = list->count;
-    return MP_OK;
-}
-
-static int read_shares(struct mp_cluster *cluster, int direction, const struct mp_yaml *rows,
-                       const struct mp_quantity *common, struct mp_error *error) {
-    const struct mp_cluster_field *field = &mp_cluster_share_fields[direction];
-    struct mp_cluster_efficiency *table = &cluster->efficiency;
+static int read_shares(const struct mp_reading *reading, int direction, const struct mp_yaml *rows,
+                       const struct mp_quantity *common, struct mp_cluster_efficiency *table) {
+    const struct mp_option *entry = &mp_cluster_share_rows[direction];
     if (rows->kind != MP_YAML_SEQUENCE || rows->count != table->rows)
-        return mp_fail(error, MP_EINVAL,
-                       "%s:%d: %s: should be a list of %d lists, one per token count",
-                       cluster->file, rows->line, field->name, table->rows);
+        return mp_reading_fail(reading, rows->line,
+                               "%s: should be a list of %d lists, one per token count", entry->name,
+                               table->rows);
     for (int i = 0; i < table->rows; i++) {
         const struct mp_yaml *row = rows->item[i];
         if (row->kind != MP_YAML_SEQUENCE || row->count != table->columns)
-            return mp_fail(error, MP_EINVAL,
-                           "%s:%d: %s: should be a list of %d numbers, one per width",
-                           cluster->file, row->line, field->name, table->columns);
+            return mp_reading_fail(reading, row->line,
+                                   "%s: should be a list of %d numbers, one per width", entry->name,
+                                   table->columns);
         for (int j = 0; j < table->columns; j++) {
             struct mp_quantity *share = &table->share[direction][i][j];
             *share = *common;
             int code = row->item[j]->kind == MP_YAML_MAPPING
-                           ? read_quantity(cluster, row->item[j], field->name, field, share, error)
-                           : read_value(cluster, row->item[j], field->name, field, share, error);
+                           ? mp_cluster_read_quantity(reading, entry, row->item[j], share)
+                           : read_value(reading, entry, row->item[j], share);
             if (code)
                 return code;
         }
@@ -189,60 +106,56 @@ static int read_shares(struct mp_cluster *cluster, int direction, const struct m
     return MP_OK;
 }
 
-static int read_efficiency(struct mp_cluster *cluster, const struct mp_yaml *value,
-                           struct mp_error *error) {
-    static const char *const words[] = {"tokens", "width",   "share", "backward",
-                                        "source", "assumed", NULL};
-    struct mp_cluster_efficiency *table = &cluster->efficiency;
+int mp_cluster_read_table(const struct mp_reading *reading, const struct mp_option *row,
+                          const struct mp_yaml *value, void *field) {
+    struct said {
+        double tokens[MP_CLUSTER_POINTS];
+        int rows;
+        double width[MP_CLUSTER_POINTS];
+        int columns;
+        const struct mp_yaml *share[2];
+        const char *origin[2];
+    } said = {0};
+#define SAID(member) offsetof(struct said, member)
+    static const struct mp_option point_rows[] = {
+        {"", MP_OPTION_DOUBLE, .unit = "", .minimum = 1, .maximum = 1e9}, {0}};
+    static const struct mp_option_form point = {"a number", point_rows, sizeof(double), NULL};
+    static const struct mp_option rows[] = {
+        {"tokens", MP_OPTION_LIST, SAID(tokens), "tokens", NULL, 1, MP_CLUSTER_POINTS, &point,
+         "of an expert, ascending"},
+        {"width", MP_OPTION_LIST, SAID(width), "", NULL, 1, MP_CLUSTER_POINTS, &point,
+         "the smaller of a product's other sizes, ascending"},
+        {"share", MP_OPTION_NODE, SAID(share[0]), "", NULL, 0, 0, NULL,
+         "of the peak, a list per token count"},
+        {"backward", MP_OPTION_NODE, SAID(share[1]), "", "", 0, 0, NULL,
+         "of products that give gradients"},
+        ORIGIN(struct said),
+        {0}};
+    struct mp_cluster_efficiency *table = field;
     struct mp_quantity common = {0};
-    const struct mp_yaml *rows;
-    int code = check_keys(cluster, value, "efficiency", words, NULL, error);
+    int code = mp_options_read(reading, rows, row->name, value, &said);
+    if (code)
+        return code;
+    memcpy(table->tokens, said.tokens, sizeof said.tokens);
+    memcpy(table->width, said.width, sizeof said.width);
+    table->rows = said.rows;
+    table->columns = said.columns;
+    table->directions = said.share[1] ? 2 : 1;
+    code = take_origin(reading, value, row->name, said.origin, &common);
     if (!code)
-        code = read_axis(cluster, value, "tokens", table->tokens, &table->rows, error);
+        code = check_axis(reading, value->line, "tokens", table->tokens, table->rows);
     if (!code)
-        code = read_axis(cluster, value, "width", table->width, &table->columns, error);
-    if (!code)
-        code = read_origin(cluster, value, "efficiency", &common, error);
-    if (!code)
-        code = find_key(cluster, value, "efficiency", "share", &rows, error);
-    if (!code)
-        code = read_shares(cluster, MP_FORWARD, rows, &common, error);
-    const struct mp_yaml *backward = mp_yaml_get(value, "backward");
-    table->directions = backward ? 2 : 1;
-    if (!code && backward)
-        code = read_shares(cluster, MP_BACKWARD, backward, &common, error);
+        code = check_axis(reading, value->line, "width", table->width, table->columns);
+    for (int direction = 0; direction < table->directions && !code; direction++)
+        code = read_shares(reading, direction, said.share[direction], &common, table);
     return code;
 }
 
-static int read_device(struct mp_cluster *cluster, const struct mp_yaml *value,
-                       struct mp_error *error) {
-    static const char *const words[] = {"name", "peak", "efficiency", NULL};
-    static const char *const none[] = {NULL};
-    const struct mp_yaml *peak, *efficiency;
-    cluster->device_line = value->line;
-    int code = check_keys(cluster, value, "device", words, mp_cluster_device_fields, error);
-    if (!code)
-        code = read_text(cluster, value, "device", "name", &cluster->device, error);
-    if (!code)
-        code = find_key(cluster, value, "device", "peak", &peak, error);
-    if (!code)
-        code = check_keys(cluster, peak, "peak", none, mp_cluster_peak_fields, error);
-    if (!code && peak->count == 0)
-        code = fail_kind(cluster, peak, "peak", "operations/s of at least one precision", error);
-    if (!code)
-        code = read_fields(cluster, peak, "peak", mp_cluster_peak_fields, cluster, error);
-    if (code)
-        return code;
-    cluster->peak_line = peak->line;
-    code = read_fields(cluster, value, "device", mp_cluster_device_fields, cluster, error);
-    if (!code)
-        code = find_key(cluster, value, "device", "efficiency", &efficiency, error);
-    return code ? code : read_efficiency(cluster, efficiency, error);
-}
+/* ---- what rows can't say ---- */
 
 /* The ranks that the level's name says or its key `ranks` gives. */
-static int read_span(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                     struct mp_cluster_level *level, struct mp_error *error) {
+static int read_span(const struct mp_cluster *cluster, struct mp_cluster_level *level,
+                     struct mp_error *error) {
     static const struct {
         const char *name;
         bool self, node;
@@ -263,7 +176,7 @@ static int read_span(const struct mp_cluster *cluster, const struct mp_yaml *val
     }
     return mp_fail(error, MP_EINVAL,
                    "%s:%d: level %.80s: ranks is not given; only self, node and cluster do without",
-                   cluster->file, value->line, level->name);
+                   cluster->file, level->line, level->name);
 }
 
 /* The ranks that a group of the next nearer level has must be able to share the ports. */
@@ -278,35 +191,23 @@ static int check_ports(const struct mp_cluster *cluster, const struct mp_cluster
                    cluster->file, level->ports.line, ports, ranks);
 }
 
-/* Self is a rank's own memory; every other level has all its keys. */
-static int check_level_keys(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                            const struct mp_cluster_level *level, struct mp_error *error) {
-    static const char *const needed[] = {"bandwidth", "latency", "ports", "sharing"};
+/* Self is a rank's own memory; every other level has ports, and says how they are shared. */
+static int check_keys(const struct mp_cluster *cluster, struct mp_cluster_level *level,
+                      struct mp_error *error) {
     bool is_self = !strcmp(level->name, "self");
-    const struct mp_yaml *found;
-    for (int i = 0; i < (is_self ? 2 : 4); i++)
-        if (find_key(cluster, value, level->name, needed[i], &found, error))
-            return MP_EINVAL;
-    if (is_self && (mp_yaml_get(value, "ports") || mp_yaml_get(value, "sharing") ||
-                    mp_yaml_get(value, "rank-bandwidth") || mp_yaml_get(value, "message-cost")))
+    bool has_ports = level->ports.origin && level->sharing.origin;
+    if (!level->ports.origin)
+        level->ports.value = 1;
+    if (is_self && (level->ports.origin || level->sharing.origin || level->rank_bandwidth.origin ||
+                    level->message_cost.origin))
         return mp_fail(error, MP_EINVAL,
                        "%s:%d: level self: has no ports, no sharing, no rank-bandwidth and no "
                        "message-cost; leave them out",
-                       cluster->file, value->line);
-    return MP_OK;
-}
-
-static int read_level(const struct mp_cluster *cluster, const struct mp_yaml *value,
-                      struct mp_cluster_level *level, struct mp_error *error) {
-    static const char *const none[] = {NULL};
-    int code = check_keys(cluster, value, level->name, none, mp_cluster_level_fields, error);
-    if (!code)
-        code = check_level_keys(cluster, value, level, error);
-    if (!code)
-        code = read_fields(cluster, value, level->name, mp_cluster_level_fields, level, error);
-    if (!level->ports.origin)
-        level->ports.value = 1;
-    return code ? code : read_span(cluster, value, level, error);
+                       cluster->file, level->line);
+    return is_self || has_ports
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL, "%s:%d: level %.80s: %s is not given", cluster->file,
+                         level->line, level->name, level->ports.origin ? "sharing" : "ports");
 }
 
 /* Each level's groups are whole groups of the nearer one, and nodes are whole groups. */
@@ -329,17 +230,12 @@ static int check_order(const struct mp_cluster *cluster, int index, struct mp_er
                    cluster->file, level->line, level->name, node);
 }
 
-static int read_levels(struct mp_cluster *cluster, const struct mp_yaml *levels,
-                       struct mp_error *error) {
-    if (levels->kind != MP_YAML_MAPPING || levels->count < 1 || levels->count > MP_CLUSTER_LEVELS)
-        return fail_kind(cluster, levels, "levels", "1 to 8 levels: self, ..., node, cluster",
-                         error);
-    for (int i = 0; i < levels->count; i++) {
+static int check_levels(struct mp_cluster *cluster, struct mp_error *error) {
+    for (int i = 0; i < cluster->levels; i++) {
         struct mp_cluster_level *level = &cluster->level[i];
-        level->name = levels->key[i];
-        level->line = levels->key_line[i];
-        cluster->levels = i + 1;
-        int code = read_level(cluster, levels->item[i], level, error);
+        int code = check_keys(cluster, level, error);
+        if (!code)
+            code = read_span(cluster, level, error);
         if (!code)
             code = check_order(cluster, i, error);
         if (!code && i > 0)
@@ -352,31 +248,14 @@ static int read_levels(struct mp_cluster *cluster, const struct mp_yaml *levels,
         (cluster->nodes.value == 1 && last->span == (int)cluster->ranks_per_node.value))
         return MP_OK;
     return mp_fail(error, MP_EINVAL, "%s:%d: levels: %s is missing, so not all ranks are joined",
-                   cluster->file, levels->line,
+                   cluster->file, cluster->level[0].line,
                    last->span < (int)cluster->ranks_per_node.value ? "node" : "cluster");
-}
-
-static int read_document(struct mp_cluster *cluster, struct mp_error *error) {
-    static const char *const words[] = {"description", "device", "levels", NULL};
-    const struct mp_yaml *document = cluster->document, *device, *levels;
-    static const char name[] = "a cluster";
-    int code = check_keys(cluster, document, name, words, mp_cluster_size_fields, error);
-    if (!code)
-        code = read_text(cluster, document, name, "description", &cluster->description, error);
-    if (!code)
-        code = read_fields(cluster, document, name, mp_cluster_size_fields, cluster, error);
-    if (!code)
-        code = find_key(cluster, document, name, "device", &device, error);
-    if (!code)
-        code = read_device(cluster, device, error);
-    if (!code)
-        code = find_key(cluster, document, name, "levels", &levels, error);
-    return code ? code : read_levels(cluster, levels, error);
 }
 
 /* Takes the document. */
 static int build(const char *name, struct mp_yaml *document, struct mp_cluster **result,
                  struct mp_error *error) {
+    const struct mp_reading reading = {name, error};
     struct mp_cluster *cluster = calloc(1, sizeof *cluster);
     if (cluster)
         cluster->file = strdup(name);
@@ -386,7 +265,9 @@ static int build(const char *name, struct mp_yaml *document, struct mp_cluster *
         return mp_fail(error, MP_ENOMEM, "%s: no memory for the cluster", name);
     }
     cluster->document = document;
-    int code = read_document(cluster, error);
+    int code = mp_options_read(&reading, mp_cluster_rows, "a cluster", document, cluster);
+    if (!code)
+        code = check_levels(cluster, error);
     if (code) {
         mp_cluster_destroy(cluster);
         return code;

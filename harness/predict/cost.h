@@ -8,7 +8,7 @@
 #define MOEPERF_HARNESS_PREDICT_COST_H
 
 #include "harness/predict/fitted.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 #include "reference/plan/system.h"
 #include "reference/trainer/sizes.h"
 

@@ -50,8 +50,9 @@ void mp_predict_job_destroy(struct mp_predict_job *job) {
 struct groups {
     struct mp_option_group group[3];
 };
-static struct groups groups_of(struct mp_predict_job *job) {
-    return (struct groups){{{"", mp_predict_job_options, job, "a predicted job"},
+static struct groups groups_of(const struct mp_predict_job *const_job) {
+    struct mp_predict_job *job = (struct mp_predict_job *)const_job; /* writing changes none */
+    return (struct groups){{{"", mp_predict_job_options, job, "a job"},
                             {"predict", mp_predict_options_table, &job->options, "predict"}}};
 }
 
@@ -67,11 +68,7 @@ int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
 }
 
 int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error) {
-    int code = mp_options_write(mp_predict_job_options, job, "", stream, error);
-    fputs("predict:\n", stream);
-    if (!code)
-        code = mp_options_write(mp_predict_options_table, &job->options, "  ", stream, error);
-    return code ? code : mp_job_write(&job->file, stream, error);
+    return mp_job_write_more(&job->file, groups_of(job).group, stream, error);
 }
 
 /* ---- the cluster ---- */

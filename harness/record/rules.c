@@ -6,7 +6,7 @@
 
 #include "reference/base/characters.h"
 #include "reference/base/yaml.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 enum { PATTERN_LIMIT = 1000 };
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
                 struct mp_error *error) {

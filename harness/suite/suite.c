@@ -10,7 +10,9 @@
 #include "harness/suite/paths.h"
 
 #define FIELD(member) offsetof(struct mp_suite, member)
+enum { JOB_LIMIT = 4096 };
 
+static const struct mp_option_form job_form = {.what = "a job"};
 const struct mp_option mp_suite_options[] = {
     {"suite", MP_OPTION_TEXT, FIELD(name), "", NULL, 0, 0, NULL, "name of the suite"},
     {"description", MP_OPTION_TEXT, FIELD(description), "", "", 0, 0, NULL,
@@ -19,13 +21,11 @@ const struct mp_option mp_suite_options[] = {
      "rounds; in each the whole list of jobs runs once"},
     {"timeout", MP_OPTION_DOUBLE, FIELD(timeout), "s", "3600", 0.1, 1e7, NULL,
      "time that one job may take"},
+    {"common", MP_OPTION_NODE, FIELD(common), "", "", 0, 0, NULL, "options of every job"},
+    {"jobs", MP_OPTION_NODE, FIELD(jobs), "", NULL, 1, JOB_LIMIT, &job_form,
+     "its own options, over the common ones"},
     {0},
 };
-
-/* Every key of a suite, for unknown ones. */
-static const char *const suite_keys[] = {"suite",  "description", "repeat", "timeout",
-                                         "common", "jobs",        NULL};
-enum { JOB_LIMIT = 4096, WHERE_SIZE = 512 };
 
 void mp_suite_destroy(struct mp_suite *suite) {
     if (!suite)
@@ -40,32 +40,6 @@ void mp_suite_destroy(struct mp_suite *suite) {
     free(suite->path);
     free(suite->text);
     memset(suite, 0, sizeof *suite);
-}
-
-/* The suite's own single values and its unknown keys. */
-static int apply_suite_keys(struct mp_suite *suite, const struct mp_yaml *document,
-                            struct mp_error *error) {
-    for (int i = 0; i < document->count; i++) {
-        const char *key = document->key[i];
-        const struct mp_yaml *value = document->item[i];
-        char where[WHERE_SIZE];
-        snprintf(where, sizeof where, "%s:%d", suite->path, document->key_line[i]);
-        if (!strcmp(key, "common") || !strcmp(key, "jobs"))
-            continue;
-        if (!mp_options_find(mp_suite_options, key))
-            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s", where, key,
-                           mp_meant(key, suite_keys).text);
-        if (value->kind != MP_YAML_SCALAR)
-            return mp_fail(error, MP_EINVAL, "%s: %s: should be one value", where, key);
-        int code =
-            mp_options_set(mp_suite_options, suite, "a suite", key, value->text, where, error);
-        if (code)
-            return code;
-    }
-    if (!*suite->name)
-        return mp_fail(error, MP_EINVAL, "%s:%d: suite: not given; a suite needs a name",
-                       suite->path, document->line);
-    return MP_OK;
 }
 
 /* Job i: defaults, then the common options, then its own. */
@@ -97,19 +71,9 @@ static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
     return MP_OK;
 }
 
-static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
-                     const struct mp_systems *systems, struct mp_error *error) {
-    const struct mp_yaml *common = mp_yaml_get(document, "common");
-    const struct mp_yaml *jobs = mp_yaml_get(document, "jobs");
-    if (!jobs)
-        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: not given; a suite needs a list of jobs",
-                       suite->path, document->line);
-    if (jobs->kind != MP_YAML_SEQUENCE || jobs->count < 1)
-        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: should be a list of at least one job",
-                       suite->path, jobs->line);
-    if (jobs->count > JOB_LIMIT)
-        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: %d are more than a suite takes (%d)",
-                       suite->path, jobs->line, jobs->count, JOB_LIMIT);
+static int read_jobs(struct mp_suite *suite, const struct mp_systems *systems,
+                     struct mp_error *error) {
+    const struct mp_yaml *common = suite->common, *jobs = suite->jobs;
     if (common && common->kind == MP_YAML_SCALAR && !*common->text)
         common = NULL; /* "common:" with nothing under it */
     MP_TAKE(&suite->arena, suite->job, jobs->count);
@@ -289,18 +253,15 @@ static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *ch
 static int build(struct mp_suite *suite, const struct mp_yaml *document,
                  const struct mp_systems *systems, const struct mp_suite_changes *changes,
                  struct mp_error *error) {
-    if (document->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping with the keys suite and jobs",
-                       suite->path, document->line);
-    int code = mp_options_set_defaults(mp_suite_options, suite, error);
+    const struct mp_reading reading = {suite->path, error};
+    int code = mp_options_read(&reading, mp_suite_options, "a suite", document, suite);
     if (!code)
-        code = apply_suite_keys(suite, document, error);
-    if (!code)
-        code = read_jobs(suite, document, systems, error);
+        code = read_jobs(suite, systems, error);
     for (int i = 0; i < suite->count && changes->predicted && !code; i++)
         suite->job[i].executor = MP_EXECUTOR_PREDICTED;
     for (int i = 0; i < changes->set_count && !code; i++)
         code = set_one(suite, changes->set[i], systems, error);
+    suite->common = suite->jobs = NULL; /* they go with the document */
     return code ? code : finish_jobs(suite, changes, error);
 }
 

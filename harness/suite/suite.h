@@ -34,9 +34,10 @@ struct mp_suite {
     int *line;                   /* [count], where each job begins, owned */
     char **refusal;              /* [count], why its system can't do the job, owned; NULL: it can */
     struct mp_arena arena;       /* of these */
+    const struct mp_yaml *common, *jobs; /* while the file is being read */
 };
 
-/* The keys of a suite that hold one value each; `repeat` and `timeout` can be set like a job's. */
+/* What a suite may say; `repeat` and `timeout` can be set like a job's. */
 extern const struct mp_option mp_suite_options[];
 
 /* What the command line changes: applied to every job after the suite's own words. */

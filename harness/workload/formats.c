@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "harness/workload/format_readers.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28 };
 

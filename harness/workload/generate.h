@@ -19,7 +19,7 @@
 #define MOEPERF_HARNESS_WORKLOAD_GENERATE_H
 
 #include "harness/workload/trace.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 enum mp_sampling { MP_SAMPLING_EXACT, MP_SAMPLING_RANDOM, MP_SAMPLING_TOPICS };
 

@@ -1,6 +1,6 @@
 /* YAML documents with the place of every value, through libyaml.
  *
- * Values stay text; option tables (reference/plan/option.h) give them types, ranges and defaults,
+ * Values stay text; option tables (reference/base/option.h) give them types, ranges and defaults,
  * and the line kept here goes into their messages. */
 #ifndef MOEPERF_REFERENCE_BASE_YAML_H
 #define MOEPERF_REFERENCE_BASE_YAML_H

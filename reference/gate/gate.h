@@ -8,7 +8,7 @@
 #define MOEPERF_REFERENCE_GATE_GATE_H
 
 #include "reference/device/device.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 #include "reference/plan/topology.h"
 
 /* What a gate may know of a job.  The same on every rank. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24 };
 

@@ -11,7 +11,7 @@
 
 #include "reference/base/arena.h"
 #include "reference/plan/named.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
 

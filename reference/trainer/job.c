@@ -1,7 +1,6 @@
 /* Job files: see job.h. */
 #include "reference/trainer/job.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +68,7 @@ const struct mp_option mp_job_options[] = {
      "step, the same in all steps"},
     {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, NULL,
      "sequences of an iteration over all ranks; a multiple of ranks"},
-    {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, NULL,
+    {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, ":",
      "files or folders of text to train on, separated by ':'"},
     {"validation-share", MP_OPTION_DOUBLE, FIELD(validation_share), "", "0.05", 0, 0.9, NULL,
      "share of the text, its tail, that is kept for validation"},
@@ -85,7 +84,7 @@ const struct mp_option mp_job_options[] = {
      "share of routes that go to the first skew-experts experts, with routing skewed"},
     {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 1024, NULL,
      "experts that skew-share goes to, with routing skewed"},
-    {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, NULL,
+    {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, ",",
      "routes per expert, a row per source rank as in \"9,1;2,8\", with routing load"},
     {"trace", MP_OPTION_TEXT, FIELD(trace), "", "", 0, 0, NULL,
      "with routing trace: a trace file of the job's shape whose loads are replayed exactly, "
@@ -165,9 +164,6 @@ const struct mp_option mp_job_options[] = {
 };
 
 static const char OWNER[] = "a job";
-static const char SYSTEM_GROUP[] = "options"; /* of the system */
-static const char GATE_GROUP[] = "gate-options";
-enum { WHERE_SIZE = 512 };
 
 static int set_gate_defaults(struct mp_job *job, struct mp_error *error) {
     memset(&job->gate_options, 0, sizeof job->gate_options);
@@ -212,21 +208,7 @@ static int set_system(struct mp_job_file *file, const char *name, const char *wh
     free(file->system_options);
     file->system_options = options;
     file->system = system;
-    return mp_options_set(mp_job_options, &file->job, OWNER, "system", name, where, error);
-}
-
-static int set_system_option(struct mp_job_file *file, const char *name, const char *text,
-                             const char *where, struct mp_error *error) {
-    if (!file->system)
-        return mp_fail(error, MP_EINVAL, "%s: option \"%.200s\" needs the job's system first",
-                       where, name);
-    if (!file->system->options)
-        return mp_fail(error, MP_EINVAL, "%s: system %s has no options, so no \"%.200s\"", where,
-                       file->system->name, name);
-    char owner[96];
-    snprintf(owner, sizeof owner, "system %s", file->system->name);
-    return mp_options_set(file->system->options, file->system_options, owner, name, text, where,
-                          error);
+    return MP_OK;
 }
 
 int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
@@ -236,173 +218,53 @@ int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
     return code || job->gate == before ? code : set_gate_defaults(job, error);
 }
 
-static int set_gate_option(struct mp_job *job, const char *name, const char *text,
-                           const char *where, struct mp_error *error) {
-    char owner[96];
-    snprintf(owner, sizeof owner, "gate %s", mp_job_gate_kind(job)->name);
-    return mp_options_set(mp_job_gate_kind(job)->options, job->gate_options.bytes, owner, name,
-                          text, where, error);
-}
-
-/* What options are set in: a job, and groups that others keep beside its own. */
-struct setter {
-    struct mp_job_file *file;
-    const struct mp_option_group *more; /* NULL: none */
-    const struct mp_systems *systems;
+/* All tables of a job, and those that others keep beside them. */
+struct groups {
+    struct mp_option_group group[8];
+    char system[96], gate[96];
 };
 
-/* The group of that key, at the top ("") the one that has the option; NULL: none of those that
- * others keep. */
-static const struct mp_option_group *find_group(const struct setter *setter, const char *key,
-                                                const char *name) {
-    for (const struct mp_option_group *group = setter->more; group && group->table; group++)
-        if (!strcmp(group->key, key) && (*key || mp_options_find(group->table, name)))
-            return group;
-    return NULL;
+static void collect(const struct mp_job_file *const_file, const struct mp_option_group more[],
+                    struct groups *all) {
+    struct mp_job_file *file = (struct mp_job_file *)const_file; /* who only writes changes none */
+    const struct mp_gate_kind *gate = mp_job_gate_kind(&file->job);
+    const struct mp_system *system = file->system;
+    int count = 0;
+    snprintf(all->system, sizeof all->system, "%s%s", system ? "system " : "",
+             system ? system->name : "a job that names no system");
+    snprintf(all->gate, sizeof all->gate, "gate %s", gate->name);
+    for (; more && more->key; more++)
+        all->group[count++] = *more;
+    const struct mp_option_group own[] = {
+        {"", mp_job_options, &file->job, OWNER},
+        {"options", system ? system->options : NULL, file->system_options, all->system},
+        {"gate-options", gate->options, file->job.gate_options.bytes, all->gate},
+        {0}};
+    memcpy(&all->group[count], own, sizeof own);
 }
 
-static bool is_group(const struct setter *setter, const char *key) {
-    return *key && (!strcmp(key, SYSTEM_GROUP) || !strcmp(key, GATE_GROUP) ||
-                    find_group(setter, key, NULL));
-}
-
-/* Keys that are no rows of the job's table may be meant, too. */
-static int fail_unknown(const struct setter *setter, const char *name, const char *where,
-                        struct mp_error *error) {
-    enum { MOST = 32 };
-    const char *owner = OWNER, *known[MOST + 1] = {SYSTEM_GROUP, GATE_GROUP};
-    int count = 2;
-    for (const struct mp_option_group *group = setter->more; group && group->table; group++) {
-        if (*group->key && count < MOST)
-            known[count++] = group->key;
-        if (*group->key)
-            continue;
-        owner = group->owner;
-        for (const struct mp_option *option = group->table; option->name && count < MOST; option++)
-            known[count++] = option->name;
-    }
-    const char *nearest = mp_nearest_word(name, known);
-    if (!nearest)
-        return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, "", where, error);
-    return mp_fail(error, MP_EINVAL, "%s: unknown option \"%.80s\" for %s; did you mean \"%s\"?",
-                   where, name, owner, nearest);
-}
-
-/* One option of a group, at the top of the job's; system and gate take their own ways. */
-static int set_option(const struct setter *setter, const char *key, const char *name,
-                      const char *text, const char *where, struct mp_error *error) {
-    const struct mp_option_group *group = find_group(setter, key, name);
-    if (group)
-        return mp_options_set(group->table, group->values, group->owner, name, text, where, error);
-    if (!strcmp(key, SYSTEM_GROUP))
-        return set_system_option(setter->file, name, text, where, error);
-    if (!strcmp(key, GATE_GROUP))
-        return set_gate_option(&setter->file->job, name, text, where, error);
-    if (!strcmp(name, "system"))
-        return set_system(setter->file, text, where, setter->systems, error);
-    if (!strcmp(name, "gate"))
-        return mp_job_set_gate(&setter->file->job, text, where, error);
-    if (!mp_options_find(mp_job_options, name))
-        return fail_unknown(setter, name, where, error);
-    return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, text, where, error);
-}
-
-/* Writes a value as one text: a scalar as it is, a list joined by `separator`, rows by ';'.  False
- * for a mapping, and for lists nested or mixed beyond rows of values. */
-static bool join(FILE *text, const struct mp_yaml *value, const char *separator, int depth) {
-    if (value->kind == MP_YAML_SCALAR)
-        return fputs(value->text, text) >= 0;
-    if (value->kind == MP_YAML_MAPPING || depth == 2)
-        return false;
-    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE, joins = true;
-    for (int i = 0; joins && i < value->count; i++) {
-        if (i > 0)
-            fputs(has_rows ? ";" : separator, text);
-        joins = (value->item[i]->kind == MP_YAML_SEQUENCE) == has_rows &&
-                join(text, value->item[i], separator, depth + 1);
-    }
-    return joins;
-}
-
-static int join_value(const struct mp_yaml *value, const char *name, const char *where,
-                      char text[MP_TEXT_SIZE], struct mp_error *error) {
-    FILE *stream = fmemopen(text, MP_TEXT_SIZE, "w");
-    if (!stream)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a value", where);
-    bool joins = join(stream, value, strcmp(name, "text") ? "," : ":", 0);
-    bool fits = !fflush(stream) && ftell(stream) < MP_TEXT_SIZE;
-    fclose(stream);
-    if (joins && fits)
-        return MP_OK;
-    return joins ? mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
-                           MP_TEXT_SIZE - 1)
-                 : mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
-                           where, name);
-}
-
-/* The options that the job itself has under a key; NULL: none, or none yet. */
-static const struct mp_option *table_of(const struct setter *setter, const char *key) {
-    const struct mp_system *system = setter->file->system;
-    if (!*key)
-        return mp_job_options;
-    if (!strcmp(key, GATE_GROUP))
-        return mp_job_gate_kind(&setter->file->job)->options;
-    return system ? system->options : NULL;
-}
-
-/* One entry of a group's mapping.  What is unknown is so whatever its value is. */
-static int apply_entry(const struct setter *setter, const char *key, const struct mp_yaml *mapping,
-                       int i, const char *path, struct mp_error *error) {
-    const struct mp_yaml *value = mapping->item[i];
-    const struct mp_option *table = table_of(setter, key);
-    const char *name = mapping->key[i];
-    char where[WHERE_SIZE], text[MP_TEXT_SIZE] = "";
-    snprintf(where, sizeof where, "%s:%d", path, mapping->key_line[i]);
-    int code = MP_OK;
-    if (find_group(setter, key, name)) { /* these take no lists */
-        if (value->kind == MP_YAML_SCALAR)
-            return set_option(setter, key, name, value->text, where, error);
-        return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value", where, name);
-    }
-    if (mp_options_find(table, name))
-        code = join_value(value, name, where, text, error);
-    return code ? code : set_option(setter, key, name, text, where, error);
-}
-
-/* A group under a key of its own. */
-static int apply_group(const struct setter *setter, const char *key, const struct mp_yaml *mapping,
-                       const char *path, struct mp_error *error) {
-    int code = MP_OK;
-    if (mapping->kind == MP_YAML_SCALAR && !*mapping->text)
-        return MP_OK; /* "options:" with nothing under it */
-    if (mapping->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a mapping of %soptions", path,
-                       mapping->line, key,
-                       !strcmp(key, SYSTEM_GROUP) ? "system "
-                       : !strcmp(key, GATE_GROUP) ? "gate "
-                                                  : "");
-    for (int i = 0; i < mapping->count && !code; i++)
-        code = apply_entry(setter, key, mapping, i, path, error);
-    return code;
+/* The system and the gate say which options there are, so they come first. */
+static int choose(struct mp_job_file *file, const char *key, const char *name, const char *where,
+                  const struct mp_systems *systems, struct mp_error *error) {
+    return !strcmp(key, "system") ? set_system(file, name, where, systems, error)
+           : !strcmp(key, "gate") ? mp_job_set_gate(&file->job, name, where, error)
+                                  : MP_OK;
 }
 
 int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
                       const struct mp_yaml *mapping, const char *path,
                       const struct mp_systems *systems, struct mp_error *error) {
-    const struct setter setter = {file, more, systems};
+    const struct mp_reading reading = {path, error};
+    struct groups all;
+    char where[320];
     int code = MP_OK;
-    if (mapping->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping of job options, key: value",
-                       path, mapping->line);
-    for (int pass = 0; pass < 2; pass++) /* system and gate first */
-        for (int i = 0; i < mapping->count && !code; i++) {
-            const char *key = mapping->key[i];
-            if ((!strcmp(key, "system") || !strcmp(key, "gate")) != (pass == 0))
-                continue;
-            code = is_group(&setter, key) ? apply_group(&setter, key, mapping->item[i], path, error)
-                                          : apply_entry(&setter, "", mapping, i, path, error);
-        }
-    return code;
+    for (int i = 0; mapping->kind == MP_YAML_MAPPING && i < mapping->count && !code; i++) {
+        snprintf(where, sizeof where, "%.300s:%d", path, mapping->key_line[i]);
+        if (mapping->item[i]->kind == MP_YAML_SCALAR)
+            code = choose(file, mapping->key[i], mapping->item[i]->text, where, systems, error);
+    }
+    collect(file, more, &all);
+    return code ? code : mp_groups_apply(&reading, all.group, mapping);
 }
 
 int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
@@ -413,24 +275,14 @@ int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const 
 int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
                     const char *assignment, const struct mp_systems *systems,
                     struct mp_error *error) {
-    const struct setter setter = {file, more, systems};
-    size_t length = strcspn(assignment, "=");
-    char name[128];
-    if (!assignment[length] || length == 0)
-        return mp_fail(error, MP_EINVAL, "--set %.200s: should be key=value", assignment);
-    if (length >= sizeof name)
-        return mp_fail(error, MP_EINVAL, "--set: no option is called \"%.*s\"", (int)length,
-                       assignment);
-    snprintf(name, sizeof name, "%.*s", (int)length, assignment);
-    const char *text = assignment + length + 1;
-    char *dot = strchr(name, '.');
-    if (dot)
-        *dot = '\0';
-    if (dot && is_group(&setter, name))
-        return set_option(&setter, name, dot + 1, text, "--set", error);
-    if (dot)
-        *dot = '.';
-    return set_option(&setter, "", name, text, "--set", error);
+    struct groups all;
+    int code = !strncmp(assignment, "system=", 7)
+                   ? choose(file, "system", assignment + 7, "--set", systems, error)
+               : !strncmp(assignment, "gate=", 5)
+                   ? choose(file, "gate", assignment + 5, "--set", systems, error)
+                   : MP_OK;
+    collect(file, more, &all);
+    return code ? code : mp_groups_set(all.group, assignment, error);
 }
 
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
@@ -438,34 +290,13 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
     return mp_job_set_more(file, NULL, assignment, systems, error);
 }
 
-int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
-                     FILE *stream, struct mp_error *error) {
-    char value[MP_TEXT_SIZE];
-    int code = MP_OK;
-    for (const struct mp_option *option = table; !code && option && option->name; option++) {
-        fprintf(stream, "%s%s: ", indent, option->name);
-        mp_options_format(option, options, value, sizeof value);
-        if (option->type != MP_OPTION_TEXT)
-            fputs(value, stream);
-        else if ((code = mp_yaml_write_text(stream, value, error)))
-            mp_error_prefix(error, "%s", option->name);
-        fputc('\n', stream);
-    }
-    return code;
+int mp_job_write_more(const struct mp_job_file *file, const struct mp_option_group more[],
+                      FILE *stream, struct mp_error *error) {
+    struct groups all;
+    collect(file, more, &all);
+    return mp_groups_write(all.group, stream, error);
 }
 
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error) {
-    int code = mp_options_write(mp_job_options, &file->job, "", stream, error);
-    if (!code && file->system && file->system->options) {
-        fprintf(stream, "%s:\n", SYSTEM_GROUP);
-        code = mp_options_write(file->system->options, file->system_options, "  ", stream, error);
-    }
-    if (!code && mp_job_gate_kind(&file->job)->options) {
-        fprintf(stream, "%s:\n", GATE_GROUP);
-        code = mp_options_write(mp_job_gate_kind(&file->job)->options, file->job.gate_options.bytes,
-                                "  ", stream, error);
-    }
-    if (!code && ferror(stream))
-        code = mp_fail(error, MP_EIO, "can't write the job: %s", strerror(errno));
-    return code;
+    return mp_job_write_more(file, NULL, stream, error);
 }

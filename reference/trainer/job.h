@@ -120,12 +120,11 @@ int mp_job_file_create(struct mp_job_file *file, struct mp_error *error);
 void mp_job_file_destroy(struct mp_job_file *file); /* accepts a zeroed one */
 
 /* Applies a mapping of job options (keys of mp_job_options, `options:` and `gate-options:`) to a
- * job; `path` goes into messages.  Sequences become "a,b;c,d" text.  `system` and `gate` may appear
- * anywhere in the mapping: they are applied first; setting another one resets its options to
- * defaults.  Can be called
- * several times: defaults, then a suite's common part, then the job's own.
- * Errors: MP_EINVAL "path:line: ..." for unknown keys (with the nearest known), wrong types and
- * ranges; MP_ENOTFOUND for unknown systems. */
+ * job; `path` goes into messages.  Lists for `text` and `load` become text.  `system` and `gate`
+ * may appear anywhere in the mapping: they are applied first; setting another one resets its
+ * options to defaults.  Can be called several times: defaults, then a suite's common part, then the
+ * job's own. Errors: MP_EINVAL "path:line: ..." for unknown keys (with the nearest known), wrong
+ * types and ranges; MP_ENOTFOUND for unknown systems. */
 int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
                  const struct mp_systems *systems, struct mp_error *error);
 
@@ -134,15 +133,8 @@ int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const 
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
                struct mp_error *error);
 
-/* The same with options that others keep beside a job's: at the top of the mapping (key ""), or
- * under a key of their own, "key.name=value" in assignments.  They take no lists.  A list of groups
- * ends with a NULL table. */
-struct mp_option_group {
-    const char *key;
-    const struct mp_option *table;
-    void *values;
-    const char *owner; /* for messages, as in option.h */
-};
+/* The same with options that others keep beside a job's: at the top of the mapping, or under a key
+ * of their own, "key.name=value" in assignments. */
 int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
                       const struct mp_yaml *mapping, const char *path,
                       const struct mp_systems *systems, struct mp_error *error);
@@ -167,13 +159,10 @@ int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
  * such as any machine may have.  Of a job in which nothing else is wrong. */
 int mp_job_wanted_shards(const struct mp_job_file *file);
 
-/* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
- * can't have), MP_EIO. */
-int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
-                     FILE *stream, struct mp_error *error);
-
 /* Writes a job file that mp_job_apply reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
+int mp_job_write_more(const struct mp_job_file *file, const struct mp_option_group more[],
+                      FILE *stream, struct mp_error *error);
 
 /* Whether iterations are steps of serving: forward only, with a cache of keys and values. */
 static inline bool mp_job_serves(const struct mp_job *job) {

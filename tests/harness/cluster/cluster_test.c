@@ -369,23 +369,23 @@ static const struct {
      "c.yaml:2: nodes: has both source and assumed; give source: whose number it is, or assumed: "
      "why"},
     {"empty origin", "{value: 2, source: the paper}", "{value: 2, source: ''}",
-     "c.yaml:2: source: should be a text"},
+     "c.yaml:2: source: should be some text"},
     {"no value", "{value: 8, source: the paper}", "{source: the paper}",
-     "c.yaml:3: ranks-per-node: value is not given"},
+     "c.yaml:3: value: not given; ranks-per-node needs a value: the number"},
     {"unknown key",
-     "nodes:", "nods:", "c.yaml:2: a cluster: unknown key \"nods\"; did you mean \"nodes\"?"},
-    {"unknown key of the device",
-     "  memory:", "  memry:", "c.yaml:8: device: unknown key \"memry\"; did you mean \"memory\"?"},
+     "nodes:", "nods:", "c.yaml:2: unknown option \"nods\" for a cluster; did you mean \"nodes\"?"},
+    {"unknown key of the device", "  memory:", "  memry:",
+     "c.yaml:8: unknown option \"memry\" for the device; did you mean \"memory\"?"},
     {"unknown key of a level", "    latency: {value: 2e-6", "    latencies: {value: 2e-6",
-     "c.yaml:26: pair: unknown key \"latencies\"; did you mean \"latency\"?"},
+     "c.yaml:26: unknown option \"latencies\" for a level; did you mean \"latency\"?"},
     {"unknown key of a value", "value: 32e9, source", "value: 32e9, sorce",
-     "c.yaml:8: memory: unknown key \"sorce\"; did you mean \"source\"?"},
+     "c.yaml:8: unknown option \"sorce\" for memory; did you mean \"source\"?"},
     {"unknown precision",
-     "fp16:", "fp17:", "c.yaml:7: peak: unknown key \"fp17\"; did you mean \"fp16\"?"},
+     "fp16:", "fp17:", "c.yaml:7: unknown option \"fp17\" for the peak; did you mean \"fp16\"?"},
     {"missing key", "  launch: {value: 5e-6, assumed: usual}\n", "",
-     "c.yaml:5: device: launch is not given"},
+     "c.yaml:5: launch: not given; the device needs a number 0 .. 1 s: fixed cost of a kernel"},
     {"no description", "description: two nodes\n", "",
-     "c.yaml:1: a cluster: description is not given"},
+     "c.yaml:1: description: not given; a cluster needs some text"},
     {"zero bandwidth", "value: 6.25e9", "value: 0", "c.yaml:35: bandwidth: 0 is outside"},
     {"bandwidth in GB/s", "value: 50e9", "value: 50", "c.yaml:25: bandwidth: 50 is outside"},
     {"negative latency", "value: 1e-5", "value: -1e-5", "c.yaml:36: latency: -1e-5 is outside"},
@@ -400,11 +400,11 @@ static const struct {
      "other, or sharing be pooled"},
     {"unknown sharing", "value: fixed", "value: fixd", "c.yaml:28: sharing: \"fixd\" is not"},
     {"a value that is a list", "value: 2,", "value: [2],",
-     "c.yaml:2: nodes: should be a single value"},
+     "c.yaml:2: nodes: should be one value: a number 1 .. 1048576"},
     {"tokens that don't ascend", "[4, 64, 1024]", "[4, 64, 64]",
      "c.yaml:12: tokens: 64 follows 64; they should ascend"},
     {"no tokens", "[4, 64, 1024]", "[]",
-     "c.yaml:12: tokens: should be a list of 1 to 32 ascending numbers"},
+     "c.yaml:12: tokens: should be a list of 1 to 32, each a number"},
     {"row too many", "[4, 64, 1024]", "[4, 64]",
      "c.yaml:15: share: should be a list of 2 lists, one per token count"},
     {"short row", "[0.2, 0.4]", "[0.2]",
@@ -421,21 +421,30 @@ static const struct {
      "c.yaml:23: level pair: should go from near to far: self, groups that each hold several "
      "whole ones before them, node (8 ranks), cluster"},
     {"first level is not self", "  self:\n", "  alone:\n    ranks: {value: 2, source: a}\n",
-     "c.yaml:21: alone: ports is not given"},
+     "c.yaml:20: level alone: ports is not given"},
     {"level without ranks", "    ranks: {value: 2, source: the paper}\n", "",
-     "c.yaml:24: level pair: ranks is not given; only self, node and cluster do without"},
+     "c.yaml:23: level pair: ranks is not given; only self, node and cluster do without"},
     {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",
      "c.yaml:30: ranks: level node has those that its name says; leave it out"},
     {"self with ports", "  self:\n", "  self:\n    ports: {value: 8, source: a}\n",
-     "c.yaml:21: level self: has no ports, no sharing, no rank-bandwidth and no message-cost; "
+     "c.yaml:20: level self: has no ports, no sharing, no rank-bandwidth and no message-cost; "
      "leave them out"},
     {"self with a cost of messages", "  self:\n",
      "  self:\n    message-cost: {value: 1e-6, source: a}\n",
-     "c.yaml:21: level self: has no ports"},
+     "c.yaml:20: level self: has no ports"},
     {"not all joined", "  cluster:\n", "  rack:\n    ranks: {value: 16, source: a}\n",
      "c.yaml:34: level rack: should go from near to far"},
+    {"a device of nothing", "  peak:\n    fp16: {value: 100e12, source: the data sheet}\n",
+     "  peak: {}\n", "c.yaml:6: peak: should be a mapping: fp64, fp32, tf32, bf16, fp16, fp8"},
     {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},
 };
+
+static void rows_are_well_formed(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    mp_options_check(mp_cluster_rows, sizeof(struct mp_cluster), "a cluster", &error);
+    assert_string_equal(error.text, "");
+}
 
 static void malformed_files_are_named(void **state) {
     (void)state;
@@ -629,6 +638,7 @@ int main(void) {
         cmocka_unit_test(gradients_may_have_shares_of_their_own),
         cmocka_unit_test(shares_are_monotone_between_points),
         cmocka_unit_test(products_cost_launch_and_the_longer_of_two),
+        cmocka_unit_test(rows_are_well_formed),
         cmocka_unit_test(malformed_files_are_named),
         cmocka_unit_test(measured_figures_have_stand_ins),
         cmocka_unit_test(cut_files_are_refused),

@@ -58,7 +58,7 @@ static void bad_words_are_named(void **state) {
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{system: ep, clustr: h100}", "job.yaml:1: unknown option \"clustr\" for a predicted job; "
+        {"{system: ep, clustr: h100}", "job.yaml:1: unknown option \"clustr\" for a job; "
                                        "did you mean \"cluster\"?"},
         {"{system: ep,\n predict: {precison: bf16}}", "job.yaml:2: unknown option \"precison\""},
         {"{system: ep, predict: 3}", "job.yaml:1: predict: should be a mapping"},
@@ -68,7 +68,7 @@ static void bad_words_are_named(void **state) {
         {"{system: ep, fit: perhaps}", "fit: "},
         {"{system: ep, executor: guessed}", "executor: "},
         {"{system: ep, layer: 3}", "did you mean \"layers\"?"},
-        {"[1, 2]", "job.yaml:1: should be a mapping"},
+        {"[1, 2]", "job.yaml:1: a job should be a mapping"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_predict_job job;

@@ -177,9 +177,9 @@ struct wrong_case {
 
 static const struct wrong_case wrong_cases[] = {
     {"misspelt suite key", "suite: s\nrepaet: 2\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:2: unknown key \"repaet\" in a suite; did you mean \"repeat\"?"},
+     "suite.yaml:2: unknown option \"repaet\" for a suite; did you mean \"repeat\"?"},
     {"misspelt jobs", "suite: s\njosb: []\n",
-     "suite.yaml:2: unknown key \"josb\" in a suite; did you mean \"jobs\"?"},
+     "suite.yaml:2: unknown option \"josb\" for a suite; did you mean \"jobs\"?"},
     {"misspelt job key", "suite: s\njobs:\n  - system: bare\n    expert: 4\n",
      "suite.yaml:4: unknown option \"expert\" for a job; did you mean \"experts\"?"},
     {"misspelt common key", "suite: s\ncommon:\n  layer: 2\njobs: [{system: bare, text: words}]\n",
@@ -193,16 +193,19 @@ static const struct wrong_case wrong_cases[] = {
     {"out of range", "suite: s\ntimeout: -1\njobs: [{system: bare, text: words}]\n",
      "suite.yaml:2: timeout: -1 is outside 0.1 .. 10000000 s"},
     {"list for a value", "suite: [s]\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:1: suite: should be one value"},
+     "suite.yaml:1: suite: should be one value: a text of at most 4095 characters"},
     {"no name", "jobs: [{system: bare, text: words}]\n",
-     "suite.yaml:1: suite: not given; a suite needs a name"},
-    {"no jobs", "suite: s\n", "suite.yaml:1: jobs: not given; a suite needs a list of jobs"},
+     "suite.yaml:1: suite: not given; a suite needs a text of at most 4095 characters: name of the "
+     "suite"},
+    {"no jobs", "suite: s\n",
+     "suite.yaml:1: jobs: not given; a suite needs a list of 1 to 4096, each a job: its own "
+     "options, over the common ones"},
     {"empty jobs", "suite: s\njobs: []\n",
-     "suite.yaml:2: jobs: should be a list of at least one job"},
+     "suite.yaml:2: jobs: should be a list of 1 to 4096, each a job"},
     {"jobs that are no list", "suite: s\njobs: {system: bare}\n",
-     "suite.yaml:2: jobs: should be a list of at least one job"},
+     "suite.yaml:2: jobs: should be a list of 1 to 4096, each a job"},
     {"job that is a word", "suite: s\njobs:\n  - bare\n",
-     "suite.yaml:3: should be a mapping of job options, key: value"},
+     "suite.yaml:3: a job should be a mapping of options, key: value"},
     {"job without system", "suite: s\njobs:\n  - {ranks: 2}\n",
      "suite.yaml:3: system: not given for this job; moeperf list systems names them"},
     {"same name twice", "suite: s\njobs:\n  - {system: bare}\n  - {system: bare}\n",
@@ -241,7 +244,7 @@ static const struct wrong_case wrong_cases[] = {
      "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
      "bare every rank needs one at least"},
     {"a list as a suite", "- suite\n",
-     "suite.yaml:1: should be a mapping with the keys suite and jobs"},
+     "suite.yaml:1: a suite should be a mapping of options, key: value"},
     {"broken YAML", "suite: [s\n",
      "suite.yaml:2:1: while parsing a flow sequence, did not find expected ',' or ']'"},
 };

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "reference/plan/option_choice.h"
+#include "reference/base/option_choice.h"
 #include "tests/support.h"
 
 static const struct mp_gate_sizes sizes = {16, 2, 1000, 32};

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "reference/plan/option_choice.h"
+#include "reference/base/option_choice.h"
 #include "tests/support.h"
 
 /* V-GATE-3, in the order of its columns.  FastMoE's GShard gate has two choices,

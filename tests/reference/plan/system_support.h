@@ -38,7 +38,7 @@ static inline void draw_value(uint64_t *random, const struct mp_option *option, 
     if (option->type == MP_OPTION_TEXT) {
         snprintf(text, size, "%s", option->default_value);
     } else if (option->type == MP_OPTION_CHOICE) {
-        draw_word(random, option->choices, text, size);
+        draw_word(random, option->of, text, size);
     } else if (option->type == MP_OPTION_BOOL) {
         draw_word(random, "yes no", text, size);
     } else if (option->type == MP_OPTION_DOUBLE) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 #include "reference/trainer/job.h"
 #include "tests/support.h"
 

@@ -125,7 +125,7 @@ static void random_value(const struct mp_option *option, uint64_t *seed, char *t
         break;
     case MP_OPTION_CHOICE: {
         int word = test_random_int(seed, 0, 1);
-        const char *start = word ? strchr(option->choices, ' ') + 1 : option->choices;
+        const char *words = option->of, *start = word ? strchr(words, ' ') + 1 : words;
         sprintf(text, "%.*s", (int)strcspn(start, " "), start);
         break;
     }
@@ -137,6 +137,8 @@ static void random_value(const struct mp_option *option, uint64_t *seed, char *t
         text[length] = '\0';
         break;
     }
+    default: /* in files only */
+        fail();
     }
 }
 
@@ -260,7 +262,7 @@ static const struct message_case apply_cases[] = {
     {"word for a number", "layers: many\n",
      "job.yaml:1: layers: \"many\" is not a number 1 .. 1024 layers"},
     {"list for a number", "layers: [1, 2]\n",
-     "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
+     "job.yaml:1: layers: should be one value: a number 1 .. 1024 layers"},
     {"misspelt choice", "gate: gsard\n",
      "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
      "hash, ktop1, sam, sigmoid, tamoe, dts, base, expertchoice; did you mean \"gshard\"?"},
@@ -277,12 +279,13 @@ static const struct message_case apply_cases[] = {
     {"system option out of range", "system: plain\noptions: {window: 0}\n",
      "job.yaml:2: window: 0 is outside 1 .. 100 iterations"},
     {"options of a system without", "system: uneven\noptions: {window: 2}\n",
-     "job.yaml:2: system uneven has no options, so no \"window\""},
+     "job.yaml:2: unknown option \"window\" for system uneven, which has no options"},
     {"options before any system", "options: {window: 2}\n",
-     "job.yaml:1: option \"window\" needs the job's system first"},
+     "job.yaml:1: unknown option \"window\" for a job that names no system, which has no options"},
     {"options that are a list", "system: plain\noptions: [window]\n",
-     "job.yaml:2: options: should be a mapping of system options"},
-    {"a list as a job", "- ranks\n", "job.yaml:1: should be a mapping of job options, key: value"},
+     "job.yaml:2: options: should be a mapping of options"},
+    {"a list as a job", "- ranks\n",
+     "job.yaml:1: a job should be a mapping of options, key: value"},
 };
 
 static void apply_says(void **state) {
@@ -528,7 +531,10 @@ static void too_long_values_are_refused(void **state) {
     value[MP_TEXT_SIZE] = '\0';
     snprintf(text, sizeof text, "text: %s\n", value);
     assert_int_equal(apply(&file, text, &error), MP_EINVAL);
-    assert_string_equal(error.text, "job.yaml:1: text: longer than 4095 characters");
+    assert_string_equal(
+        error.text,
+        "job.yaml:1: text: 4096 characters are too many, it takes a text of at most 4095 "
+        "characters");
     mp_job_file_destroy(&file);
     value[MP_TEXT_SIZE - 1] = '\0'; /* just as long as it may be */
     snprintf(text, sizeof text, "text: %s\n", value);

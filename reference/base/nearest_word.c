@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 enum { LONGEST_WORD = 64 };
 

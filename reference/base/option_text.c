@@ -1,10 +1,11 @@
 /* Options as text: their values, and what they accept. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/plan/option.h"
-#include "reference/plan/option_choice.h"
+#include "reference/base/option.h"
+#include "reference/base/option_choice.h"
 
 struct number {
     char text[32];
@@ -32,17 +33,21 @@ const char *mp_options_format(const struct mp_option *option, const void *option
         snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
         break;
     case MP_OPTION_DOUBLE:
-        snprintf(buffer, size, "%s", format_double(*(const double *)field).text);
+        snprintf(buffer, size, "%s",
+                 isnan(*(const double *)field) ? "" : format_double(*(const double *)field).text);
         break;
     case MP_OPTION_BOOL:
         snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
         break;
     case MP_OPTION_CHOICE:
-        mp_choice_word(option->choices, *(const int *)field, word);
+        mp_choice_word(option->of, *(const int *)field, word);
         snprintf(buffer, size, "%s", word);
         break;
     case MP_OPTION_TEXT:
         snprintf(buffer, size, "%s", (const char *)field);
+        break;
+    case MP_OPTION_STRING:
+        snprintf(buffer, size, "%s", *(const char *const *)field);
         break;
     case MP_OPTION_INT:
     case MP_OPTION_COUNT: {
@@ -53,6 +58,8 @@ const char *mp_options_format(const struct mp_option *option, const void *option
             snprintf(buffer, size, "%d", value);
         break;
     }
+    default: /* what stands in files only */
+        buffer[0] = '\0';
     }
     return buffer;
 }
@@ -62,7 +69,7 @@ static void describe_choice(const struct mp_option *option, char *buffer, size_t
     char word[MP_CHOICE_SIZE];
     size_t length = (size_t)snprintf(buffer, size, "one of");
 
-    for (int index = 0; length < size && mp_choice_word(option->choices, index, word); index++)
+    for (int index = 0; length < size && mp_choice_word(option->of, index, word); index++)
         length += (size_t)snprintf(buffer + length, size - length, "%s %s", index ? "," : "", word);
 }
 
@@ -79,7 +86,26 @@ static void describe_number(const struct mp_option *option, char *buffer, size_t
              unit[0] ? " " : "", unit, words);
 }
 
+/* "a mapping: description, rules, iteration-ends" */
+static void describe_keys(const struct mp_option rows[], char *buffer, size_t size) {
+    size_t length = (size_t)snprintf(buffer, size, "a mapping");
+    const char *before = ": ";
+    for (; rows->name && length < size; rows++)
+        if (*rows->name) {
+            length += (size_t)snprintf(buffer + length, size - length, "%s%s", before, rows->name);
+            before = ", ";
+        }
+}
+
+static void describe_many(const struct mp_option *option, char *buffer, size_t size) {
+    const struct mp_option_form *form = option->of;
+    const char *many = option->type == MP_OPTION_NAMED ? "a mapping of names to" : "a list of";
+    snprintf(buffer, size, "%s %g to %g%s%s", many, option->minimum, option->maximum,
+             form ? ", each " : " values", form ? form->what : "");
+}
+
 const char *mp_options_describe(const struct mp_option *option, char *buffer, size_t size) {
+    const struct mp_option_form *form = option->of;
     switch (option->type) {
     case MP_OPTION_BOOL:
         snprintf(buffer, size, "yes or no");
@@ -96,6 +122,31 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
     case MP_OPTION_COUNT:
         describe_number(option, buffer, size);
         break;
+    case MP_OPTION_STRING:
+        snprintf(buffer, size, "some text");
+        break;
+    case MP_OPTION_FORM:
+        if (option->maximum > option->minimum)
+            describe_number(option, buffer, size);
+        else
+            snprintf(buffer, size, "%s", form->what);
+        break;
+    case MP_OPTION_MAPPING:
+        describe_keys(form->rows, buffer, size);
+        break;
+    case MP_OPTION_NODE:
+        if (option->maximum < 1) {
+            snprintf(buffer, size, "a value");
+            break;
+        } /* fall through */
+    case MP_OPTION_LIST:
+    case MP_OPTION_NAMED:
+        describe_many(option, buffer, size);
+        break;
+    case MP_OPTION_LINE:
+    case MP_OPTION_KEY:
+    case MP_OPTION_ITSELF:
+        buffer[0] = '\0';
     }
     return buffer;
 }

@@ -1,5 +1,5 @@
 /* Option tables: checked once, set from text. */
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/plan/option_choice.h"
-
-enum { LONGEST_TABLE = 128 };
+#include "reference/base/option_choice.h"
 
 size_t mp_option_field_size(enum mp_option_type type) {
     switch (type) {
@@ -27,6 +25,18 @@ size_t mp_option_field_size(enum mp_option_type type) {
         return sizeof(bool);
     case MP_OPTION_TEXT:
         return MP_TEXT_SIZE;
+    case MP_OPTION_STRING:
+    case MP_OPTION_NODE:
+    case MP_OPTION_KEY:
+    case MP_OPTION_ITSELF:
+        return sizeof(void *);
+    case MP_OPTION_LINE:
+        return sizeof(int);
+    case MP_OPTION_FORM:
+    case MP_OPTION_MAPPING:
+    case MP_OPTION_LIST:
+    case MP_OPTION_NAMED:
+        return 0;
     }
     return 0;
 }
@@ -113,7 +123,7 @@ static enum reading read_value(const struct mp_option *option, const char *text,
     case MP_OPTION_COUNT:
         return read_count(option, text, field);
     case MP_OPTION_CHOICE: {
-        int index = mp_choice_index(option->choices, text);
+        int index = mp_choice_index(option->of, text);
         if (index < 0)
             return NOT_READABLE;
         *(int *)field = index;
@@ -124,8 +134,12 @@ static enum reading read_value(const struct mp_option *option, const char *text,
             return OUTSIDE;
         memcpy(field, text, strlen(text) + 1);
         return READ;
+    case MP_OPTION_STRING:
+        *(const char **)field = text;
+        return *text ? READ : NOT_READABLE;
+    default:
+        return NOT_READABLE;
     }
-    return NOT_READABLE;
 }
 
 /* The sentence for a value that `option` does not take; `place` is "suite.yaml:14: " or "". */
@@ -134,6 +148,8 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
     char right[256], nearest[MP_CHOICE_SIZE];
 
     mp_options_describe(option, right, sizeof right);
+    if (option->type == MP_OPTION_STRING)
+        return mp_fail(error, MP_EINVAL, "%s%s: should be %s", place, option->name, right);
     if (option->type == MP_OPTION_TEXT)
         return mp_fail(error, MP_EINVAL, "%s%s: %zu characters are too many, it takes %s", place,
                        option->name, strlen(text), right);
@@ -145,47 +161,48 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
         return mp_fail(error, MP_EINVAL, "%s%s: %.80s is outside %s", place, option->name, text,
                        range);
     }
-    if (option->type == MP_OPTION_CHOICE && mp_choice_nearest(option->choices, text, nearest))
+    if (option->type == MP_OPTION_CHOICE && mp_choice_nearest(option->of, text, nearest))
         return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s; did you mean \"%s\"?", place,
                        option->name, text, right, nearest);
     return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s", place, option->name, text, right);
 }
 
-static int fail_unknown(const struct mp_option table[], const char *owner, const char *name,
-                        const char *place, struct mp_error *error) {
-    const char *word[LONGEST_TABLE + 1];
-    int count = 0;
-
-    for (; table && table[count].name && count < LONGEST_TABLE; count++)
-        word[count] = table[count].name;
-    word[count] = NULL;
-    if (count == 0)
-        return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s, which has no options",
-                       place, name, owner);
-    return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s%s", place, name, owner,
-                   mp_meant(name, word).text);
+int mp_option_set(const struct mp_option *row, void *options, const char *text, const char *where,
+                  struct mp_error *error) {
+    char place[320] = "";
+    enum reading reading = read_value(row, text, (char *)options + row->offset);
+    if (where)
+        snprintf(place, sizeof place, "%.300s: ", where);
+    return reading == READ ? MP_OK : fail_value(row, text, reading, place, error);
 }
 
 int mp_options_set(const struct mp_option table[], void *options, const char *owner,
                    const char *name, const char *text, const char *where, struct mp_error *error) {
-    const struct mp_option *option = mp_options_find(table, name);
-    char place[320] = "";
+    const struct mp_option *row = mp_options_find(table, name);
+    const struct mp_option_group alone[] = {{"", table, options, owner}, {0}};
+    return row ? mp_option_set(row, options, text, where, error)
+               : option_fail_unknown(alone, "", name, where, error);
+}
 
-    if (where)
-        snprintf(place, sizeof place, "%.300s: ", where);
-    if (!option)
-        return fail_unknown(table, owner, name, place, error);
-    enum reading reading = read_value(option, text, (char *)options + option->offset);
-    return reading == READ ? MP_OK : fail_value(option, text, reading, place, error);
+/* What a file may leave out has a default that says nothing, but for texts. */
+static enum reading read_default(const struct mp_option *option, void *field) {
+    const char *text = option->default_value;
+    if (!text || option->type >= MP_OPTION_NODE)
+        return READ;
+    if (option->type == MP_OPTION_STRING)
+        *(const char **)field = text;
+    else if (option->type == MP_OPTION_DOUBLE && !*text)
+        *(double *)field = NAN;
+    else
+        return read_value(option, text, field);
+    return READ;
 }
 
 int mp_options_set_defaults(const struct mp_option table[], void *options, struct mp_error *error) {
     for (const struct mp_option *option = table; option && option->name; option++) {
         void *field = (char *)options + option->offset;
         memset(field, 0, mp_option_field_size(option->type));
-        if (!option->default_value)
-            continue;
-        enum reading reading = read_value(option, option->default_value, field);
+        enum reading reading = read_default(option, field);
         if (reading != READ)
             return fail_value(option, option->default_value, reading, "default of ", error);
     }
@@ -205,25 +222,11 @@ static bool well_formed(const char *name) {
     return true;
 }
 
-/* What is wrong with a row by itself, or NULL. */
-static const char *row_fault(const struct mp_option *option, size_t options_size) {
-    size_t size = mp_option_field_size(option->type);
+/* What is wrong with what a row's values are, or NULL. */
+static const char *value_fault(const struct mp_option *option) {
     bool counts = option->type == MP_OPTION_INT || option->type == MP_OPTION_COUNT;
+    const struct mp_option_form *form = option->of;
 
-    if (!well_formed(option->name))
-        return "the name is not lower-case words joined by hyphens";
-    if (size == 0)
-        return "the type is unknown";
-    if (option->offset > options_size || size > options_size - option->offset)
-        return "the field lies outside the options struct";
-    if (option->type != MP_OPTION_TEXT && option->offset % size)
-        return "the field is not aligned for its type";
-    if (!option->unit)
-        return "the unit is missing (\"\" for none)";
-    if (!option->help || !option->help[0])
-        return "the help is empty";
-    if (option->help[strlen(option->help) - 1] == '.')
-        return "the help ends with a full stop";
     if (!(option->minimum <= option->maximum))
         return "the minimum is above the maximum";
     if (counts && (option->minimum < INT_MIN || option->maximum > INT_MAX))
@@ -231,8 +234,37 @@ static const char *row_fault(const struct mp_option *option, size_t options_size
     if (option->type == MP_OPTION_COUNT && option->maximum < 0)
         return "the range leaves no number";
     if (option->type == MP_OPTION_CHOICE)
-        return mp_choice_fault(option->choices);
-    return option->choices ? "only a choice has choices" : NULL;
+        return mp_choice_fault(option->of);
+    if (option->type < MP_OPTION_FORM || option->type > MP_OPTION_NAMED)
+        return option->of && option->type != MP_OPTION_TEXT && option->type != MP_OPTION_NODE
+                   ? "only a choice has words"
+                   : NULL;
+    return form && form->what &&
+                   (option->type == MP_OPTION_FORM ? form->read != NULL : form->rows != NULL)
+               ? NULL
+               : "it does not say what is inside";
+}
+
+/* What is wrong with a row by itself, or NULL. */
+static const char *row_fault(const struct mp_option *option, size_t options_size) {
+    size_t size = mp_option_field_size(option->type);
+    bool is_named = *option->name && option->type < MP_OPTION_LINE;
+
+    if (size == 0 && (option->type < MP_OPTION_FORM || option->type > MP_OPTION_NAMED))
+        return "the type is unknown";
+    if (is_named ? !well_formed(option->name) : *option->name != '\0')
+        return "the name is not lower-case words joined by hyphens";
+    if (option->offset > options_size || size > options_size - option->offset)
+        return "the field lies outside the options struct";
+    if (size && option->type != MP_OPTION_TEXT && option->offset % size)
+        return "the field is not aligned for its type";
+    if (is_named && !option->unit)
+        return "the unit is missing (\"\" for none)";
+    if (is_named && (!option->help || !option->help[0]))
+        return "the help is empty";
+    if (is_named && option->help[strlen(option->help) - 1] == '.')
+        return "the help ends with a full stop";
+    return value_fault(option);
 }
 
 int mp_options_check(const struct mp_option table[], size_t options_size, const char *owner,
@@ -240,20 +272,23 @@ int mp_options_check(const struct mp_option table[], size_t options_size, const 
     union {
         int64_t integer;
         double number;
+        const char *string;
         char text[MP_TEXT_SIZE];
     } value;
 
     for (const struct mp_option *option = table; option && option->name; option++) {
         const char *fault = row_fault(option, options_size);
-        if (!fault && mp_options_find(table, option->name) != option)
+        const struct mp_option_form *form = option->of;
+        if (!fault && *option->name && mp_options_find(table, option->name) != option)
             fault = "the name is there twice";
-        if (!fault && option - table >= LONGEST_TABLE)
+        if (!fault && option - table >= MP_OPTION_ROWS)
             fault = "the table has more than 128 rows";
         if (fault)
             return mp_fail(error, MP_EINVAL, "option \"%s\" of %s: %s", option->name, owner, fault);
-        if (!option->default_value)
-            continue;
-        enum reading reading = read_value(option, option->default_value, &value);
+        if (option->type >= MP_OPTION_MAPPING && option->type <= MP_OPTION_NAMED &&
+            mp_options_check(form->rows, form->size, form->what, error))
+            return MP_EINVAL;
+        enum reading reading = read_default(option, &value);
         if (reading != READ) {
             fail_value(option, option->default_value, reading, "default of ", error);
             return mp_error_prefix(error, "options of %s", owner);

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 struct values {
     int group_size;
@@ -117,7 +117,10 @@ static const struct refused_case REFUSED[] = {
     {"grup-size", "4", "suite.yaml:15",
      "suite.yaml:15: unknown option \"grup-size\" for system fastermoe; did you mean "
      "\"group-size\"?"},
-    {"colour", "4", NULL, "unknown option \"colour\" for system fastermoe"},
+    {"colour", "4", NULL,
+     "unknown option \"colour\" for system fastermoe; there is group-size, bytes, bandwidth, "
+     "hidden, "
+     "copies, fixed, exchange, path"},
 };
 
 static void refused_text_is_explained(void **state) {

@@ -1,8 +1,8 @@
-#include "reference/plan/option_choice.h"
+#include "reference/base/option_choice.h"
 
 #include <string.h>
 
-#include "reference/plan/option.h"
+#include "reference/base/option.h"
 
 bool mp_choice_word(const char *choices, int index, char word[MP_CHOICE_SIZE]) {
     for (; index > 0; index--) {
