@@ -34,11 +34,11 @@ static int read_value(const struct mp_reading *reading, const struct mp_option *
 /* Exactly one of `source` and `assumed`. */
 static int take_origin(const struct mp_reading *reading, const struct mp_yaml *mapping,
                        const char *name, const char *const said[2], struct mp_quantity *quantity) {
-    if (!*said[0] == !*said[1])
+    if (!said[0] == !said[1])
         return mp_reading_fail(reading, mapping->line,
                                "%s: has %s; give source: whose number it is, or assumed: why", name,
-                               *said[0] ? "both source and assumed" : "neither source nor assumed");
-    quantity->assumed = *said[1];
+                               said[0] ? "both source and assumed" : "neither source nor assumed");
+    quantity->assumed = said[1];
     quantity->origin = quantity->assumed ? said[1] : said[0];
     return MP_OK;
 }

@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
-#include "reference/base/yaml.h"
-#include "reference/base/option.h"
 
-enum { PATTERN_LIMIT = 1000 };
+enum { PATTERN_LIMIT = 1000, RULES_LIMIT = 100000 };
+
+static int read_phase(const struct mp_reading *reading, const struct mp_option *row,
+                      const struct mp_yaml *value, void *phase);
+static int read_value(const struct mp_reading *reading, const struct mp_option *row,
+                      const struct mp_yaml *value, void *rule_value);
 
 /* ---- matching ---- */
 
@@ -101,146 +105,100 @@ int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const
 
 /* ---- reading ---- */
 
-struct reading {
-    const char *path;
-    struct mp_arena *arena; /* of the rules */
-    struct mp_error *error;
+static const struct mp_option_form number = {.what = "a whole number, payload.FIELD or payload",
+                                             .read = read_value};
+static const struct mp_option_form counted = {
+    .what = "a whole number, payload.FIELD, payload or count", .read = read_value};
+static const struct mp_option_form direction = {.what = "forward, backward or payload.FIELD",
+                                                .read = read_value};
+static const struct mp_option_form waits = {.what = "all or payload.FIELD", .read = read_value};
+static const struct mp_option_form phase = {.what = "a phase", .read = read_phase};
+#define FIELD(member) offsetof(struct mp_rule, member)
+#define PATTERNS                                                                                   \
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},                                                   \
+        {"name",                                                                                   \
+         MP_OPTION_STRING,                                                                         \
+         FIELD(name),                                                                              \
+         "bytes",                                                                                  \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         PATTERN_LIMIT,                                                                            \
+         NULL,                                                                                     \
+         "a pattern that the range's name has"},                                                   \
+    {                                                                                              \
+        "domain", MP_OPTION_STRING, FIELD(domain), "bytes", "", 0, PATTERN_LIMIT, NULL,            \
+            "one that its domain has; else any"                                                    \
+    }
+
+const struct mp_option mp_rule_rows[] = {
+    PATTERNS,
+    {"phase", MP_OPTION_FORM, FIELD(phase), "", "", 0, 0, &phase, "which it is"},
+    {"stream", MP_OPTION_CHOICE, FIELD(in_flight), "", "compute", 0, 0, "compute comm",
+     "comm: an operation in flight"},
+    {"direction", MP_OPTION_FORM, FIELD(direction), "", "", 0, 0, &direction, "of the pass"},
+    {"iteration", MP_OPTION_FORM, FIELD(iteration), "", "", 0, 0, &counted, "it belongs to"},
+    {"layer", MP_OPTION_FORM, FIELD(layer), "", "", 0, 0, &counted, "it belongs to"},
+    {"tokens", MP_OPTION_FORM, FIELD(tokens), "routes", "", 0, 0, &number, "it works on"},
+    {"bytes", MP_OPTION_FORM, FIELD(bytes), "B", "", 0, 0, &number, "it carries"},
+    {"waits", MP_OPTION_FORM, FIELD(waits), "ns", "", 0, 0, &waits, "for other ranks"},
+    {0},
+};
+static const struct mp_option end_rows[] = {PATTERNS, {0}};
+
+struct said {
+    const char *description;
+    const struct mp_yaml *rules, *ends;
+};
+static const struct mp_option_form rule = {.what = "a rule"};
+static const struct mp_option file_rows[] = {
+    {"description", MP_OPTION_STRING, offsetof(struct said, description), "", "", 0, 0, NULL,
+     "one line"},
+    {"rules", MP_OPTION_NODE, offsetof(struct said, rules), "", NULL, 0, RULES_LIMIT, &rule,
+     "the first that matches counts"},
+    {"iteration-ends", MP_OPTION_NODE, offsetof(struct said, ends), "", "", 0, RULES_LIMIT, &rule,
+     "ranges at whose ends iterations end, of programs that have none of them"},
+    {0},
 };
 
-static int no_memory(const struct reading *reading) {
-    return mp_fail(reading->error, MP_ENOMEM, "%s: no memory for rules", reading->path);
-}
-
-static int scalar(const struct reading *reading, const char *key, const struct mp_yaml *value) {
-    if (value->kind == MP_YAML_SCALAR)
-        return MP_OK;
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: %s: should be a text or a number",
-                   reading->path, value->line, key);
-}
-
-static int copy_text(const struct reading *reading, const char *text, char **copy) {
-    *copy = mp_arena_text(reading->arena, text);
-    return *copy ? MP_OK : no_memory(reading);
-}
-
-static int read_pattern(const struct reading *reading, const char *key, const struct mp_yaml *value,
-                        char **pattern) {
-    int code = scalar(reading, key, value);
-    if (!code && strlen(value->text) > PATTERN_LIMIT)
-        code = mp_fail(reading->error, MP_EFORMAT, "%s:%d: %s: a pattern has at most %d bytes",
-                       reading->path, value->line, key, PATTERN_LIMIT);
-    return code ? code : copy_text(reading, value->text, pattern);
-}
-
-static int read_phase(const struct reading *reading, const struct mp_yaml *value, int *phase) {
-    const char *names[MP_PHASES + 1] = {NULL};
-    int code = scalar(reading, "phase", value);
-    if (code)
-        return code;
-    *phase = (int)mp_phase_find(value->text, strlen(value->text));
-    if (*phase < MP_PHASES)
-        return MP_OK;
+static int read_phase(const struct mp_reading *reading, const struct mp_option *row,
+                      const struct mp_yaml *value, void *field) {
+    const char *names[MP_PHASES + 1] = {NULL}, *text = value->text ? value->text : "";
+    int *said = field;
+    *said = (int)mp_phase_find(text, strlen(text));
     for (int known = 0; known < MP_PHASES; known++)
         names[known] = mp_phase_name((enum mp_phase)known);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s",
-                   reading->path, value->line, value->text, mp_meant(value->text, names).text);
+    return *said < MP_PHASES ? MP_OK
+                             : mp_reading_fail(reading, value->line, "%s: \"%.60s\" is no phase%s",
+                                               row->name, text, mp_meant(text, names).text);
 }
 
-static int read_value(const struct reading *reading, const char *key, const struct mp_yaml *value,
-                      bool may_count, struct mp_rule_value *to) {
-    int code = scalar(reading, key, value);
-    if (code)
-        return code;
-    const char *text = value->text;
+static int read_value(const struct mp_reading *reading, const struct mp_option *row,
+                      const struct mp_yaml *value, void *field) {
+    static const struct {
+        const struct mp_option_form *form;
+        const char *word;
+        struct mp_rule_value value;
+    } words[] = {{&direction, "forward", {MP_RULE_CONSTANT, MP_FORWARD, NULL}},
+                 {&direction, "backward", {MP_RULE_CONSTANT, MP_BACKWARD, NULL}},
+                 {&waits, "all", {MP_RULE_CONSTANT, INT64_MAX, NULL}},
+                 {&counted, "count", {MP_RULE_COUNT, 0, NULL}}};
+    const char *text = value->text ? value->text : "";
+    const struct mp_option_form *form = row->of;
+    struct mp_rule_value *to = field;
     if (!strncmp(text, "payload", 7) && (!text[7] || (text[7] == '.' && text[8]))) {
-        to->source = MP_RULE_FIELD;
-        return copy_text(reading, text[7] ? text + 8 : "", &to->field);
-    }
-    if (may_count && !strcmp(text, "count")) {
-        to->source = MP_RULE_COUNT;
+        *to = (struct mp_rule_value){MP_RULE_FIELD, 0, text[7] ? text + 8 : ""};
         return MP_OK;
     }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i].form == form && !strcmp(words[i].word, text)) {
+            *to = words[i].value;
+            return MP_OK;
+        }
     to->source = MP_RULE_CONSTANT;
-    if (mp_whole_number(text, 0, INT64_MAX, &to->constant))
+    if ((form == &number || form == &counted) && mp_whole_number(text, 0, INT64_MAX, &to->constant))
         return MP_OK;
-    return mp_fail(reading->error, MP_EFORMAT,
-                   "%s:%d: %s: \"%.60s\" should be a whole number, payload.FIELD, payload%s",
-                   reading->path, value->line, key, text, may_count ? " or count" : "");
-}
-
-static int read_direction(const struct reading *reading, const struct mp_yaml *value,
-                          struct mp_rule_value *to) {
-    int code = scalar(reading, "direction", value);
-    if (code)
-        return code;
-    const bool forward = !strcmp(value->text, "forward");
-    if (forward || !strcmp(value->text, "backward")) {
-        *to = (struct mp_rule_value){MP_RULE_CONSTANT, forward ? MP_FORWARD : MP_BACKWARD, NULL};
-        return MP_OK;
-    }
-    if (!strncmp(value->text, "payload", 7))
-        return read_value(reading, "direction", value, false, to);
-    return mp_fail(reading->error, MP_EFORMAT,
-                   "%s:%d: direction: \"%.60s\" should be forward, backward or payload.FIELD",
-                   reading->path, value->line, value->text);
-}
-
-static int read_stream(const struct reading *reading, const struct mp_yaml *value,
-                       bool *in_flight) {
-    int code = scalar(reading, "stream", value);
-    if (code)
-        return code;
-    *in_flight = !strcmp(value->text, "comm");
-    if (*in_flight || !strcmp(value->text, "compute"))
-        return MP_OK;
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: stream: \"%.60s\" should be compute or comm",
-                   reading->path, value->line, value->text);
-}
-
-static int read_waits(const struct reading *reading, const struct mp_yaml *value,
-                      struct mp_rule_value *to) {
-    int code = scalar(reading, "waits", value);
-    if (code)
-        return code;
-    if (!strcmp(value->text, "all")) {
-        *to = (struct mp_rule_value){MP_RULE_CONSTANT, INT64_MAX, NULL};
-        return MP_OK;
-    }
-    if (!strncmp(value->text, "payload", 7))
-        return read_value(reading, "waits", value, false, to);
-    return mp_fail(reading->error, MP_EFORMAT,
-                   "%s:%d: waits: \"%.60s\" should be all or payload.FIELD", reading->path,
-                   value->line, value->text);
-}
-
-static int read_key(const struct reading *reading, const char *key, int line,
-                    const struct mp_yaml *value, bool is_end, struct mp_rule *rule) {
-    static const char *const known[] = {"name",      "domain",    "phase",  "layer",
-                                        "iteration", "direction", "tokens", "bytes",
-                                        "stream",    "waits",     NULL};
-    if (!strcmp(key, "name"))
-        return read_pattern(reading, key, value, &rule->name);
-    if (!strcmp(key, "domain"))
-        return read_pattern(reading, key, value, &rule->domain);
-    if (!is_end && !strcmp(key, "phase"))
-        return read_phase(reading, value, &rule->phase);
-    if (!is_end && !strcmp(key, "layer"))
-        return read_value(reading, key, value, true, &rule->layer);
-    if (!is_end && !strcmp(key, "iteration"))
-        return read_value(reading, key, value, true, &rule->iteration);
-    if (!is_end && !strcmp(key, "direction"))
-        return read_direction(reading, value, &rule->direction);
-    if (!is_end && !strcmp(key, "tokens"))
-        return read_value(reading, key, value, false, &rule->tokens);
-    if (!is_end && !strcmp(key, "bytes"))
-        return read_value(reading, key, value, false, &rule->bytes);
-    if (!is_end && !strcmp(key, "waits"))
-        return read_waits(reading, value, &rule->waits);
-    if (!is_end && !strcmp(key, "stream"))
-        return read_stream(reading, value, &rule->in_flight);
-    return mp_fail(reading->error, MP_EFORMAT, "%s:%d: \"%.60s\" is not a key of %s%s",
-                   reading->path, line, key, is_end ? "iteration-ends" : "a rule",
-                   is_end ? "" : mp_meant(key, known).text);
+    return mp_reading_fail(reading, value->line, "%s: \"%.60s\" should be %s", row->name, text,
+                           form->what);
 }
 
 static bool says_phase(const char *pattern) {
@@ -253,99 +211,66 @@ static bool says_phase(const char *pattern) {
     return false;
 }
 
-static int read_rule(const struct reading *reading, const struct mp_yaml *node, bool is_end,
-                     struct mp_rule *rule) {
-    *rule = (struct mp_rule){.phase = MP_PHASES, .line = node->line};
-    if (node->kind != MP_YAML_MAPPING)
-        return mp_fail(reading->error, MP_EFORMAT, "%s:%d: should be a mapping with a name",
-                       reading->path, node->line);
-    int code = MP_OK;
-    for (int i = 0; i < node->count && !code; i++)
-        code = read_key(reading, node->key[i], node->key_line[i], node->item[i], is_end, rule);
-    if (!code && !rule->name)
-        code = mp_fail(reading->error, MP_EFORMAT, "%s:%d: a rule needs a name", reading->path,
-                       node->line);
-    const bool said = !code && says_phase(rule->name);
-    if (!code && !is_end && said == (rule->phase != MP_PHASES))
-        code = mp_fail(reading->error, MP_EFORMAT,
-                       said ? "%s:%d: the name has {phase}, so there can't be a phase as well"
-                            : "%s:%d: a rule needs a phase, or {phase} in its name",
-                       reading->path, node->line);
-    return code;
+static int check_rule(const struct mp_reading *reading, const struct mp_rule *said) {
+    if (says_phase(said->name) != (said->phase != MP_PHASES))
+        return MP_OK;
+    return mp_reading_fail(reading, said->line,
+                           says_phase(said->name)
+                               ? "the name has {phase}, so there can't be a phase as well"
+                               : "a rule needs a phase, or {phase} in its name");
 }
 
-/* Adds the items of a sequence to a list. */
-static int read_list(const struct reading *reading, const struct mp_yaml *list, bool is_end,
+/* Adds the items of a sequence, if there is one, to a list. */
+static int read_list(const struct mp_reading *reading, const struct mp_yaml *list, bool is_end,
                      struct mp_rule **rules, int *count) {
-    if (list->kind != MP_YAML_SEQUENCE)
-        return mp_fail(reading->error, MP_EFORMAT, "%s:%d: should be a list of rules",
-                       reading->path, list->line);
-    struct mp_rule *grown =
-        realloc(*rules, ((size_t)*count + (size_t)list->count + 1) * sizeof *grown);
-    if (!grown)
-        return no_memory(reading);
-    *rules = grown;
-    for (int i = 0; i < list->count; i++) {
-        int code = read_rule(reading, list->item[i], is_end, &grown[*count]);
-        if (code)
-            return code;
-        ++*count;
+    int code = MP_OK;
+    for (int i = 0; list && i < list->count && !code; i++) {
+        if (!MP_ROOM(*rules, *count))
+            return mp_no_memory(reading->error);
+        struct mp_rule *next = &(*rules)[*count];
+        *next = (struct mp_rule){.phase = MP_PHASES};
+        code = mp_options_read(reading, is_end ? end_rows : mp_rule_rows,
+                               is_end ? "iteration-ends" : "a rule", list->item[i], next);
+        if (!code && !is_end)
+            code = check_rule(reading, next);
+        *count += !code;
     }
-    return MP_OK;
+    return code;
 }
 
-static int read_document(const struct reading *reading, const struct mp_yaml *document,
-                         struct mp_rules *rules) {
-    if (document->kind != MP_YAML_MAPPING)
-        return mp_fail(reading->error, MP_EFORMAT, "%s:%d: should be a mapping with rules",
-                       reading->path, document->line);
-    int code = MP_OK;
-    bool has_rules = false;
-    for (int i = 0; i < document->count && !code; i++) {
-        const char *key = document->key[i];
-        if (!strcmp(key, "rules")) {
-            code = read_list(reading, document->item[i], false, &rules->rule, &rules->count);
-            has_rules = true;
-        } else if (!strcmp(key, "iteration-ends")) {
-            code = read_list(reading, document->item[i], true, &rules->end, &rules->ends);
-        } else if (!strcmp(key, "description")) {
-            code = scalar(reading, key, document->item[i]);
-        } else {
-            code = mp_fail(reading->error, MP_EFORMAT,
-                           "%s:%d: \"%.60s\" is unknown here; a rules file has description, rules "
-                           "and iteration-ends",
-                           reading->path, document->key_line[i], key);
-        }
+/* Takes the document. */
+static int read_document(const char *path, struct mp_yaml *document, struct mp_rules *rules,
+                         struct mp_error *error) {
+    const struct mp_reading reading = {path, error};
+    struct said said = {0};
+    if (!MP_ROOM(rules->document, rules->documents)) {
+        mp_yaml_destroy(document);
+        return mp_no_memory(error);
     }
-    if (!code && !has_rules)
-        code = mp_fail(reading->error, MP_EFORMAT, "%s:%d: there are no rules", reading->path,
-                       document->line);
-    return code;
+    rules->document[rules->documents++] = document;
+    int code = mp_options_read(&reading, file_rows, "a rules file", document, &said);
+    if (!code)
+        code = read_list(&reading, said.rules, false, &rules->rule, &rules->count);
+    return code ? code : read_list(&reading, said.ends, true, &rules->end, &rules->ends);
 }
 
 int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {path, &rules->arena, error};
     int code = mp_yaml_load(path, &document, error);
-    if (!code)
-        code = read_document(&reading, document, rules);
-    mp_yaml_destroy(document);
-    return code;
+    return code ? code : read_document(path, document, rules, error);
 }
 
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
                    struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    const struct reading reading = {name, &rules->arena, error};
     int code = mp_yaml_parse(name, text, size, &document, error);
-    if (!code)
-        code = read_document(&reading, document, rules);
-    mp_yaml_destroy(document);
-    return code;
+    return code ? code : read_document(name, document, rules, error);
 }
 
 void mp_rules_destroy(struct mp_rules *rules) {
-    mp_arena_release(&rules->arena);
+    for (int i = 0; i < rules->documents; i++)
+        mp_yaml_destroy(rules->document[i]);
+    free(rules->document);
     free(rules->rule);
     free(rules->end);
     *rules = (struct mp_rules){0};

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "profiler/record/record.h"
-#include "reference/base/arena.h"
+#include "reference/base/option.h"
 
 extern const char mp_rules_grammar[]; /* grammar.txt */
 
@@ -22,13 +22,13 @@ enum mp_rule_source {
 struct mp_rule_value {
     enum mp_rule_source source;
     int64_t constant;
-    char *field;
+    const char *field;
 };
 
 struct mp_rule {
-    char *name, *domain; /* patterns; domain NULL: any */
-    int phase;           /* enum mp_phase; MP_PHASES: the name says it */
-    bool in_flight;      /* the span is one of stream "comm" */
+    const char *name, *domain; /* patterns; domain NULL: any */
+    int phase;                 /* enum mp_phase; MP_PHASES: the name says it */
+    int in_flight;             /* 1: the span is one of stream "comm" */
     struct mp_rule_value layer, iteration, direction, tokens, bytes;
     struct mp_rule_value waits; /* ns; constant INT64_MAX: all of it */
     int line;
@@ -39,11 +39,14 @@ struct mp_rules {
     int count;
     struct mp_rule *end; /* of iterations: name and domain only; the first that occurs counts */
     int ends;
-    struct mp_arena arena; /* of their texts */
+    struct mp_yaml **document; /* they have all texts */
+    int documents;
 };
 
+extern const struct mp_option mp_rule_rows[]; /* what a rule may say */
+
 /* Adds the rules of a file behind those that are there.  `rules` starts as zeros.  Errors: those of
- * mp_yaml_load, and MP_EFORMAT with "path:line: ..." for what is not a rule. */
+ * mp_yaml_load, and MP_EINVAL with "path:line: ..." for what is not a rule. */
 int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error);
 /* The same from memory; `name` stands for the path. */
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,

@@ -136,7 +136,9 @@ static enum reading read_value(const struct mp_option *option, const char *text,
         return READ;
     case MP_OPTION_STRING:
         *(const char **)field = text;
-        return *text ? READ : NOT_READABLE;
+        if (option->maximum > 0 && strlen(text) > option->maximum)
+            return OUTSIDE;
+        return *text || option->maximum > 0 ? READ : NOT_READABLE;
     default:
         return NOT_READABLE;
     }
@@ -184,17 +186,19 @@ int mp_options_set(const struct mp_option table[], void *options, const char *ow
                : option_fail_unknown(alone, "", name, where, error);
 }
 
-/* What a file may leave out has a default that says nothing, but for texts. */
+/* What a file may leave out has a default that says nothing; the field is NULL of a string then. */
 static enum reading read_default(const struct mp_option *option, void *field) {
     const char *text = option->default_value;
     if (!text || option->type >= MP_OPTION_NODE)
         return READ;
-    if (option->type == MP_OPTION_STRING)
-        *(const char **)field = text;
-    else if (option->type == MP_OPTION_DOUBLE && !*text)
-        *(double *)field = NAN;
-    else
+    if (*text || option->type == MP_OPTION_TEXT)
         return read_value(option, text, field);
+    if (option->type == MP_OPTION_DOUBLE)
+        *(double *)field = NAN;
+    else if (option->type == MP_OPTION_CHOICE)
+        *(int *)field = -1;
+    else if (option->type != MP_OPTION_STRING)
+        return NOT_READABLE;
     return READ;
 }
 

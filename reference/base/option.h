@@ -49,7 +49,8 @@ struct mp_option {
     enum mp_option_type type;
     size_t offset;             /* of the field in the options struct */
     const char *unit;          /* "ranks", "B/s", "" */
-    const char *default_value; /* text; NULL: the option must be given; "" of a double: NAN */
+    const char *default_value; /* text; NULL: the option must be given; "": NULL of a string, NAN
+                                  of a double, -1 of a choice */
     double minimum, maximum;   /* of numbers, inclusive; COUNT: of the number form; "auto" is
                                   accepted only where minimum <= -1 */
     const void *of;            /* words, separator (const char *), or struct mp_option_form */

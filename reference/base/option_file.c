@@ -279,6 +279,8 @@ static int write_rows(const struct mp_option_group *group, FILE *stream, struct 
         const char *text = row->type == MP_OPTION_STRING
                                ? *(char **)((char *)group->values + row->offset)
                                : mp_options_format(row, group->values, value, sizeof value);
+        if (!text)
+            continue;
         fprintf(stream, "%s%s: ", *group->key ? "  " : "", row->name);
         if (row->type != MP_OPTION_TEXT && row->type != MP_OPTION_STRING)
             fputs(text, stream);

@@ -40,14 +40,12 @@ const char *mp_options_format(const struct mp_option *option, const void *option
         snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
         break;
     case MP_OPTION_CHOICE:
-        mp_choice_word(option->of, *(const int *)field, word);
+        if (*(const int *)field >= 0)
+            mp_choice_word(option->of, *(const int *)field, word);
         snprintf(buffer, size, "%s", word);
         break;
     case MP_OPTION_TEXT:
         snprintf(buffer, size, "%s", (const char *)field);
-        break;
-    case MP_OPTION_STRING:
-        snprintf(buffer, size, "%s", *(const char *const *)field);
         break;
     case MP_OPTION_INT:
     case MP_OPTION_COUNT: {
@@ -123,7 +121,10 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
         describe_number(option, buffer, size);
         break;
     case MP_OPTION_STRING:
-        snprintf(buffer, size, "some text");
+        if (option->maximum > 0)
+            snprintf(buffer, size, "a text of at most %g bytes", option->maximum);
+        else
+            snprintf(buffer, size, "some text");
         break;
     case MP_OPTION_FORM:
         if (option->maximum > option->minimum)
