@@ -148,7 +148,7 @@ static void explain_rows(const struct page *page) {
         if (i > 0 && !strcmp(row->id, all->row[i - 1].published.id))
             continue;
         table_paragraph(stdout, "%s: %s; %s.%s%s", row->id, row->what, row->setting,
-                        *row->note ? " Note: " : "", row->note);
+                        row->note ? " Note: " : "", row->note ? row->note : "");
     }
 }
 
@@ -212,10 +212,6 @@ static void print_batches(const struct mp_reproduction *all) {
                             all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
 }
 
-static const char *text_of(const struct mp_yaml *mapping, const char *key) {
-    return mp_yaml_get(mapping, key)->text;
-}
-
 /* What is inferred, and by which command; without one it stands in the middle of its range. */
 static void print_values(const struct mp_reproduction *all) {
     if (!all->unknowns)
@@ -236,16 +232,14 @@ static void print_values(const struct mp_reproduction *all) {
 
 static void print_assumptions(const struct mp_reproduction *all) {
     puts("\nassumed, the same for every row:");
-    for (int i = 0; all->assumptions && i < all->assumptions->count; i++)
-        table_paragraph(stdout, "- %s (%s)", text_of(all->assumptions->item[i], "what"),
-                        text_of(all->assumptions->item[i], "because"));
+    for (int i = 0; i < all->assumptions; i++)
+        table_paragraph(stdout, "- %s (%s)", all->assumption[i].what, all->assumption[i].because);
     print_batches(all);
     print_values(all);
     puts("\nnot reproduced:");
-    for (int i = 0; all->left_out && i < all->left_out->count; i++)
-        table_paragraph(stdout, "- %s: %s", text_of(all->left_out->item[i], "row"),
-                        text_of(all->left_out->item[i], "because"));
-    if (!all->left_out)
+    for (int i = 0; i < all->left_outs; i++)
+        table_paragraph(stdout, "- %s: %s", all->left_out[i].what, all->left_out[i].because);
+    if (!all->left_outs)
         puts("- (nothing is left out)");
 }
 
@@ -350,11 +344,12 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
     return cells;
 }
 
-static json_t *pack_pairs(const struct mp_yaml *list, const char *first) {
+static json_t *pack_reasons(const struct mp_reproduce_reason reason[], int count,
+                            const char *what) {
     json_t *pairs = json_array();
-    for (int i = 0; list && i < list->count; i++)
-        json_array_append_new(pairs, json_pack("{ss ss}", first, text_of(list->item[i], first),
-                                               "because", text_of(list->item[i], "because")));
+    for (int i = 0; i < count; i++)
+        json_array_append_new(
+            pairs, json_pack("{ss ss}", what, reason[i].what, "because", reason[i].because));
     return pairs;
 }
 
@@ -379,8 +374,9 @@ static int print_json(const struct mp_reproduction *all,
         json_array_append_new(loads, json_string(settings->loads));
     return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
                                     "jobs", pack_cells(all), "loads", loads, "assumptions",
-                                    pack_pairs(all->assumptions, "what"), "left_out",
-                                    pack_pairs(all->left_out, "row"), "unknowns", pack_values(all)),
+                                    pack_reasons(all->assumption, all->assumptions, "what"),
+                                    "left_out", pack_reasons(all->left_out, all->left_outs, "row"),
+                                    "unknowns", pack_values(all)),
                           error);
 }
 
@@ -394,11 +390,9 @@ int cli_print_reproduction(const struct mp_reproduction *all,
     if (format != MP_REPORT_TEXT)
         return write_tables(all, format, details, error);
     struct page page = {.all = all, .error = error};
-    const json_t *published = all->published;
     printf("%s: %s\n", all->name, all->description);
-    table_paragraph(stdout, "%s, %s; %s", json_string_value(json_object_get(published, "paper")),
-                    json_string_value(json_object_get(published, "source")),
-                    json_string_value(json_object_get(published, "setting")));
+    table_paragraph(stdout, "%s, %s; %s", all->published->paper, all->published->source,
+                    all->published->setting);
     puts("");
     table_init(&page.table, columns, sizeof columns / sizeof *columns);
     mp_reproduction_lines(all, add_line, &page);
@@ -429,25 +423,22 @@ int cli_print_published(const struct mp_reproduction *all, struct mp_error *erro
                                                  {"setting", .kind = TABLE_LEFT},
                                                  {"published", .kind = TABLE_RIGHT},
                                                  {"repro-\nduced", .kind = TABLE_LEFT}};
-    const json_t *rows = json_object_get(all->published, "rows");
-    struct mp_paper_row row;
     struct table table;
     char text[80];
     int code = MP_OK;
     table_init(&table, column, sizeof column / sizeof *column);
-    for (size_t i = 0; !code && i < json_array_size(rows); i++) {
-        code = mp_paper_row_read(all->name, json_array_get(rows, i), &row, error);
-        if (!code)
-            code = table_add(&table, NULL, error);
+    for (int i = 0; !code && i < all->published->rows; i++) {
+        const struct mp_paper_row *row = &all->published->row[i];
+        code = table_add(&table, NULL, error);
         if (code)
             break;
         bool is_reproduced = false;
         for (int j = 0; j < all->rows; j++)
-            is_reproduced = is_reproduced || !strcmp(all->row[j].published.id, row.id);
-        cli_format_published(&row, text);
-        table_set(&table, 0, "%s", row.id);
-        table_set(&table, 1, "%s", row.what);
-        table_set(&table, 2, "%s", row.setting);
+            is_reproduced = is_reproduced || !strcmp(all->row[j].id, row->id);
+        cli_format_published(row, text);
+        table_set(&table, 0, "%s", row->id);
+        table_set(&table, 1, "%s", row->what);
+        table_set(&table, 2, "%s", row->setting);
         table_set(&table, 3, "%s", text);
         table_set(&table, 4, "%s", is_reproduced ? "yes" : "no");
     }

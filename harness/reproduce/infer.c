@@ -353,7 +353,7 @@ void mp_infer_count(const struct mp_inference *all, int set, enum mp_reproduce_u
                     int *count) {
     *inside = *count = 0;
     for (int i = 0; i < all->lines; i++)
-        if (all->line[i].row->use == use && !isnan(all->set[set].number[i])) {
+        if (all->line[i].row->use == (int)use && !isnan(all->set[set].number[i])) {
             *inside += mp_infer_inside(all, set, i);
             ++*count;
         }

@@ -124,7 +124,7 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
 /* ---- layers and iterations (Amdahl) ---- */
 
 static bool is_speed_up(const struct mp_reproduce_row *row, enum mp_reproduce_figure figure) {
-    return row->figure == figure && row->over && row->published.unit == MP_PAPER_SPEED_UP &&
+    return row->figure == (int)figure && row->over && row->published.unit == MP_PAPER_SPEED_UP &&
            !(row->of & (row->of - 1)) && !(row->over & (row->over - 1));
 }
 

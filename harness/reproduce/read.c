@@ -5,14 +5,6 @@
 
 #include "harness/reproduce/reproduce.h"
 
-static const char *const top_keys[] = {"paper",    "description",   "assumptions", "common",
-                                       "unknowns", "budget",        "inferred",    "windows",
-                                       "machines", "largest-batch", "models",      "jobs",
-                                       "rows",     "left-out",      NULL};
-static const char *const row_keys[] = {"row",    "figure",  "of",     "over", "machines",
-                                       "models", "combine", "single", "use",  NULL};
-static const char *const unknown_keys[] = {"key", "from", "to", "choices", "of", "why", NULL};
-static const char *const inferred_keys[] = {"command", "values", "inside", NULL};
 static const char *const single_words[] = {"none", "iteration", "layer", NULL};
 static const char *const use_words[] = {"fit", "score", "input", NULL};
 static const char *const combine_words[] = {"each",  "mean", "geometric-mean",
@@ -30,8 +22,10 @@ static const char *const figure_words[MP_FIGURES + 1] = {"seconds",        "moe"
                                                          "batch",          "iterations",
                                                          "to-loss",        NULL};
 
+/* ---- rows ---- */
+
 #define FIELD(member) offsetof(struct mp_reproduce_window, member)
-static const struct mp_option window_options[] = {
+static const struct mp_option window_rows[] = {
     {"loads", MP_OPTION_TEXT, FIELD(loads), "", NULL, 0, 0, NULL,
      "a trace, or a generator with its options"},
     {"planners-from", MP_OPTION_INT, FIELD(planners_from), "iterations", "0", 0, 1e6, NULL,
@@ -42,378 +36,269 @@ static const struct mp_option window_options[] = {
      "iterations that are counted"},
     {0},
 };
+static const struct mp_option_form window = {"a window", window_rows,
+                                             sizeof(struct mp_reproduce_window), NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduce_part, member)
+static const struct mp_option part_rows[] = {
+    {"", MP_OPTION_ITSELF, .offset = FIELD(mapping)},
+    {"name", MP_OPTION_STRING, FIELD(name), "", NULL, 0, 0, NULL, "beside options of its jobs"},
+    {0},
+};
+static const struct mp_option_form part = {"a machine, model or job", part_rows,
+                                           sizeof(struct mp_reproduce_part), NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduce_reason, member)
+#define REASON(key, help)                                                                          \
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},                                                   \
+        {key, MP_OPTION_STRING, FIELD(what), "", NULL, 0, 0, NULL, help}, {                        \
+        "because", MP_OPTION_STRING, FIELD(because), "", NULL, 0, 0, NULL, "why"                   \
+    }
+static const struct mp_option assumption_rows[] = {REASON("what", "that the paper does not say"),
+                                                   {0}};
+static const struct mp_option_form assumption = {"an assumption", assumption_rows,
+                                                 sizeof(struct mp_reproduce_reason), NULL};
+static const struct mp_option left_out_rows[] = {REASON("row", "of the published ones"), {0}};
+static const struct mp_option_form left_out = {"a row left out", left_out_rows,
+                                               sizeof(struct mp_reproduce_reason), NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduce_unknown, member)
+static const struct mp_option word_rows[] = {
+    {"", MP_OPTION_STRING, .unit = "bytes", .minimum = 0, .maximum = MP_REPRODUCE_VALUE - 1}, {0}};
+static const struct mp_option_form word = {"a short word", word_rows, sizeof(char *), NULL};
+static const struct mp_option unknown_rows[] = {
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},
+    {"key", MP_OPTION_STRING, FIELD(key), "", NULL, 0, 0, NULL, "what is unknown"},
+    {"why", MP_OPTION_STRING, FIELD(why), "", NULL, 0, 0, NULL, "why it is"},
+    {"from", MP_OPTION_DOUBLE, FIELD(from), "", "", -1e300, 1e300, NULL, "begin of its range"},
+    {"to", MP_OPTION_DOUBLE, FIELD(to), "", "", -1e300, 1e300, NULL, "end of it"},
+    {"choices", MP_OPTION_LIST, FIELD(choice), "", "", 2, MP_REPRODUCE_CHOICES, &word, "instead"},
+    {"of", MP_OPTION_NODE, FIELD(of), "", "", 0, 0, NULL, "the jobs that it is for; else all"},
+    {0},
+};
+static const struct mp_option_form unknown = {"an unknown", unknown_rows,
+                                              sizeof(struct mp_reproduce_unknown), NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduce_row, member)
+static const struct mp_option row_rows[] = {
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},
+    {"row", MP_OPTION_STRING, FIELD(id), "", NULL, 0, 0, NULL, "of the published ones"},
+    {"figure", MP_OPTION_WORD, FIELD(figure), "", "seconds", 0, 0, figure_words, "what it is of"},
+    {"combine", MP_OPTION_WORD, FIELD(combine), "", "each", 0, 0, combine_words,
+     "combinations of machines, models and jobs"},
+    {"single", MP_OPTION_WORD, FIELD(single), "", "none", 0, 0, single_words,
+     "compared one by one, and combined"},
+    {"use", MP_OPTION_WORD, FIELD(use), "", "score", 0, 0, use_words,
+     "what inferring does with it"},
+    {"machines", MP_OPTION_NODE, FIELD(names[0]), "", "", 0, 0, NULL, "names; else all"},
+    {"models", MP_OPTION_NODE, FIELD(names[1]), "", "", 0, 0, NULL, "names; else all"},
+    {"of", MP_OPTION_NODE, FIELD(names[2]), "", NULL, 0, 0, NULL, "names of the jobs it is about"},
+    {"over", MP_OPTION_NODE, FIELD(names[3]), "", "", 0, 0, NULL, "names of jobs it divides by"},
+    {0},
+};
+static const struct mp_option_form row_form = {"a row", row_rows, sizeof(struct mp_reproduce_row),
+                                               NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduce_value, member)
+static const struct mp_option value_rows[] = {
+    {"", MP_OPTION_KEY, .offset = FIELD(key)},
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},
+    {"", MP_OPTION_STRING, FIELD(text), "bytes", NULL, 0, MP_REPRODUCE_VALUE - 1, NULL, ""},
+    {0},
+};
+static const struct mp_option_form value = {"a number or a word", value_rows,
+                                            sizeof(struct mp_reproduce_value), NULL};
+static const struct mp_option line_rows[] = {{"", MP_OPTION_STRING, .unit = ""}, {0}};
+static const struct mp_option_form line = {"a row, or \"row, label\"", line_rows, sizeof(char *),
+                                           NULL};
+
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_reproduction, member)
+static const struct mp_option inferred_rows[] = {
+    {"command", MP_OPTION_STRING, FIELD(inferred_by), "", NULL, 0, 0, NULL, "that did it"},
+    {"values", MP_OPTION_NAMED, FIELD(inferred), "", NULL, 0, MP_REPRODUCE_UNKNOWNS, &value,
+     "of unknowns; the others stand in the middle"},
+    {"inside", MP_OPTION_LIST, FIELD(inside), "", "", 0, MP_REPRODUCE_INSIDE, &line,
+     "lines that are inside with them, and are to stay so"},
+    {0},
+};
+static const struct mp_option_form inferred = {"what is inferred", inferred_rows,
+                                               sizeof(struct mp_reproduction), NULL};
+
+const struct mp_option mp_reproduction_rows[] = {
+    {"paper", MP_OPTION_STRING, FIELD(name), "", NULL, 0, 0, NULL, "whose figures are published"},
+    {"description", MP_OPTION_STRING, FIELD(description), "", NULL, 0, 0, NULL, "one line"},
+    {"assumptions", MP_OPTION_LIST, FIELD(assumption), "", "", 0, MP_REPRODUCE_ROWS, &assumption,
+     "what the paper does not say"},
+    {"common", MP_OPTION_NODE, FIELD(common), "", "", 0, 0, NULL, "options of every job"},
+    {"unknowns", MP_OPTION_LIST, FIELD(unknown), "", "", 0, MP_REPRODUCE_UNKNOWNS, &unknown,
+     "what moeperf infers"},
+    {"budget", MP_OPTION_INT64, FIELD(budget), "predictions", "0", 0, 1e12, NULL,
+     "that inferring takes"},
+    {"inferred", MP_OPTION_MAPPING, 0, "", "", 0, 3, &inferred, "the best set"},
+    {"windows", MP_OPTION_LIST, FIELD(window), "", NULL, 1, MP_REPRODUCE_WINDOWS, &window,
+     "iterations that are looked at"},
+    {"largest-batch", MP_OPTION_NODE, FIELD(largest), "", "", 0, 0, NULL,
+     "jobs: sequences per rank are the most that none of them runs out of memory with"},
+    {"machines", MP_OPTION_LIST, FIELD(machines), "", NULL, 1, MP_REPRODUCE_PARTS, &part,
+     "over common and models"},
+    {"models", MP_OPTION_LIST, FIELD(models), "", NULL, 1, MP_REPRODUCE_PARTS, &part,
+     "over common"},
+    {"jobs", MP_OPTION_LIST, FIELD(jobs), "", NULL, 1, MP_REPRODUCE_PARTS, &part,
+     "over common, models and machines"},
+    {"rows", MP_OPTION_LIST, FIELD(row), "", NULL, 1, MP_REPRODUCE_ROWS, &row_form,
+     "how a published row is computed"},
+    {"left-out", MP_OPTION_LIST, FIELD(left_out), "", "", 0, MP_REPRODUCE_ROWS, &left_out,
+     "published rows that are not"},
+    {0},
+};
 
 const char *mp_reproduce_figure_name(enum mp_reproduce_figure figure) {
     return figure_words[figure];
 }
 
-static int word_index(const char *const words[], const char *word) {
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(words[i], word))
+/* ---- what rows can't say ---- */
+
+static int word_index(const char *const list[], const char *known) {
+    for (int i = 0; list[i]; i++)
+        if (!strcmp(list[i], known))
             return i;
     return -1;
 }
 
-/* "path:line: doing: "word" is unknown; did you mean ...?" */
-static int fail_unknown(const struct mp_reproduction *all, int line, const char *what,
-                        const char *word, const char *const known[], struct mp_error *error) {
-    return mp_fail(error, MP_EINVAL, "%s:%d: unknown %s \"%.80s\"%s", all->path, line, what, word,
-                   mp_meant(word, known).text);
+static int fail_unknown(const struct mp_reading *reading, int at, const char *what,
+                        const char *name, const char *const known[]) {
+    return mp_reading_fail(reading, at, "unknown %s \"%.80s\"%s", what, name,
+                           mp_meant(name, known).text);
 }
 
-static int check_keys(const struct mp_reproduction *all, const struct mp_yaml *mapping,
-                      const char *what, const char *const known[], struct mp_error *error) {
-    if (mapping->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping (%s)", all->path,
-                       mapping->line, what);
-    for (int i = 0; i < mapping->count; i++)
-        if (word_index(known, mapping->key[i]) < 0)
-            return fail_unknown(all, mapping->key_line[i], what, mapping->key[i], known, error);
+static int check_names(const struct mp_reading *reading, const struct mp_reproduce_parts *parts) {
+    for (int i = 0; i < parts->count; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(parts->part[j].name, parts->part[i].name))
+                return mp_reading_fail(reading, parts->part[i].mapping->line,
+                                       "name: \"%.80s\" is there already", parts->part[i].name);
     return MP_OK;
 }
 
-/* A list under a key of the document; NULL in *list where it is not given and need not be. */
-static int get_list(const struct mp_reproduction *all, const char *key, int least, int most,
-                    const struct mp_yaml **list, struct mp_error *error) {
-    *list = mp_yaml_get(all->document, key);
-    if (!*list && least == 0)
-        return MP_OK;
-    if (!*list)
-        return mp_fail(error, MP_EINVAL, "%s: %s: not given", all->path, key);
-    if ((*list)->kind != MP_YAML_SEQUENCE || (*list)->count < least || (*list)->count > most)
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a list of %d to %d entries",
-                       all->path, (*list)->line, key, least, most);
-    return MP_OK;
-}
-
-static int get_text(const struct mp_reproduction *all, const struct mp_yaml *mapping,
-                    const char *key, const char **text, struct mp_error *error) {
-    const struct mp_yaml *value =
-        mapping->kind == MP_YAML_MAPPING ? mp_yaml_get(mapping, key) : NULL;
-    *text = "";
-    if (!value || value->kind != MP_YAML_SCALAR || !*value->text)
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be some text", all->path,
-                       value ? value->line : mapping->line, key);
-    *text = value->text;
-    return MP_OK;
-}
-
-static int read_parts(const struct mp_reproduction *all, const char *key,
-                      struct mp_reproduce_parts *parts, struct mp_error *error) {
-    const struct mp_yaml *list;
-    int code = get_list(all, key, 1, MP_REPRODUCE_PARTS, &list, error);
-    for (int i = 0; !code && i < list->count; i++) {
-        struct mp_reproduce_part *part = &parts->part[i];
-        part->mapping = list->item[i];
-        code = get_text(all, part->mapping, "name", &part->name, error);
-        for (int j = 0; !code && j < i; j++)
-            if (!strcmp(parts->part[j].name, part->name))
-                code = mp_fail(error, MP_EINVAL, "%s:%d: name: \"%.80s\" is there already",
-                               all->path, part->mapping->line, part->name);
-        parts->count = i + 1;
-    }
-    return code;
-}
-
-static int read_windows(struct mp_reproduction *all, struct mp_error *error) {
-    const struct mp_yaml *list;
-    char where[MP_REPRODUCE_LABEL * 4];
-    int code = get_list(all, "windows", 1, MP_REPRODUCE_WINDOWS, &list, error);
-    for (int i = 0; !code && i < list->count; i++) {
-        const struct mp_yaml *entry = list->item[i];
-        struct mp_reproduce_window *window = &all->window[all->windows++];
-        code = mp_options_set_defaults(window_options, window, error);
-        if (!code && entry->kind != MP_YAML_MAPPING)
-            code =
-                mp_fail(error, MP_EINVAL, "%s:%d: a window is a mapping", all->path, entry->line);
-        for (int j = 0; !code && j < entry->count; j++) {
-            snprintf(where, sizeof where, "%s:%d", all->path, entry->key_line[j]);
-            code = mp_options_set(window_options, window, "a window", entry->key[j],
-                                  entry->item[j]->text ? entry->item[j]->text : "", where, error);
-        }
-        if (!code && !*window->loads)
-            code = mp_fail(error, MP_EINVAL, "%s:%d: loads: not given", all->path, entry->line);
-    }
-    return code;
-}
-
-/* The set of parts that a name, or a list of names, means; absent: `otherwise`. */
-static int read_set(const struct mp_reproduction *all, const struct mp_yaml *value,
-                    const struct mp_reproduce_parts *parts, const char *what, uint32_t otherwise,
-                    uint32_t *set, struct mp_error *error) {
+/* The set of parts that a name, or a list of names, means; absent: all, or none. */
+static int read_set(const struct mp_reading *reading, const struct mp_yaml *names,
+                    const struct mp_reproduce_parts *parts, const char *what, bool all,
+                    uint32_t *set) {
     const char *known[MP_REPRODUCE_PARTS + 1] = {NULL};
-    *set = otherwise;
-    if (!value)
+    *set = all && !names ? UINT32_MAX >> (32 - parts->count) : 0;
+    if (!names)
         return MP_OK;
-    if (value->kind == MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: should be the names of %ss", all->path,
-                       value->line, what);
+    if (names->kind == MP_YAML_MAPPING)
+        return mp_reading_fail(reading, names->line, "should be the names of %ss", what);
     for (int i = 0; i < parts->count; i++)
         known[i] = parts->part[i].name;
-    *set = 0;
-    int count = value->kind == MP_YAML_SCALAR ? 1 : value->count;
+    int count = names->kind == MP_YAML_SCALAR ? 1 : names->count;
     for (int i = 0; i < count; i++) {
-        const struct mp_yaml *name = value->kind == MP_YAML_SCALAR ? value : value->item[i];
-        int found = name->kind == MP_YAML_SCALAR ? word_index(known, name->text) : -1;
+        const struct mp_yaml *name = names->kind == MP_YAML_SCALAR ? names : names->item[i];
+        const char *text = name->text ? name->text : "";
+        int found = word_index(known, text);
         if (found < 0)
-            return fail_unknown(all, name->line, what, name->text ? name->text : "", known, error);
+            return fail_unknown(reading, name->line, what, text, known);
         *set |= UINT32_C(1) << found;
     }
     return MP_OK;
 }
 
-static int read_choice(const struct mp_reproduction *all, const struct mp_yaml *entry,
-                       const char *key, const char *const words[], int otherwise, int *choice,
-                       struct mp_error *error) {
-    const struct mp_yaml *value = mp_yaml_get(entry, key);
-    *choice = value ? word_index(words, value->text ? value->text : "") : otherwise;
-    if (*choice >= 0)
-        return MP_OK;
-    return fail_unknown(all, value ? value->line : entry->line, key,
-                        value && value->text ? value->text : "", words, error);
-}
-
 /* The published row of this id. */
-static int find_published(const struct mp_reproduction *all, const struct mp_yaml *entry,
-                          struct mp_paper_row *row, struct mp_error *error) {
-    const json_t *rows = json_object_get(all->published, "rows");
-    const char *known[MP_REPRODUCE_ROWS + 1] = {NULL}, *id;
-    int code = get_text(all, entry, "row", &id, error);
-    for (size_t i = 0; !code && i < json_array_size(rows) && i < MP_REPRODUCE_ROWS; i++) {
-        code = mp_paper_row_read(all->name, json_array_get(rows, i), row, error);
-        if (code || !strcmp(row->id, id))
-            return code;
-        known[i] = row->id;
-    }
-    return code ? code : fail_unknown(all, entry->line, "row", id, known, error);
+static int find_published(const struct mp_reading *reading, const struct mp_reproduction *all,
+                          int at, const char *id, const struct mp_paper_row **found) {
+    const char *known[MP_PAPER_ROWS + 1] = {NULL};
+    for (int i = 0; i < all->published->rows; i++)
+        known[i] = all->published->row[i].id;
+    int index = word_index(known, id);
+    *found = index < 0 ? NULL : &all->published->row[index];
+    return *found ? MP_OK : fail_unknown(reading, at, "row", id, known);
 }
 
-static int read_row(struct mp_reproduction *all, const struct mp_yaml *entry,
-                    struct mp_error *error) {
-    struct mp_reproduce_row *row = &all->row[all->rows];
-    int figure = 0, combine = 0, single = 0, use = 0;
-    int code = check_keys(all, entry, "row's key", row_keys, error);
-    if (!code)
-        code = find_published(all, entry, &row->published, error);
-    if (!code)
-        code = read_choice(all, entry, "figure", figure_words, MP_FIGURE_SECONDS, &figure, error);
-    if (!code)
-        code = read_choice(all, entry, "combine", combine_words, MP_COMBINE_EACH, &combine, error);
-    if (!code)
-        code = read_set(all, mp_yaml_get(entry, "machines"), &all->machines, "machine",
-                        UINT32_MAX >> (32 - all->machines.count), &row->machines, error);
-    if (!code)
-        code = read_choice(all, entry, "single", single_words, MP_SINGLE_NONE, &single, error);
-    if (!code)
-        code = read_choice(all, entry, "use", use_words, MP_USE_SCORE, &use, error);
-    if (!code && single &&
-        (combine == MP_COMBINE_EACH ||
-         figure != (single == MP_SINGLE_LAYER ? MP_FIGURE_MOE : MP_FIGURE_SECONDS)))
-        code = mp_fail(error, MP_EINVAL,
-                       "%s:%d: single: goes with figure %s and another combine than each",
-                       all->path, entry->line, single == MP_SINGLE_LAYER ? "moe" : "seconds");
-    if (!code)
-        code = read_set(all, mp_yaml_get(entry, "models"), &all->models, "model",
-                        UINT32_MAX >> (32 - all->models.count), &row->models, error);
-    if (!code)
-        code = read_set(all, mp_yaml_get(entry, "of"), &all->jobs, "job", 0, &row->of, error);
-    if (!code)
-        code = read_set(all, mp_yaml_get(entry, "over"), &all->jobs, "job", 0, &row->over, error);
+static int finish_row(const struct mp_reading *reading, const struct mp_reproduction *all,
+                      struct mp_reproduce_row *row) {
+    const struct {
+        const struct mp_reproduce_parts *parts;
+        const char *what;
+        bool all;
+        uint32_t *set;
+    } sets[4] = {{&all->machines, "machine", true, &row->machines},
+                 {&all->models, "model", true, &row->models},
+                 {&all->jobs, "job", false, &row->of},
+                 {&all->jobs, "job", false, &row->over}};
+    const struct mp_paper_row *published;
+    int code = find_published(reading, all, row->line, row->id, &published);
+    if (!code && row->single &&
+        (row->combine == MP_COMBINE_EACH ||
+         row->figure != (row->single == MP_SINGLE_LAYER ? MP_FIGURE_MOE : MP_FIGURE_SECONDS)))
+        code = mp_reading_fail(reading, row->line,
+                               "single: goes with figure %s and another combine than each",
+                               row->single == MP_SINGLE_LAYER ? "moe" : "seconds");
+    for (int i = 0; i < 4 && !code; i++)
+        code =
+            read_set(reading, row->names[i], sets[i].parts, sets[i].what, sets[i].all, sets[i].set);
     if (!code && !row->of)
-        code = mp_fail(error, MP_EINVAL, "%s:%d: of: not given; a row is about some job", all->path,
-                       entry->line);
-    row->figure = (enum mp_reproduce_figure)figure;
-    row->combine = (enum mp_reproduce_combine)combine;
-    row->single = (enum mp_reproduce_single)single;
-    row->use = (enum mp_reproduce_use)use;
-    all->rows++;
-    return code;
-}
-
-/* A list of {row, because}. */
-static int read_reasons(const struct mp_reproduction *all, const char *key,
-                        const struct mp_yaml **list, struct mp_error *error) {
-    const char *because;
-    struct mp_paper_row row;
-    int code = get_list(all, key, 0, MP_REPRODUCE_ROWS, list, error);
-    for (int i = 0; !code && *list && i < (*list)->count; i++) {
-        code = find_published(all, (*list)->item[i], &row, error);
-        if (!code)
-            code = get_text(all, (*list)->item[i], "because", &because, error);
-    }
-    return code;
-}
-
-static int read_rows(struct mp_reproduction *all, struct mp_error *error) {
-    const struct mp_yaml *list;
-    int code = get_list(all, "rows", 1, MP_REPRODUCE_ROWS, &list, error);
-    for (int i = 0; !code && i < list->count; i++)
-        code = read_row(all, list->item[i], error);
+        code = mp_reading_fail(reading, row->line, "of: a row is about some job");
     if (!code)
-        code = read_reasons(all, "left-out", &all->left_out, error);
+        row->published = *published;
     return code;
-}
-
-static bool is_named(const struct mp_yaml *list, const char *id) {
-    for (int i = 0; list && i < list->count; i++)
-        if (!strcmp(mp_yaml_get(list->item[i], "row")->text, id))
-            return true;
-    return false;
 }
 
 /* Nothing published is passed over in silence. */
-static int check_complete(const struct mp_reproduction *all, struct mp_error *error) {
-    const json_t *rows = json_object_get(all->published, "rows");
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const char *id = json_string_value(json_object_get(json_array_get(rows, i), "id"));
-        bool is_there = is_named(mp_yaml_get(all->document, "rows"), id);
-        bool is_left_out = is_named(all->left_out, id);
+static int check_complete(const struct mp_reading *reading, const struct mp_reproduction *all) {
+    const struct mp_paper_row *published;
+    for (int i = 0; i < all->left_outs; i++)
+        if (find_published(reading, all, all->left_out[i].line, all->left_out[i].what, &published))
+            return MP_EINVAL;
+    for (int i = 0; i < all->published->rows; i++) {
+        const char *id = all->published->row[i].id;
+        bool is_there = false, is_left_out = false;
+        for (int j = 0; j < all->rows; j++)
+            is_there = is_there || !strcmp(all->row[j].id, id);
+        for (int j = 0; j < all->left_outs; j++)
+            is_left_out = is_left_out || !strcmp(all->left_out[j].what, id);
         if (is_there == is_left_out)
-            return mp_fail(error, MP_EINVAL, "%s: the published row \"%s\" is %s", all->path, id,
-                           is_there ? "both in rows and in left-out"
-                                    : "neither in rows nor in left-out");
+            return mp_fail(
+                reading->error, MP_EINVAL, "%s: the published row \"%s\" is %s", all->path, id,
+                is_there ? "both in rows and in left-out" : "neither in rows nor in left-out");
     }
     return MP_OK;
 }
 
-static int read_assumptions(struct mp_reproduction *all, struct mp_error *error) {
-    const char *text;
-    int code = get_list(all, "assumptions", 0, MP_REPRODUCE_ROWS, &all->assumptions, error);
-    for (int i = 0; !code && all->assumptions && i < all->assumptions->count; i++) {
-        code = get_text(all, all->assumptions->item[i], "what", &text, error);
-        if (!code)
-            code = get_text(all, all->assumptions->item[i], "because", &text, error);
-    }
-    return code;
-}
-
-/* ---- unknowns ---- */
-
-static int read_number(const struct mp_reproduction *all, const struct mp_yaml *entry,
-                       const char *key, double *number, struct mp_error *error) {
-    const char *text;
-    char *end;
-    int code = get_text(all, entry, key, &text, error);
-    if (code)
-        return code;
-    *number = strtod(text, &end);
-    if (*end || !isfinite(*number))
-        return mp_fail(error, MP_EINVAL, "%s:%d: %s: \"%.80s\" is no number", all->path,
-                       mp_yaml_get(entry, key)->line, key, text);
-    return MP_OK;
-}
-
-static int read_range(const struct mp_reproduction *all, const struct mp_yaml *entry,
-                      struct mp_reproduce_unknown *unknown, struct mp_error *error) {
-    int code = read_number(all, entry, "from", &unknown->from, error);
-    if (!code)
-        code = read_number(all, entry, "to", &unknown->to, error);
-    if (!code && !(unknown->from < unknown->to))
-        code = mp_fail(error, MP_EINVAL, "%s:%d: from %g to %g is no range", all->path, entry->line,
-                       unknown->from, unknown->to);
-    return code;
-}
-
-static int read_choices(const struct mp_reproduction *all, const struct mp_yaml *list,
-                        struct mp_reproduce_unknown *unknown, struct mp_error *error) {
-    if (list->kind != MP_YAML_SEQUENCE || list->count < 2 || list->count > MP_REPRODUCE_CHOICES)
-        return mp_fail(error, MP_EINVAL, "%s:%d: choices: should be 2 to %d words", all->path,
-                       list->line, MP_REPRODUCE_CHOICES);
-    for (int i = 0; i < list->count; i++) {
-        const char *word = list->item[i]->text;
-        if (!word || !*word || strlen(word) >= MP_REPRODUCE_VALUE)
-            return mp_fail(error, MP_EINVAL, "%s:%d: choices: should be short words", all->path,
-                           list->item[i]->line);
-        unknown->choice[unknown->choices++] = word;
-    }
-    return MP_OK;
-}
-
-static int read_unknown(struct mp_reproduction *all, const struct mp_yaml *entry,
-                        struct mp_error *error) {
-    struct mp_reproduce_unknown *unknown = &all->unknown[all->unknowns++];
-    int code = check_keys(all, entry, "unknown's key", unknown_keys, error);
-    if (!code)
-        code = get_text(all, entry, "key", &unknown->key, error);
-    if (!code)
-        code = get_text(all, entry, "why", &unknown->why, error);
-    if (code)
-        return code;
-    const struct mp_yaml *choices = mp_yaml_get(entry, "choices");
-    code = choices ? read_choices(all, choices, unknown, error)
-                   : read_range(all, entry, unknown, error);
-    if (!code)
-        code = read_set(all, mp_yaml_get(entry, "of"), &all->jobs, "job",
-                        UINT32_MAX >> (32 - all->jobs.count), &unknown->jobs, error);
-    mp_reproduction_value(unknown, 0.5, unknown->value);
-    return code;
-}
-
-/* What was inferred, of unknowns that there are. */
-static int read_inferred(struct mp_reproduction *all, struct mp_error *error) {
-    const struct mp_yaml *inferred = mp_yaml_get(all->document, "inferred");
+/* The ranges of unknowns, whose they are, and what was inferred of them. */
+static int finish_unknowns(const struct mp_reading *reading, struct mp_reproduction *all) {
     const char *known[MP_REPRODUCE_UNKNOWNS + 1] = {NULL};
-    if (!inferred)
-        return MP_OK;
-    int code = check_keys(all, inferred, "key", inferred_keys, error);
-    if (!code)
-        code = get_text(all, inferred, "command", &all->inferred_by, error);
-    const struct mp_yaml *values = code ? NULL : mp_yaml_get(inferred, "values");
-    if (!code && (!values || values->kind != MP_YAML_MAPPING))
-        code = mp_fail(error, MP_EINVAL, "%s:%d: inferred: values: should be a mapping", all->path,
-                       inferred->line);
-    all->inside = code ? NULL : mp_yaml_get(inferred, "inside");
-    if (!code && all->inside && all->inside->kind != MP_YAML_SEQUENCE)
-        code = mp_fail(error, MP_EINVAL, "%s:%d: inferred: inside: should be a list of rows",
-                       all->path, all->inside->line);
-    for (int i = 0; !code && all->inside && i < all->inside->count; i++)
-        if (!all->inside->item[i]->text)
-            code = mp_fail(error, MP_EINVAL, "%s:%d: inside: should be the names of rows",
-                           all->path, all->inside->item[i]->line);
-    for (int i = 0; i < all->unknowns; i++)
-        known[i] = all->unknown[i].key;
-    for (int i = 0; !code && i < values->count; i++) {
-        int found = word_index(known, values->key[i]);
-        const char *text = values->item[i]->text;
+    int code = MP_OK;
+    for (int i = 0; i < all->unknowns && !code; i++) {
+        struct mp_reproduce_unknown *one = &all->unknown[i];
+        known[i] = one->key;
+        if (!one->choices && !(one->from < one->to))
+            return mp_reading_fail(reading, one->line, "from %g to %g is no range", one->from,
+                                   one->to);
+        code = read_set(reading, one->of, &all->jobs, "job", true, &one->jobs);
+        mp_reproduction_value(one, 0.5, one->value);
+    }
+    for (int i = 0; i < all->inferreds && !code; i++) {
+        const struct mp_reproduce_value *said = &all->inferred[i];
+        int found = word_index(known, said->key);
         if (found < 0)
-            return fail_unknown(all, values->key_line[i], "unknown", values->key[i], known, error);
-        if (!text || !*text || strlen(text) >= MP_REPRODUCE_VALUE)
-            return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a number or a word", all->path,
-                           values->key_line[i], values->key[i]);
-        snprintf(all->unknown[found].value, MP_REPRODUCE_VALUE, "%s", text);
+            return fail_unknown(reading, said->line, "unknown", said->key, known);
+        snprintf(all->unknown[found].value, MP_REPRODUCE_VALUE, "%s", said->text);
     }
     return code;
 }
 
-static int read_unknowns(struct mp_reproduction *all, struct mp_error *error) {
-    const struct mp_yaml *list;
-    double budget = 0;
-    int code = get_list(all, "unknowns", 0, MP_REPRODUCE_UNKNOWNS, &list, error);
-    for (int i = 0; !code && list && i < list->count; i++)
-        code = read_unknown(all, list->item[i], error);
-    if (!code && mp_yaml_get(all->document, "budget"))
-        code = read_number(all, all->document, "budget", &budget, error);
-    all->budget = (int64_t)budget;
-    return code ? code : read_inferred(all, error);
-}
-
-static int read_head(struct mp_reproduction *all, struct mp_error *error) {
-    int code = check_keys(all, all->document, "key", top_keys, error);
-    if (!code)
-        code = get_text(all, all->document, "paper", &all->name, error);
-    if (!code)
-        code = get_text(all, all->document, "description", &all->description, error);
-    if (code)
-        return code;
-    all->paper = mp_paper_find(all->name);
-    if (!all->paper)
-        return mp_fail(error, MP_ENOTFOUND, "%s: there are no published figures of \"%.80s\"",
-                       all->path, all->name);
-    all->published = json_loads(all->paper->text, 0, NULL);
-    if (!all->published)
-        return mp_fail(error, MP_EFORMAT, "the published figures of %s are no JSON", all->name);
-    all->common = mp_yaml_get(all->document, "common");
-    return MP_OK;
+static int find_paper(const struct mp_reading *reading, struct mp_reproduction *all) {
+    const struct mp_paper *paper = mp_paper_find(all->name);
+    return paper ? mp_published_parse(all->name, paper->text, &all->published, reading->error)
+                 : mp_fail(reading->error, MP_ENOTFOUND,
+                           "%s: there are no published figures of \"%.80s\"", all->path, all->name);
 }
 
 /* Every job's options are applied once, so that a slip in the file shows before anything runs. */
@@ -436,29 +321,27 @@ static int check_jobs(const struct mp_reproduction *all, const struct mp_systems
 
 static int read_all(struct mp_reproduction *all, const struct mp_systems *systems,
                     struct mp_error *error) {
-    int code = read_head(all, error);
+    const struct mp_reading reading = {all->path, error};
+    all->insides = -1;
+    int code =
+        mp_options_read(&reading, mp_reproduction_rows, "a paper's file", all->document, all);
     if (!code)
-        code = read_assumptions(all, error);
+        code = find_paper(&reading, all);
     if (!code)
-        code = read_windows(all, error);
+        code = check_names(&reading, &all->machines);
     if (!code)
-        code = read_parts(all, "machines", &all->machines, error);
+        code = check_names(&reading, &all->models);
     if (!code)
-        code = read_parts(all, "models", &all->models, error);
+        code = check_names(&reading, &all->jobs);
     if (!code)
-        code = read_parts(all, "jobs", &all->jobs, error);
+        code = read_set(&reading, all->largest, &all->jobs, "job", false, &all->largest_batch);
     if (!code)
-        code = read_set(all, mp_yaml_get(all->document, "largest-batch"), &all->jobs, "job", 0,
-                        &all->largest_batch, error);
+        code = finish_unknowns(&reading, all);
+    for (int i = 0; i < all->rows && !code; i++)
+        code = finish_row(&reading, all, &all->row[i]);
     if (!code)
-        code = read_unknowns(all, error);
-    if (!code)
-        code = read_rows(all, error);
-    if (!code)
-        code = check_complete(all, error);
-    if (!code)
-        code = check_jobs(all, systems, error);
-    return code;
+        code = check_complete(&reading, all);
+    return code ? code : check_jobs(all, systems, error);
 }
 
 int mp_reproduction_load(const char *path, const struct mp_systems *systems,
@@ -494,7 +377,7 @@ void mp_reproduction_destroy(struct mp_reproduction *all) {
     if (all->cell && all->batch)
         mp_reproduction_forget(all);
     mp_arena_release(&all->arena);
-    json_decref(all->published);
+    mp_published_destroy(all->published);
     mp_yaml_destroy(all->document);
     free((char *)all->path);
     free(all);

@@ -682,8 +682,8 @@ bool mp_reproduced_is_lost(const struct mp_reproduction *all, const struct mp_re
     if (!line->is_refused && (isnan(line->value) || line->is_inside))
         return false;
     mp_reproduced_name(line, name);
-    for (int i = 0; all->inside && i < all->inside->count; i++)
-        if (!strcmp(all->inside->item[i]->text, name))
+    for (int i = 0; i < all->insides; i++)
+        if (!strcmp(all->inside[i], name))
             return true;
-    return !all->inside;
+    return all->insides < 0;
 }

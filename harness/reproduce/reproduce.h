@@ -53,7 +53,8 @@ enum {
     MP_REPRODUCE_PARTS = 32, /* most machines, models and jobs each */
     MP_REPRODUCE_WINDOWS = 8,
     MP_REPRODUCE_ROWS = 128,
-    MP_REPRODUCE_BATCH = 64, /* most sequences per rank that largest-batch tries */
+    MP_REPRODUCE_INSIDE = 512, /* most lines that the file says are inside */
+    MP_REPRODUCE_BATCH = 64,   /* most sequences per rank that largest-batch tries */
     MP_REPRODUCE_LABEL = 128,
     MP_REPRODUCE_REASON = 512,
     MP_REPRODUCE_UNKNOWNS = 16,
@@ -96,8 +97,14 @@ struct mp_reproduce_part {
     const struct mp_yaml *mapping;
 };
 struct mp_reproduce_parts {
-    int count;
     struct mp_reproduce_part part[MP_REPRODUCE_PARTS];
+    int count;
+};
+
+/* What the paper does not say, or a row that is left out, and why. */
+struct mp_reproduce_reason {
+    const char *what, *because;
+    int line;
 };
 
 struct mp_reproduce_window {
@@ -116,6 +123,13 @@ struct mp_reproduce_unknown {
     int choices;                    /* 0: a range */
     uint32_t jobs;                  /* whose it is */
     char value[MP_REPRODUCE_VALUE]; /* inferred; where nothing is, the middle */
+    const struct mp_yaml *of;       /* names of the jobs */
+    int line;
+};
+/* What is inferred of one, as the file has it. */
+struct mp_reproduce_value {
+    const char *key, *text;
+    int line;
 };
 
 enum mp_reproduce_combine {
@@ -131,11 +145,11 @@ enum mp_reproduce_use { MP_USE_FIT, MP_USE_SCORE, MP_USE_INPUT };
 
 struct mp_reproduce_row {
     struct mp_paper_row published;
-    enum mp_reproduce_single single;
-    enum mp_reproduce_use use;
-    enum mp_reproduce_figure figure;
-    enum mp_reproduce_combine combine;
+    const char *id;
+    int single, use, figure, combine;    /* the enums above */
     uint32_t machines, models, of, over; /* sets of parts; over 0: none */
+    const struct mp_yaml *names[4];      /* of them */
+    int line;
 };
 
 /* One job of one model on one machine. */
@@ -154,14 +168,20 @@ struct mp_reproduce_cell {
 struct mp_reproduction {
     const char *path, *name, *description;
     struct mp_yaml *document;
-    const struct mp_paper *paper;
-    json_t *published;
-    const struct mp_yaml *common, *assumptions, *left_out; /* NULL: it has none */
+    struct mp_published *published;
+    const struct mp_yaml *common, *largest; /* NULL: it has none */
+    struct mp_reproduce_reason assumption[MP_REPRODUCE_ROWS];
+    int assumptions;
+    struct mp_reproduce_reason left_out[MP_REPRODUCE_ROWS];
+    int left_outs;
     struct mp_reproduce_unknown unknown[MP_REPRODUCE_UNKNOWNS];
     int unknowns;
-    int64_t budget;               /* predictions to infer them with */
-    const struct mp_yaml *inside; /* NULL: not said */
-    const char *inferred_by;      /* the command; NULL: nothing is inferred */
+    int64_t budget;          /* predictions to infer them with */
+    const char *inferred_by; /* the command; NULL: nothing is inferred */
+    struct mp_reproduce_value inferred[MP_REPRODUCE_UNKNOWNS];
+    int inferreds;
+    const char *inside[MP_REPRODUCE_INSIDE];
+    int insides; /* -1: not said */
     struct mp_reproduce_window window[MP_REPRODUCE_WINDOWS];
     int windows;
     struct mp_reproduce_parts machines, models, jobs;

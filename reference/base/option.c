@@ -16,6 +16,7 @@ size_t mp_option_field_size(enum mp_option_type type) {
     case MP_OPTION_INT:
     case MP_OPTION_COUNT:
     case MP_OPTION_CHOICE:
+    case MP_OPTION_WORD:
         return sizeof(int);
     case MP_OPTION_INT64:
         return sizeof(int64_t);
@@ -122,8 +123,9 @@ static enum reading read_value(const struct mp_option *option, const char *text,
         return read_bool(text, field);
     case MP_OPTION_COUNT:
         return read_count(option, text, field);
-    case MP_OPTION_CHOICE: {
-        int index = mp_choice_index(option->of, text);
+    case MP_OPTION_CHOICE:
+    case MP_OPTION_WORD: {
+        int index = option_word_index(option, text);
         if (index < 0)
             return NOT_READABLE;
         *(int *)field = index;
@@ -147,7 +149,7 @@ static enum reading read_value(const struct mp_option *option, const char *text,
 /* The sentence for a value that `option` does not take; `place` is "suite.yaml:14: " or "". */
 static int fail_value(const struct mp_option *option, const char *text, enum reading reading,
                       const char *place, struct mp_error *error) {
-    char right[256], nearest[MP_CHOICE_SIZE];
+    char right[512];
 
     mp_options_describe(option, right, sizeof right);
     if (option->type == MP_OPTION_STRING)
@@ -163,10 +165,9 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
         return mp_fail(error, MP_EINVAL, "%s%s: %.80s is outside %s", place, option->name, text,
                        range);
     }
-    if (option->type == MP_OPTION_CHOICE && mp_choice_nearest(option->of, text, nearest))
-        return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s; did you mean \"%s\"?", place,
-                       option->name, text, right, nearest);
-    return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s", place, option->name, text, right);
+    bool has_words = option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD;
+    return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s%s", place, option->name, text,
+                   right, has_words ? option_word_meant(option, text).text : "");
 }
 
 int mp_option_set(const struct mp_option *row, void *options, const char *text, const char *where,
@@ -195,7 +196,7 @@ static enum reading read_default(const struct mp_option *option, void *field) {
         return read_value(option, text, field);
     if (option->type == MP_OPTION_DOUBLE)
         *(double *)field = NAN;
-    else if (option->type == MP_OPTION_CHOICE)
+    else if (option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD)
         *(int *)field = -1;
     else if (option->type != MP_OPTION_STRING)
         return NOT_READABLE;
@@ -237,8 +238,8 @@ static const char *value_fault(const struct mp_option *option) {
         return "the range is wider than the field";
     if (option->type == MP_OPTION_COUNT && option->maximum < 0)
         return "the range leaves no number";
-    if (option->type == MP_OPTION_CHOICE)
-        return mp_choice_fault(option->of);
+    if (option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD)
+        return option_word_fault(option);
     if (option->type < MP_OPTION_FORM || option->type > MP_OPTION_NAMED)
         return option->of && option->type != MP_OPTION_TEXT && option->type != MP_OPTION_NODE
                    ? "only a choice has words"

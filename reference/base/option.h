@@ -22,6 +22,7 @@ enum mp_option_type {
     MP_OPTION_BOOL,   /* field: bool; yes/no, true/false, on/off */
     MP_OPTION_COUNT,  /* field: int; a number, or "all" (MP_ALL), or "auto" (MP_AUTO) */
     MP_OPTION_CHOICE, /* field: int; index into `of`, a blank-separated list of words */
+    MP_OPTION_WORD,   /* the same, of a list that ends with NULL (const char *const[]) */
     MP_OPTION_TEXT,   /* field: char[MP_TEXT_SIZE]; with `of`, a list in a file is joined by that,
                          and its rows by ';' */
 
@@ -50,10 +51,10 @@ struct mp_option {
     size_t offset;             /* of the field in the options struct */
     const char *unit;          /* "ranks", "B/s", "" */
     const char *default_value; /* text; NULL: the option must be given; "": NULL of a string, NAN
-                                  of a double, -1 of a choice */
+                                  of a double, -1 of a choice or word */
     double minimum, maximum;   /* of numbers, inclusive; COUNT: of the number form; "auto" is
                                   accepted only where minimum <= -1 */
-    const void *of;            /* words, separator (const char *), or struct mp_option_form */
+    const void *of;            /* words, a separator, or struct mp_option_form */
     const char *help;          /* one sentence, lower case, no full stop */
 };
 
@@ -66,7 +67,8 @@ struct mp_reading {
 /* What is inside a value. */
 struct mp_option_form {
     const char *what;             /* "a window"; FORM: what would be right */
-    const struct mp_option *rows; /* a single one that is named "": the values are no mappings */
+    const struct mp_option *rows; /* one named "" of another type than those three: the values are
+                                     such ones and no mappings */
     size_t size;                  /* of the struct */
     int (*read)(const struct mp_reading *reading, const struct mp_option *row,
                 const struct mp_yaml *value, void *field); /* FORM */

@@ -2,58 +2,63 @@
 
 #include <string.h>
 
-#include "reference/base/option.h"
+static bool copy(const char *from, size_t length, char word[MP_CHOICE_SIZE]) {
+    if (length >= MP_CHOICE_SIZE)
+        length = MP_CHOICE_SIZE - 1;
+    memcpy(word, from, length);
+    word[length] = '\0';
+    return true;
+}
 
-bool mp_choice_word(const char *choices, int index, char word[MP_CHOICE_SIZE]) {
+bool option_word(const struct mp_option *row, int index, char word[MP_CHOICE_SIZE]) {
+    const char *choices = row->of;
+    if (row->type == MP_OPTION_WORD) {
+        const char *const *words = row->of;
+        for (; index > 0 && *words; index--)
+            words++;
+        return *words && copy(*words, strlen(*words), word);
+    }
     for (; index > 0; index--) {
         choices = strchr(choices, ' ');
         if (!choices)
             return false;
         choices++;
     }
-    size_t length = strcspn(choices, " ");
-    if (length >= MP_CHOICE_SIZE)
-        length = MP_CHOICE_SIZE - 1;
-    memcpy(word, choices, length);
-    word[length] = '\0';
-    return true;
+    return copy(choices, strcspn(choices, " "), word);
 }
 
-int mp_choice_index(const char *choices, const char *word) {
+int option_word_index(const struct mp_option *row, const char *word) {
     char known[MP_CHOICE_SIZE];
-    for (int index = 0; mp_choice_word(choices, index, known); index++)
+    for (int index = 0; option_word(row, index, known); index++)
         if (strcmp(known, word) == 0)
             return index;
     return -1;
 }
 
-bool mp_choice_nearest(const char *choices, const char *word, char nearest[MP_CHOICE_SIZE]) {
+struct mp_meant option_word_meant(const struct mp_option *row, const char *word) {
     char known[MP_CHOICE_WORDS][MP_CHOICE_SIZE];
     const char *list[MP_CHOICE_WORDS + 1];
     int count = 0;
 
-    while (count < MP_CHOICE_WORDS && mp_choice_word(choices, count, known[count])) {
+    while (count < MP_CHOICE_WORDS && option_word(row, count, known[count])) {
         list[count] = known[count];
         count++;
     }
     list[count] = NULL;
-    const char *found = mp_nearest_word(word, list);
-    if (found)
-        strcpy(nearest, found);
-    return found != NULL;
+    return mp_meant(word, list);
 }
 
-const char *mp_choice_fault(const char *choices) {
+const char *option_word_fault(const struct mp_option *row) {
     char word[MP_CHOICE_SIZE];
 
-    if (!choices || !choices[0])
+    if (!row->of || (row->type == MP_OPTION_CHOICE && !*(const char *)row->of))
         return "a choice needs choices";
-    for (int index = 0; mp_choice_word(choices, index, word); index++) {
+    for (int index = 0; option_word(row, index, word); index++) {
         if (!word[0])
             return "the choices are parted by more than one blank";
         if (strlen(word) == MP_CHOICE_SIZE - 1 || index == MP_CHOICE_WORDS)
             return "the choices are too long or too many";
-        if (mp_choice_index(choices, word) != index)
+        if (option_word_index(row, word) != index)
             return "a choice is there twice";
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* Lists of words parted by single blanks: the values of an MP_OPTION_CHOICE; and names that no row
+/* Words that a choice has, in a text parted by single blanks or in a list; and names that no row
  * has.  Internal to options. */
 #ifndef MOEPERF_REFERENCE_BASE_OPTION_CHOICE_H
 #define MOEPERF_REFERENCE_BASE_OPTION_CHOICE_H
@@ -10,14 +10,15 @@
 enum { MP_OPTION_ROWS = 128 };                      /* most of a table */
 enum { MP_CHOICE_SIZE = 64, MP_CHOICE_WORDS = 32 }; /* bytes of a word; words of a list */
 
-/* Copies the word of this index and returns true, or returns false if there are fewer. */
-bool mp_choice_word(const char *choices, int index, char word[MP_CHOICE_SIZE]);
+/* Of a row with a choice or word: copies the word of this index and returns true, or returns false
+ * if there are fewer. */
+bool option_word(const struct mp_option *row, int index, char word[MP_CHOICE_SIZE]);
 /* The index of a word, or -1. */
-int mp_choice_index(const char *choices, const char *word);
-/* Finds the nearest known word (mp_nearest_word). */
-bool mp_choice_nearest(const char *choices, const char *word, char nearest[MP_CHOICE_SIZE]);
-/* What is wrong with a list, or NULL: missing, blank, a word twice, too long or too many. */
-const char *mp_choice_fault(const char *choices);
+int option_word_index(const struct mp_option *row, const char *word);
+/* What was meant by it (mp_meant). */
+struct mp_meant option_word_meant(const struct mp_option *row, const char *word);
+/* What is wrong with its words, or NULL: missing, blank, one twice, too long or too many. */
+const char *option_word_fault(const struct mp_option *row);
 
 /* A name that no row of the groups with this key has, and that is no key of a group. */
 int option_fail_unknown(const struct mp_option_group groups[], const char *key, const char *name,

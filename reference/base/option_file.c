@@ -140,25 +140,37 @@ static int read_struct(const struct mp_reading *reading, const struct mp_option 
     return MP_OK;
 }
 
+/* The row of a value that is no mapping, under the list's name. */
+static struct mp_option single_of(const struct mp_option rows[], const char *name) {
+    struct mp_option single = {0};
+    for (; rows->name; rows++)
+        if (!*rows->name && rows->type < MP_OPTION_LINE)
+            single = *rows;
+    single.name = single.name ? name : NULL;
+    return single;
+}
+
 /* The items of a sequence, or of a mapping with their names. */
 static int read_many(const struct mp_reading *reading, const struct mp_option *row, int line,
                      const struct mp_yaml *value, char *item) {
     const struct mp_option_form *form = row->of;
+    const struct mp_option single = single_of(form->rows, row->name);
     bool is_named = row->type == MP_OPTION_NAMED;
-    bool is_single = !*form->rows->name && !form->rows[1].name;
-    struct mp_option single = *form->rows;
     int *count = (int *)(item + (size_t)row->maximum * form->size), code = MP_OK;
     if (value->kind != (is_named ? MP_YAML_MAPPING : MP_YAML_SEQUENCE) ||
         value->count < row->minimum || value->count > row->maximum)
         return fail_kind(reading, row, line);
-    single.name = row->name;
     for (*count = 0; *count < value->count && !code; item += form->size) {
         const struct mp_yaml *at = value->item[*count];
-        const char *key = is_named ? value->key[*count] : NULL;
+        const char *key = is_named ? value->key[*count] : "";
         int place = is_named ? value->key_line[*count] : at->line;
         ++*count;
-        code = is_single ? mp_options_read_value(reading, &single, at->line, at, item)
-                         : read_struct(reading, form->rows, form->what, key, place, at, item);
+        if (!single.name) {
+            code = read_struct(reading, form->rows, form->what, key, place, at, item);
+            continue;
+        }
+        fill_places(form->rows, key, place, at, item);
+        code = mp_options_read_value(reading, &single, at->line, at, item);
     }
     return code;
 }

@@ -40,8 +40,9 @@ const char *mp_options_format(const struct mp_option *option, const void *option
         snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
         break;
     case MP_OPTION_CHOICE:
+    case MP_OPTION_WORD:
         if (*(const int *)field >= 0)
-            mp_choice_word(option->of, *(const int *)field, word);
+            option_word(option, *(const int *)field, word);
         snprintf(buffer, size, "%s", word);
         break;
     case MP_OPTION_TEXT:
@@ -67,7 +68,7 @@ static void describe_choice(const struct mp_option *option, char *buffer, size_t
     char word[MP_CHOICE_SIZE];
     size_t length = (size_t)snprintf(buffer, size, "one of");
 
-    for (int index = 0; length < size && mp_choice_word(option->of, index, word); index++)
+    for (int index = 0; length < size && option_word(option, index, word); index++)
         length += (size_t)snprintf(buffer + length, size - length, "%s %s", index ? "," : "", word);
 }
 
@@ -109,6 +110,7 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
         snprintf(buffer, size, "yes or no");
         break;
     case MP_OPTION_CHOICE:
+    case MP_OPTION_WORD:
         describe_choice(option, buffer, size);
         break;
     case MP_OPTION_TEXT:

@@ -2,6 +2,7 @@
 #include "results/paper/paper.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct mp_paper mp_papers[] = {
@@ -13,10 +14,10 @@ const struct mp_paper mp_papers[] = {
     {"moetuner", mp_paper_moetuner},   {NULL, NULL},
 };
 
-static const char *const units[] = {"speed-up", "ratio", "change", "share",     "count",
-                                    "ms",       "s",     "hours",  "iterations"};
-static const char *const certainties[] = {"stated", "read in code", "derived", "second-hand",
-                                          "from memory"};
+static const char *const units[] = {"speed-up", "ratio", "change", "share",      "count",
+                                    "ms",       "s",     "hours",  "iterations", NULL};
+static const char *const certainties[] = {"stated",      "read in code", "derived",
+                                          "second-hand", "from memory",  NULL};
 
 const struct mp_paper *mp_paper_find(const char *name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++)
@@ -33,102 +34,83 @@ const char *mp_paper_certainty_name(enum mp_paper_certainty certainty) {
     return certainties[certainty];
 }
 
-static int find_word(const char *const words[], int count, const char *word) {
-    int i = 0;
-    while (i < count && strcmp(words[i], word) != 0)
-        i++;
-    return i;
-}
+#define FIELD(member) offsetof(struct mp_paper_row, member)
+static const struct mp_option row_rows[] = {
+    {"", MP_OPTION_LINE, .offset = FIELD(line)},
+    {"id", MP_OPTION_STRING, FIELD(id), "", NULL, 0, 0, NULL, "unique in the file"},
+    {"what", MP_OPTION_STRING, FIELD(what), "", NULL, 0, 0, NULL, "what the number is"},
+    {"setting", MP_OPTION_STRING, FIELD(setting), "", NULL, 0, 0, NULL, "what it depends on"},
+    {"source", MP_OPTION_STRING, FIELD(source), "", NULL, 0, 0, NULL, "paper and part"},
+    {"note", MP_OPTION_STRING, FIELD(note), "", "", 0, 0, NULL, "why to read it with care"},
+    {"unit", MP_OPTION_WORD, FIELD(unit), "", NULL, 0, 0, units, "what it counts"},
+    {"certainty", MP_OPTION_WORD, FIELD(certainty), "", NULL, 0, 0, certainties, "how it is known"},
+    {"value", MP_OPTION_DOUBLE, FIELD(value), "", "", -1e300, 1e300, NULL, "a single figure"},
+    {"low", MP_OPTION_DOUBLE, FIELD(low), "", "", -1e300, 1e300, NULL, "of a range"},
+    {"high", MP_OPTION_DOUBLE, FIELD(high), "", "", -1e300, 1e300, NULL, "of it, or \"up to\""},
+    {0},
+};
+static const struct mp_option_form row_form = {"a row", row_rows, sizeof(struct mp_paper_row),
+                                               NULL};
+#undef FIELD
+#define FIELD(member) offsetof(struct mp_published, member)
+static const struct mp_option paper_rows[] = {
+    {"", MP_OPTION_ITSELF, .offset = FIELD(document)},
+    {"paper", MP_OPTION_STRING, FIELD(paper), "", NULL, 0, 0, NULL, "what it is called"},
+    {"source", MP_OPTION_STRING, FIELD(source), "", NULL, 0, 0, NULL, "where it is"},
+    {"setting", MP_OPTION_STRING, FIELD(setting), "", NULL, 0, 0, NULL, "machines and models"},
+    {"rows", MP_OPTION_LIST, FIELD(row), "", NULL, 1, MP_PAPER_ROWS, &row_form, "its figures"},
+    {0},
+};
 
 static bool is_identifier(const char *id) {
     size_t length = strlen(id);
-    return length > 0 && length < 32 &&
-           strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+    return length < 32 && strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
 }
 
-/* A key's text; "" for a missing optional one. */
-static int read_text(const char *name, const json_t *entry, const char *key, bool required,
-                     const char **text, struct mp_error *error) {
-    const json_t *value = json_object_get(entry, key);
-    const char *id = json_string_value(json_object_get(entry, "id"));
-    *text = json_string_value(value);
-    if (*text && (**text || !required))
-        return MP_OK;
-    if (!value && !required) {
-        *text = "";
-        return MP_OK;
-    }
-    return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": \"%s\" is no text", name, id ? id : "?",
-                   key);
-}
-
-static int check_keys(const char *name, const char *id, const json_t *entry,
-                      struct mp_error *error) {
-    static const char *const known[] = {"id",   "what",    "unit",   "value",     "low",
-                                        "high", "setting", "source", "certainty", "note"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)entry, key, value) {
-        if (find_word(known, sizeof known / sizeof *known, key) ==
-            (int)(sizeof known / sizeof *known))
-            return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": unknown key \"%s\"", name, id, key);
-    }
+/* What one row's rows can't say. */
+static int finish_row(const struct mp_reading *reading, struct mp_paper_row *row) {
+    bool has_value = !isnan(row->value), has_low = !isnan(row->low), has_high = !isnan(row->high);
+    if (!is_identifier(row->id))
+        return mp_reading_fail(reading, row->line,
+                               "\"%.40s\" is no row's id: at most 31 of a-z 0-9 -", row->id);
+    if (has_value ? has_low || has_high : !has_high)
+        return mp_reading_fail(reading, row->line,
+                               "row \"%s\" needs either value, or high with or without low",
+                               row->id);
+    if (has_low && !(row->low < row->high))
+        return mp_reading_fail(reading, row->line, "row \"%s\": %g .. %g is no range", row->id,
+                               row->low, row->high);
+    if (has_value)
+        row->low = row->high = row->value;
+    else if (!has_low)
+        row->low = -INFINITY;
     return MP_OK;
 }
 
-static int read_numbers(const char *name, const json_t *entry, struct mp_paper_row *row,
-                        struct mp_error *error) {
-    const json_t *value = json_object_get(entry, "value");
-    const json_t *low = json_object_get(entry, "low"), *high = json_object_get(entry, "high");
-    if (value ? low || high : !high)
-        return mp_fail(error, MP_EFORMAT,
-                       "%s: row \"%s\" needs either value, or high with or without low", name,
-                       row->id);
-    if ((value && !json_is_number(value)) || (low && !json_is_number(low)) ||
-        (high && !json_is_number(high)))
-        return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": a figure is no number", name, row->id);
-    row->high = json_number_value(value ? value : high);
-    row->low = value ? row->high : low ? json_number_value(low) : -INFINITY;
-    if (row->low > row->high || (low && row->low == row->high))
-        return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": %g .. %g is no range", name, row->id,
-                       row->low, row->high);
-    return MP_OK;
-}
-
-int mp_paper_row_read(const char *name, const json_t *entry, struct mp_paper_row *row,
-                      struct mp_error *error) {
-    const char *unit, *certainty;
-    *row = (struct mp_paper_row){0};
-    int code = read_text(name, entry, "id", true, &row->id, error);
-    if (!code && !is_identifier(row->id))
-        code = mp_fail(error, MP_EFORMAT, "%s: \"%.40s\" is no row's id: at most 31 of a-z 0-9 -",
-                       name, row->id);
+int mp_published_parse(const char *name, const char *text, struct mp_published **published,
+                       struct mp_error *error) {
+    const struct mp_reading reading = {name, error};
+    struct mp_published *read = calloc(1, sizeof *read);
+    struct mp_yaml *document = NULL;
+    int code =
+        read ? mp_yaml_parse(name, text, strlen(text), &document, error) : mp_no_memory(error);
     if (!code)
-        code = check_keys(name, row->id, entry, error);
-    if (!code)
-        code = read_text(name, entry, "what", true, &row->what, error);
-    if (!code)
-        code = read_text(name, entry, "setting", true, &row->setting, error);
-    if (!code)
-        code = read_text(name, entry, "source", true, &row->source, error);
-    if (!code)
-        code = read_text(name, entry, "note", false, &row->note, error);
-    if (!code)
-        code = read_text(name, entry, "unit", true, &unit, error);
-    if (!code)
-        code = read_text(name, entry, "certainty", true, &certainty, error);
+        code = mp_options_read(&reading, paper_rows, "a paper", document, read);
+    for (int i = 0; !code && i < read->rows; i++)
+        code = finish_row(&reading, &read->row[i]);
+    if (read)
+        read->document = document;
     if (code)
-        return code;
-    row->unit = (enum mp_paper_unit)find_word(units, MP_PAPER_UNITS, unit);
-    row->certainty =
-        (enum mp_paper_certainty)find_word(certainties, MP_PAPER_CERTAINTIES, certainty);
-    if (row->unit == MP_PAPER_UNITS)
-        return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": unknown unit \"%s\"", name, row->id,
-                       unit);
-    if (row->certainty == MP_PAPER_CERTAINTIES)
-        return mp_fail(error, MP_EFORMAT, "%s: row \"%s\": unknown certainty \"%s\"", name, row->id,
-                       certainty);
-    return read_numbers(name, entry, row, error);
+        mp_published_destroy(read);
+    else
+        *published = read;
+    return code;
+}
+
+void mp_published_destroy(struct mp_published *published) {
+    if (published)
+        mp_yaml_destroy((struct mp_yaml *)published->document);
+    free(published);
 }
 
 void mp_paper_range(const struct mp_paper_row *row, double *low, double *high) {

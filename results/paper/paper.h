@@ -2,10 +2,9 @@
 #ifndef MOEPERF_RESULTS_PAPER_PAPER_H
 #define MOEPERF_RESULTS_PAPER_PAPER_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
-#include "reference/base/error.h"
+#include "reference/base/option.h"
 
 extern const char mp_paper_fastermoe[], mp_paper_flexmoe[], mp_paper_hecate[], mp_paper_hetumoe[],
     mp_paper_hiermoe[], mp_paper_laer[], mp_paper_moetuner[], mp_paper_smartmoe[], mp_paper_tamoe[],
@@ -47,19 +46,32 @@ enum mp_paper_certainty {
 const char *mp_paper_unit_name(enum mp_paper_unit unit); /* as in the JSON: "speed-up", ... */
 const char *mp_paper_certainty_name(enum mp_paper_certainty certainty);
 
-/* One published figure.  All texts are borrowed from the JSON. */
+/* One published figure.  All texts are borrowed from the document. */
 struct mp_paper_row {
     const char *id, *what, *setting, *source;
-    const char *note; /* "" if there is none */
-    enum mp_paper_unit unit;
-    enum mp_paper_certainty certainty;
+    const char *note; /* NULL if there is none */
+    int unit;         /* enum mp_paper_unit */
+    int certainty;    /* enum mp_paper_certainty */
+    double value;     /* NAN where it is a range */
     double low, high; /* equal for a single value; low is -INFINITY where only "at most" is known */
+    int line;
 };
-/* Reads one entry of `rows`; `name` goes into messages.  MP_EFORMAT names the row and what is
- * wrong: a missing or unknown key, an unknown unit or certainty, both value and range, neither, a
- * range the wrong way round, or an id that is not lower case with hyphens. */
-int mp_paper_row_read(const char *name, const json_t *entry, struct mp_paper_row *row,
-                      struct mp_error *error);
+
+enum { MP_PAPER_ROWS = 128 }; /* most of a paper */
+struct mp_published {
+    const char *paper, *source, *setting;
+    struct mp_paper_row row[MP_PAPER_ROWS];
+    int rows;
+    const struct mp_yaml *document; /* with what other readers ask for, too */
+};
+
+/* Reads a paper's text; `name` goes into messages.  MP_EINVAL names the line and what is wrong: a
+ * missing or unknown key of a row, an unknown unit or certainty, both value and range, neither, a
+ * range the wrong way round, or an id that is not lower case with hyphens; MP_EFORMAT, MP_ENOMEM.
+ * mp_published_destroy. */
+int mp_published_parse(const char *name, const char *text, struct mp_published **published,
+                       struct mp_error *error);
+void mp_published_destroy(struct mp_published *published); /* accepts NULL */
 
 /* What of a figure's number two people would call equal: a single value is met within 10 %, a
  * change or a share within 0.05; a range when the number lies in it; "at most" as the single value

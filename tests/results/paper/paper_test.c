@@ -1,54 +1,48 @@
 /* Published figures: every file keeps the schema, and the schema refuses what it should. */
 #include "results/paper/paper.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-static json_t *load(const struct mp_paper *paper) {
-    json_error_t problem;
-    json_t *object = json_loads(paper->text, JSON_REJECT_DUPLICATES, &problem);
-    if (!object)
-        fail_msg("%s, line %d: %s", paper->name, problem.line, problem.text);
-    return object;
+static struct mp_published *load(const struct mp_paper *paper) {
+    struct mp_published *published = NULL;
+    struct mp_error error = {0};
+    if (mp_published_parse(paper->name, paper->text, &published, &error))
+        fail_msg("%s", error.text);
+    return published;
 }
 
 static void every_file_keeps_the_schema(void **state) {
     (void)state;
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        json_t *object = load(paper), *rows = json_object_get(object, "rows");
-        struct mp_paper_row row, other;
-        struct mp_error error = {0};
-        assert_true(json_array_size(rows) > 0);
-        static const char *const texts[] = {"paper", "source", "setting"};
-        for (int i = 0; i < 3; i++)
-            assert_true(json_string_length(json_object_get(object, texts[i])) > 0);
-        for (size_t i = 0; i < json_array_size(rows); i++) {
-            if (mp_paper_row_read(paper->name, json_array_get(rows, i), &row, &error))
-                fail_msg("%s", error.text);
-            for (size_t j = 0; j < i; j++) {
-                assert_int_equal(
-                    mp_paper_row_read(paper->name, json_array_get(rows, j), &other, &error), 0);
-                assert_string_not_equal(row.id, other.id);
-            }
-        }
-        json_decref(object);
+        struct mp_published *published = load(paper);
+        json_t *json = json_loads(paper->text, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(json); /* for those who read them as what they are */
+        assert_int_equal(json_array_size(json_object_get(json, "rows")), published->rows);
+        assert_true(published->rows > 0 && *published->paper && *published->setting);
+        for (int i = 0; i < published->rows; i++)
+            for (int j = 0; j < i; j++)
+                assert_string_not_equal(published->row[i].id, published->row[j].id);
+        json_decref(json);
+        mp_published_destroy(published);
     }
 }
 
 /* Figures that several texts repeat: a slip of the pen in the data would show. */
 static void figures_agree_with_each_other(void **state) {
     (void)state;
-    json_t *symi = load(mp_paper_find("swiftmoe"));
-    const json_t *minutes = json_object_get(symi, "minutes_to_target");
-    const json_t *rows = json_object_get(symi, "rows");
-    double ours = json_number_value(json_object_get(minutes, "swiftmoe"));
+    struct mp_published *symi = load(mp_paper_find("swiftmoe"));
+    const struct mp_yaml *minutes = mp_yaml_get(symi->document, "minutes_to_target");
+    double ours = strtod(mp_yaml_get(minutes, "swiftmoe")->text, NULL);
     static const struct {
         const char *id, *other;
     } pairs[] = {{"minutes", "deepspeed"},
@@ -56,27 +50,25 @@ static void figures_agree_with_each_other(void **state) {
                  {"minutes-50", "flexmoe every 50"},
                  {"minutes-10", "flexmoe every 10"}};
     int found = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        struct mp_paper_row row;
-        assert_int_equal(mp_paper_row_read("symi", json_array_get(rows, i), &row, NULL), 0);
+    for (int i = 0; i < symi->rows; i++)
         for (int pair = 0; pair < 4; pair++)
-            if (!strcmp(row.id, pairs[pair].id)) {
-                double other = json_number_value(json_object_get(minutes, pairs[pair].other));
-                assert_true(fabs(row.high - (ours / other - 1)) < 1e-3);
+            if (!strcmp(symi->row[i].id, pairs[pair].id)) {
+                double other = strtod(mp_yaml_get(minutes, pairs[pair].other)->text, NULL);
+                assert_true(fabs(symi->row[i].high - (ours / other - 1)) < 1e-3);
                 found++;
             }
-    }
     assert_int_equal(found, 4);
-    json_decref(symi);
+    mp_published_destroy(symi);
 }
 
 /* A row that is right, with `change` put over it ("key": null takes the key away). */
-static int read_changed(const char *change, struct mp_error *error) {
+static int read_changed(const char *change, struct mp_paper_row *row, struct mp_error *error) {
     json_t *entry = json_pack("{ss ss ss sf ss ss ss}", "id", "a-1", "what", "x", "unit", "ms",
                               "value", 2.0, "setting", "s", "source", "t", "certainty", "stated");
     json_t *changes = json_loads(change, 0, NULL), *value;
     const char *key;
-    struct mp_paper_row row;
+    char text[1024];
+    struct mp_published *published = NULL;
     assert_non_null(changes);
     json_object_foreach(changes, key, value) {
         if (json_is_null(value))
@@ -84,8 +76,16 @@ static int read_changed(const char *change, struct mp_error *error) {
         else
             json_object_set(entry, key, value);
     }
+    char *dumped = json_dumps(entry, 0);
+    snprintf(text, sizeof text,
+             "{\"paper\": \"p\", \"source\": \"s\", \"setting\": \"t\",\n\"rows\": [\n%s]}",
+             dumped);
     *error = (struct mp_error){0};
-    int code = mp_paper_row_read("file", entry, &row, error);
+    int code = mp_published_parse("file", text, &published, error);
+    if (!code)
+        *row = published->row[0];
+    mp_published_destroy(published);
+    free(dumped);
     json_decref(changes);
     json_decref(entry);
     return code;
@@ -95,24 +95,31 @@ static void wrong_rows_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *change, *says;
-    } cases[] = {{"{\"id\": \"A b\"}", "no row's id"},
-                 {"{\"what\": null}", "\"what\" is no text"},
-                 {"{\"source\": \"\"}", "\"source\" is no text"},
-                 {"{\"note\": 3}", "\"note\" is no text"},
-                 {"{\"unit\": \"furlongs\"}", "unknown unit"},
-                 {"{\"certainty\": \"sure\"}", "unknown certainty"},
-                 {"{\"values\": 3}", "unknown key \"values\""},
-                 {"{\"value\": null}", "needs either"},
-                 {"{\"high\": 3}", "needs either"},
-                 {"{\"value\": \"2\"}", "no number"},
-                 {"{\"value\": null, \"low\": 3}", "needs either"},
-                 {"{\"value\": null, \"low\": 3, \"high\": 2}", "no range"}};
+    } cases[] = {
+        {"{\"id\": \"A b\"}", "no row's id"},
+        {"{\"what\": null}", "what: not given; a row needs some text"},
+        {"{\"source\": \"\"}", "source: should be some text"},
+        {"{\"note\": [3]}", "note: should be one value: some text"},
+        {"{\"unit\": \"furlongs\"}", "unit: \"furlongs\" is not one of speed-up, ratio"},
+        {"{\"certainty\": \"from memry\"}", "did you mean \"from memory\"?"},
+        {"{\"values\": 3}", "unknown option \"values\" for a row; did you mean \"value\"?"},
+        {"{\"value\": null}", "needs either"},
+        {"{\"high\": 3}", "needs either"},
+        {"{\"value\": \"two\"}", "value: \"two\" is not a number"},
+        {"{\"value\": null, \"low\": 3}", "needs either"},
+        {"{\"value\": null, \"low\": 3, \"high\": 3}", "no range"},
+        {"{\"value\": null, \"low\": 3, \"high\": 2}", "no range"}};
     struct mp_error error;
-    assert_int_equal(read_changed("{}", &error), 0);
-    assert_int_equal(read_changed("{\"value\": null, \"low\": 1, \"high\": 2}", &error), 0);
+    struct mp_paper_row row;
+    assert_int_equal(read_changed("{}", &row, &error), 0);
+    assert_true(row.low == 2 && row.high == 2 && row.unit == MP_PAPER_MS && !row.note);
+    assert_int_equal(read_changed("{\"value\": null, \"low\": 1, \"high\": 2}", &row, &error), 0);
+    assert_true(row.low == 1 && row.high == 2);
+    assert_int_equal(read_changed("{\"value\": null, \"high\": 2}", &row, &error), 0);
+    assert_true(row.low == -INFINITY && row.high == 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(read_changed(cases[i].change, &error), MP_EFORMAT);
-        if (!strstr(error.text, cases[i].says) || strncmp(error.text, "file: ", 6) != 0)
+        assert_int_equal(read_changed(cases[i].change, &row, &error), MP_EINVAL);
+        if (!strstr(error.text, cases[i].says) || strncmp(error.text, "file:3: ", 8) != 0)
             fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].change, error.text, cases[i].says);
     }
 }
