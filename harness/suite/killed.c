@@ -64,7 +64,7 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
 static int keep_job(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
                     FILE *stream, struct mp_error *error) {
     char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
-    struct mp_note note = {.json = NULL};
+    struct mp_note note = {.document = NULL};
     struct mp_spools spools = {NULL, 0};
     struct mp_store_slice *slice = NULL;
     int code = read_note(folder, &note, error);
@@ -149,7 +149,7 @@ static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *err
 }
 
 int mp_suite_check_killed(const char *folder, struct mp_error *error) {
-    struct mp_note note = {.json = NULL};
+    struct mp_note note = {.document = NULL};
     struct jobs jobs = {NULL, 0};
     int code = find_jobs(folder, &jobs, error);
     if (!code)

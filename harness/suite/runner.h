@@ -6,7 +6,7 @@
  *   <work>/<suite run>/<number>-<job>/   job.yaml   what the ranks read
  *                                        loads      what they replay, with routing trace
  *                                        log        their standard error
- *                                        run.json   what else the database is told (note.h), there
+ *                                        run.yaml   what else the database is told (note.h), there
  *                                                   until it has the job: killed.h adds what a
  *                                                   killed moeperf left, or a full disk
  *                                        spools/    one file per rank, removed once ingested

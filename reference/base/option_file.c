@@ -291,7 +291,7 @@ static int write_rows(const struct mp_option_group *group, FILE *stream, struct 
         const char *text = row->type == MP_OPTION_STRING
                                ? *(char **)((char *)group->values + row->offset)
                                : mp_options_format(row, group->values, value, sizeof value);
-        if (!text)
+        if (!text || row->type >= MP_OPTION_NODE)
             continue;
         fprintf(stream, "%s%s: ", *group->key ? "  " : "", row->name);
         if (row->type != MP_OPTION_TEXT && row->type != MP_OPTION_STRING)

@@ -124,7 +124,7 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
         break;
     case MP_OPTION_STRING:
         if (option->maximum > 0)
-            snprintf(buffer, size, "a text of at most %g bytes", option->maximum);
+            snprintf(buffer, size, "a text of at most %.0f bytes", option->maximum);
         else
             snprintf(buffer, size, "some text");
         break;

@@ -155,17 +155,17 @@ static const struct bad_input bad_inputs[] = {
     {"moeperf run --db k.db", "moeperf run: an argument is missing: which suite to run"},
     {"moeperf run --from gone --db k.db", "moeperf run: gone: No such file or directory\n"},
     {"mkdir -p none/001-job && touch none/001-job/job.yaml && moeperf run --from none --db k.db",
-     "moeperf run: none: no job to add: neither it nor a folder in it has a run.json"},
+     "moeperf run: none: no job to add: neither it nor a folder in it has a run.yaml"},
     {"moeperf run quickstart --from none",
      "moeperf run: --from takes one folder and no suite: \"quickstart\""},
     {"moeperf run --from none --set seed=2", "moeperf run: --from runs nothing"},
-    {"mkdir -p cut && echo '{\"suite\": ' > cut/run.json && moeperf run --from cut --db k.db",
-     "moeperf run: cut/run.json:"},
-    {"mkdir -p empty && echo '{}' > empty/run.json && moeperf run --from empty --db k.db",
-     "moeperf run: empty/run.json: suite: should be a text\n"},
-    {"mkdir -p odd && sed 's/\"ranks\": 2/\"ranks\": 0/' out/runs/*/002-long/run.json > "
-     "odd/run.json && moeperf run --from odd --db k.db",
-     "moeperf run: odd/run.json: ranks: should be a whole number that a run can have\n"},
+    {"mkdir -p cut && echo '{\"suite\": ' > cut/run.yaml && moeperf run --from cut --db k.db",
+     "moeperf run: cut/run.yaml:"},
+    {"mkdir -p empty && echo '{}' > empty/run.yaml && moeperf run --from empty --db k.db",
+     "moeperf run: empty/run.yaml:1: suite: not given; a note needs a text"},
+    {"mkdir -p odd && sed 's/^ranks: 2/ranks: 0/' out/runs/*/002-long/run.yaml > "
+     "odd/run.yaml && moeperf run --from odd --db k.db",
+     ": ranks: 0 is outside 1 .. 2147483647\n"},
 };
 
 /* A folder without anything to add makes no database, nor a folder for one. */
@@ -189,7 +189,7 @@ static void other_folders_are_refused(void **state) {
     int64_t runs = ask("SELECT count(*) FROM run");
     for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
         assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
-    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.json bare && "
+    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
                "touch bare/spools/rank-0",
                0));
     assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
