@@ -8,27 +8,34 @@
 #include "harness/cli/show_trace.h"
 #include "harness/record/loads.h"
 #include "harness/record/rules.h"
+#include "harness/reproduce/reproduce.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
 #include "harness/workload/generate.h"
 
 enum { INDENT = 2, OPTION_INDENT = 4, KNOWN_LIMIT = 256 };
 
-/* Options as an array of {name, accepts, unit, default, help}. */
+/* Options as an array of {name, accepts, unit, default, help}, with "options" of what is inside. */
 static json_t *pack_options(const struct mp_option table[]) {
     char accepts[512];
     json_t *rows = json_array();
     for (const struct mp_option *option = table; option && option->name; option++) {
+        const struct mp_option *inside = mp_options_inside(option);
+        if (!*option->name)
+            continue;
         mp_options_describe(option, accepts, sizeof accepts);
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s?, s:s}", "name", option->name,
-                                              "accepts", accepts, "unit", option->unit, "default",
-                                              option->default_value, "help", option->help));
+        json_t *row =
+            json_pack("{s:s, s:s, s:s, s:s?, s:s}", "name", option->name, "accepts", accepts,
+                      "unit", option->unit, "default", option->default_value, "help", option->help);
+        if (inside)
+            json_object_set_new(row, "options", pack_options(inside));
+        json_array_append_new(rows, row);
     }
     return rows;
 }
 
 /* "  window: default 5 iterations; a number 1 .. 1000 iterations", on two lines if it is long. */
-static void print_option_head(const json_t *row) {
+static void print_option_head(int indent, const json_t *row) {
     char value[1024];
     const char *accepts = json_string_value(json_object_get(row, "accepts"));
     const char *text = json_string_value(json_object_get(row, "default"));
@@ -40,22 +47,27 @@ static void print_option_head(const json_t *row) {
     else
         snprintf(value, sizeof value, "default %s%s%s", text, *unit ? " " : "", unit);
     int length =
-        printf("%*s%s: %s;", INDENT, "", json_string_value(json_object_get(row, "name")), value);
+        printf("%*s%s: %s;", indent, "", json_string_value(json_object_get(row, "name")), value);
     if (length + 1 + (int)strlen(accepts) <= CLI_PAGE_COLUMNS) {
         printf(" %s\n", accepts);
         return;
     }
     putchar('\n');
-    cli_print_filled(stdout, OPTION_INDENT, accepts);
+    cli_print_filled(stdout, indent + INDENT, accepts);
 }
 
-static void print_options(const json_t *rows) {
+static void print_rows(int indent, const json_t *rows) {
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        print_option_head(row);
-        cli_print_filled(stdout, OPTION_INDENT, json_string_value(json_object_get(row, "help")));
+        print_option_head(indent, row);
+        cli_print_filled(stdout, indent + INDENT, json_string_value(json_object_get(row, "help")));
+        print_rows(indent + INDENT, json_object_get(row, "options"));
     }
+}
+
+static void print_options(const json_t *rows) {
+    print_rows(INDENT, rows);
 }
 
 /* The object's members of these names as headed paragraphs, empty ones left out. */
@@ -272,11 +284,21 @@ static const struct {
     [RULES] = {"rules", mp_path_rules_names, pack_rules, print_file},
 };
 
-static const char job_title[] = "what a job of a suite, or a job file, may say";
-static const char predict_title[] =
-    "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options it "
-    "has executor: predicted, cluster, change (nodes=2), loads and fit";
-static const char suite_title[] = "what a suite may say";
+/* What files may say. */
+static const struct {
+    const char *name, *title;
+    const struct mp_option *table;
+} tables[] = {
+    {"job", "what a job of a suite, or a job file, may say", mp_job_options},
+    {"predict",
+     "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options "
+     "it "
+     "has executor: predicted, cluster, change (nodes=2), loads and fit",
+     mp_predict_options_table},
+    {"suite", "what a suite may say", mp_suite_options},
+    {"cluster", "what a cluster's file may say", mp_cluster_rows},
+    {"paper", "what a paper's file, for moeperf reproduce, may say", mp_reproduction_rows}};
+enum { TABLES = sizeof tables / sizeof *tables };
 
 /* Everything but what lies in files. */
 static json_t *find_built_in(const struct mp_systems *systems, const char *name) {
@@ -295,16 +317,15 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     json_t *generator = pack_generator(name);
     if (generator)
         return generator;
-    if (!strcmp(name, "job"))
-        return pack_table(name, job_title, mp_job_options);
-    if (!strcmp(name, "predict"))
-        return pack_table(name, predict_title, mp_predict_options_table);
+    for (int i = 0; i < TABLES; i++)
+        if (!strcmp(name, tables[i].name))
+            return pack_table(name, tables[i].title, tables[i].table);
     if (!strcmp(name, "rules"))
         return json_pack("{s:s, s:s, s:s}", "kind", "grammar", "name", name, "text",
                          mp_rules_grammar);
     if (!strcmp(name, MP_RECORD_HOOK))
         return json_pack("{s:s, s:s, s:s}", "kind", "hook", "name", name, "text", mp_record_hook);
-    return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
+    return NULL;
 }
 
 static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], const char *name,
@@ -321,9 +342,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         known[count++] = mp_exchange_name((enum mp_exchange_kind)kind);
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         known[count++] = kind->name;
-    known[count++] = "job";
-    known[count++] = "predict";
-    known[count++] = "suite";
+    for (int i = 0; i < TABLES; i++)
+        known[count++] = tables[i].name;
     known[count++] = "rules";
     known[count++] = MP_RECORD_HOOK;
     for (int kind = 0; kind < KINDS; kind++)
@@ -437,9 +457,10 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
         "moeperf show NAME [options]",
         "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
         "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
-        "with where they come from.  `job`, `suite` and `rules` show what files may say,\n"
-        "`" MP_RECORD_HOOK "` is a program that counts tokens per expert in PyTorch.  Of a\n"
-        "trace, FILE.mptrace, it shows how uneven its loads are and how fast they change.",
+        "with where they come from.  `job`, `suite`, `cluster`, `rules` and `paper` show what\n"
+        "files may say, `" MP_RECORD_HOOK "` is a program that counts tokens per expert in\n"
+        "PyTorch.  Of a trace, FILE.mptrace, it shows how uneven its loads are and how fast\n"
+        "they change.",
         table,
         1,
         1,

@@ -193,6 +193,8 @@ struct mp_reproduction {
     struct mp_arena arena;          /* of the tables */
 };
 
+extern const struct mp_option mp_reproduction_rows[]; /* what a paper's file may say */
+
 /* Reads a paper's file and checks it against the published rows.  Errors: those of mp_yaml_load;
  * MP_EINVAL with "path:line: ..." for unknown keys, names and rows, rows that are neither
  * reproduced nor left out, and jobs whose options are refused.  mp_reproduction_destroy. */

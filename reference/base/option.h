@@ -111,6 +111,9 @@ int mp_options_set(const struct mp_option table[], void *options, const char *ow
 int mp_option_set(const struct mp_option *row, void *options, const char *text, const char *where,
                   struct mp_error *error);
 
+/* Rows of what is inside a value; NULL: it has none. */
+const struct mp_option *mp_options_inside(const struct mp_option *option);
+
 /* Writes the field's value as text that mp_options_set would parse back; returns `buffer`. */
 const char *mp_options_format(const struct mp_option *option, const void *options, char *buffer,
                               size_t size);

@@ -85,6 +85,12 @@ static void describe_number(const struct mp_option *option, char *buffer, size_t
              unit[0] ? " " : "", unit, words);
 }
 
+const struct mp_option *mp_options_inside(const struct mp_option *option) {
+    const struct mp_option_form *form = option->of;
+    bool has_form = option->type >= MP_OPTION_NODE && option->type <= MP_OPTION_NAMED;
+    return has_form && form ? form->rows : NULL;
+}
+
 /* "a mapping: description, rules, iteration-ends" */
 static void describe_keys(const struct mp_option rows[], char *buffer, size_t size) {
     size_t length = (size_t)snprintf(buffer, size, "a mapping");
