@@ -103,7 +103,7 @@ static const struct bad_input bad_inputs[] = {
      "moeperf: unknown command \"my.yaml\"; to run the suite of that name: moeperf run my.yaml\n"},
     {"misspelt option", "moeperf run ci --jsn", "unknown option --jsn; did you mean --json?"},
     {"misspelt suite key", "printf 'suite: s\\ntimout: 3\\n' > s.yaml; moeperf run s.yaml",
-     "moeperf run: s.yaml:2: unknown key \"timout\" in a suite; did you mean \"timeout\"?\n"},
+     "moeperf run: s.yaml:2: unknown option \"timout\" for a suite; did you mean \"timeout\"?\n"},
     {"misspelt option of a job", "moeperf run ci --itertions 3",
      "unknown option --itertions; did you mean --set iterations=3?\n"},
     {"option of a job", "moeperf run ci --seed=7",
@@ -197,6 +197,10 @@ static void lists_and_things_are_json_too(void **state) {
     json_decref(devices);
     assert_says("moeperf show job", 0, "ranks-per-node: default all ranks; a number 1 .. 4096");
     assert_says("moeperf show suite", 0, "timeout: default 3600 s");
+    assert_says("moeperf show cluster", 0,
+                "\n    memory: must be given; a number 1000000 .. 1e+15 B\n");
+    assert_says("moeperf show paper", 0,
+                "\n    warm-up: default 0 iterations; a number 0 .. 1000000");
     /* Workload and suite of one name are both shown. */
     assert_says("moeperf show skewed", 0, "skewed: the first few experts get a fixed share");
     assert_says("moeperf show skewed", 0, "\nsuite of the same name\n# /");
