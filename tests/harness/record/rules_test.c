@@ -112,6 +112,8 @@ static void files_say_what_they_mean(void **state) {
                                "    layer: count\n"
                                "    iteration: 3\n"
                                "    stream: comm\n"
+                               "    direction: forward\n"
+                               "    waits: all\n"
                                "iteration-ends:\n"
                                "  - name: \"*.step\"\n"
                                "    domain: \"\"\n";
@@ -135,6 +137,8 @@ static void files_say_what_they_mean(void **state) {
     assert_int_equal(rule->layer.source, MP_RULE_COUNT);
     assert_int_equal(rule->iteration.constant, 3);
     assert_true(rule->in_flight);
+    assert_int_equal(rule->direction.constant, MP_FORWARD);
+    assert_true(rule->waits.constant == INT64_MAX);
     assert_null(mp_rules_find(&rules, "nothing", "", &capture));
     assert_int_equal(mp_rules_end_iteration(&rules, "Adam.step", ""), 0);
     assert_int_equal(mp_rules_end_iteration(&rules, "Adam.step", "torch"), -1);

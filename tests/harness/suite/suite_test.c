@@ -70,6 +70,15 @@ static void jobs_are_common_options_and_their_own(void **state) {
     mp_suite_destroy(&suite);
 }
 
+static void common_may_have_nothing_under_it(void **state) {
+    (void)state;
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error);
+    assert_string_equal(error.text, "");
+    mp_suite_destroy(&suite);
+}
+
 static void the_command_line_has_the_last_word(void **state) {
     (void)state;
     static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
@@ -331,6 +340,7 @@ static int run_cases(const char *group, const struct wrong_case cases[], size_t 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_common_options_and_their_own),
+        cmocka_unit_test(common_may_have_nothing_under_it),
         cmocka_unit_test(the_command_line_has_the_last_word),
         cmocka_unit_test(traces_are_read_with_their_suite),
         cmocka_unit_test(the_default_text_is_found),

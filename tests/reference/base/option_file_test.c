@@ -132,6 +132,12 @@ static void everything_arrives(void **state) {
     mp_yaml_destroy(document);
     assert_int_equal(parse("text: a", rows, &branch, &document, &error), MP_OK);
     assert_true(branch.colour == -1 && branch.word == 1 && branch.leaves == 0);
+    for (const struct mp_option *row = rows; row->name; row++) { /* nothing is written as nothing */
+        char value[MP_TEXT_SIZE] = "before";
+        if (row->type == MP_OPTION_DOUBLE || row->type == MP_OPTION_CHOICE)
+            assert_string_equal(mp_options_format(row, &branch, value, sizeof value),
+                                strcmp(row->name, "rate") ? "" : "0.5");
+    }
     mp_yaml_destroy(document);
 }
 

@@ -11,13 +11,14 @@ static const struct mp_gate_sizes sizes = {16, 2, 1000, 32};
 
 static void descriptors_are_whole(void **state) {
     (void)state;
+    const struct mp_option row = {.type = MP_OPTION_CHOICE, .of = mp_gate_names};
     struct mp_error error = {0};
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *gate = mp_gate_kinds[i];
         char word[MP_CHOICE_SIZE];
-        assert_true(mp_choice_word(mp_gate_names, i, word));
+        assert_true(option_word(&row, i, word));
         assert_string_equal(word, gate->name);
-        assert_false(mp_choice_word(mp_gate_names, i + 1, word) && !mp_gate_kinds[i + 1]);
+        assert_false(option_word(&row, i + 1, word) && !mp_gate_kinds[i + 1]);
         assert_int_equal(mp_gate_find(gate->name), i);
         assert_true(*gate->title && *gate->source && *gate->models);
         assert_in_range(gate->least, 1, gate->usual);
@@ -27,7 +28,7 @@ static void descriptors_are_whole(void **state) {
         if (mp_options_check(gate->options, gate->options_size, gate->name, &error))
             fail_msg("%s", error.text);
     }
-    assert_null(mp_choice_fault(mp_gate_names));
+    assert_null(option_word_fault(&row));
     assert_int_equal(mp_gate_find("softma"), -1);
 }
 

@@ -49,15 +49,16 @@ static void published_capacities_come_out(void **state) {
 
 static void rows_are_named_as_the_choices(void **state) {
     (void)state;
+    const struct mp_option row = {.type = MP_OPTION_CHOICE, .of = MP_CAPACITY_CHOICES};
     char word[MP_CHOICE_SIZE];
     for (int formula = 0; formula < MP_CAPACITY_FORMULAS; formula++) {
-        assert_true(mp_choice_word(MP_CAPACITY_CHOICES, formula, word));
+        assert_true(option_word(&row, formula, word));
         assert_string_equal(mp_capacity_rules[formula].name, word);
         assert_true(strlen(mp_capacity_rules[formula].source) > 0);
         assert_int_equal(mp_capacity_rules[formula].at_receiver,
                          formula == MP_CAPACITY_FASTMOE_SWITCH);
     }
-    assert_false(mp_choice_word(MP_CAPACITY_CHOICES, MP_CAPACITY_FORMULAS, word));
+    assert_false(option_word(&row, MP_CAPACITY_FORMULAS, word));
 }
 
 /* V-DS-1, and what single precision makes of products that are whole numbers on paper.  In double
