@@ -34,35 +34,33 @@ static int set_nodes(struct mp_cluster *cluster, const char *key, const char *te
     return change(cluster, &cluster->nodes, count, error);
 }
 
-/* The level of "levels.NAME.quantity", whose last dot is `dot`. */
-static struct mp_cluster_level *find_level(struct mp_cluster *cluster, const char *name,
-                                           const char *dot) {
-    for (int l = 0; l < cluster->levels; l++) {
-        struct mp_cluster_level *level = &cluster->level[l];
-        if (strlen(level->name) == (size_t)(dot - name) &&
-            !strncmp(level->name, name, (size_t)(dot - name)))
-            return level;
-    }
-    return NULL;
+/* The quantity of "levels.NAME.QUANTITY", one that is any number, and its row; NULL without. */
+static struct mp_quantity *find_quantity(struct mp_cluster *cluster, const char *key,
+                                         const struct mp_option **row) {
+    const char *name = key + strlen("levels."), *dot = strrchr(name, '.');
+    struct mp_quantity *found = NULL;
+    *row = dot ? mp_options_find(mp_cluster_level_rows, dot + 1) : NULL;
+    if (!*row || (*row)->of != &mp_cluster_number)
+        *row = NULL;
+    for (int l = 0; *row && l < cluster->levels; l++)
+        if (strlen(cluster->level[l].name) == (size_t)(dot - name) &&
+            !strncmp(cluster->level[l].name, name, (size_t)(dot - name)))
+            found = (struct mp_quantity *)((char *)&cluster->level[l] + (*row)->offset);
+    return found;
 }
 
-static int set_level(struct mp_cluster *cluster, const char *key, const char *name,
-                     const char *text, struct mp_error *error) {
-    const char *dot = strrchr(name, '.');
-    struct mp_cluster_level *level = dot ? find_level(cluster, name, dot) : NULL;
-    const struct mp_option *row = level ? mp_options_find(mp_cluster_level_rows, dot + 1) : NULL;
-    if (row && row->of == &mp_cluster_number) {
-        const struct mp_option number = mp_cluster_value_row(row, key);
-        struct mp_quantity changed = {0};
-        int code = mp_option_set(&number, &changed, text, "--set", error);
-        return code ? code
-                    : change(cluster, (struct mp_quantity *)((char *)level + row->offset),
-                             changed.value, error);
-    }
-    return mp_fail(error, MP_EINVAL,
-                   "--set: %.80s: should be levels.NAME.bandwidth or levels.NAME.latency with the "
-                   "name of a level of %s",
-                   key, cluster->file);
+static int set_level(struct mp_cluster *cluster, const char *key, const char *text,
+                     struct mp_error *error) {
+    const struct mp_option *row;
+    struct mp_quantity *quantity = find_quantity(cluster, key, &row), changed = {0};
+    if (!quantity)
+        return mp_fail(error, MP_EINVAL,
+                       "--set: %.80s: should be levels.NAME.bandwidth or levels.NAME.latency with "
+                       "the name of a level of %s",
+                       key, cluster->file);
+    const struct mp_option number = mp_cluster_value_row(row, key);
+    int code = mp_option_set(&number, &changed, text, "--set", error);
+    return code ? code : change(cluster, quantity, changed.value, error);
 }
 
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
@@ -73,27 +71,22 @@ int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp
         return mp_fail(error, MP_EINVAL, "--set: \"%.80s\" should be nodes=NUMBER", assignment);
     snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
     return strncmp(key, levels, sizeof levels - 1) == 0
-               ? set_level(cluster, key, key + sizeof levels - 1, equals + 1, error)
+               ? set_level(cluster, key, equals + 1, error)
                : set_nodes(cluster, key, equals + 1, error);
 }
 
+/* Clusters without that level, or where the quantity is not given, stay as they are. */
 static int scale_level(struct mp_cluster *cluster, const char *key, double factor,
                        struct mp_error *error) {
-    const char *name = key + strlen("levels."), *dot = strrchr(name, '.');
-    struct mp_cluster_level *level = dot ? find_level(cluster, name, dot) : NULL;
-    struct mp_quantity *quantity = NULL;
-    if (dot && !strcmp(dot, ".bandwidth"))
-        quantity = level ? &level->bandwidth : NULL;
-    else if (dot && !strcmp(dot, ".latency"))
-        quantity = level ? &level->latency : NULL;
-    else if (dot && !strcmp(dot, ".message-cost"))
-        quantity = level && level->message_cost.origin ? &level->message_cost : NULL;
-    else
+    const struct mp_option *row;
+    struct mp_quantity *quantity = find_quantity(cluster, key, &row);
+    if (!row)
         return mp_fail(error, MP_EINVAL,
                        "%.80s: should be levels.NAME.bandwidth, levels.NAME.latency or "
                        "levels.NAME.message-cost",
                        key);
-    return quantity ? change(cluster, quantity, factor * quantity->value, error) : MP_OK;
+    return quantity && quantity->origin ? change(cluster, quantity, factor * quantity->value, error)
+                                        : MP_OK;
 }
 
 int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,

@@ -5,6 +5,9 @@
 #define OF_LEVEL(member) offsetof(struct mp_cluster_level, member)
 #define QUANTITY "{value: ..., source: \"whose\"} or {value: ..., assumed: \"why\"}"
 
+#define NUMBER(name, at, unit, or_else, least, most, help)                                         \
+    { name, MP_OPTION_FORM, at, unit, or_else, least, most, &mp_cluster_number, help }
+
 const struct mp_option_form mp_cluster_number = {.what = QUANTITY,
                                                  .read = mp_cluster_read_quantity};
 const struct mp_option_form mp_cluster_whole = {.what = QUANTITY, .read = mp_cluster_read_quantity};
@@ -16,8 +19,8 @@ const struct mp_option_form mp_cluster_table = {
     .read = mp_cluster_read_table};
 
 const struct mp_option mp_cluster_share_rows[] = {
-    {"share", MP_OPTION_FORM, 0, "", NULL, 1e-9, 1, &mp_cluster_number, "of the peak"},
-    {"backward", MP_OPTION_FORM, 0, "", NULL, 1e-9, 1, &mp_cluster_number, "of the peak"},
+    NUMBER("share", 0, "", NULL, 1e-9, 1, "of the peak"),
+    NUMBER("backward", 0, "", NULL, 1e-9, 1, "of the peak"),
     {0},
 };
 
@@ -40,25 +43,23 @@ static const struct mp_option_form peak = {"the peak", mp_cluster_peak_rows,
 
 static const struct mp_option device_rows[] = {
     {"name", MP_OPTION_STRING, OF_CLUSTER(device), "", NULL, 0, 0, NULL, "as its maker calls it"},
-    {"peak", MP_OPTION_MAPPING, 0, "", NULL, 1, MP_PRECISIONS, &peak, "rates by precision, one at least"},
-    {"memory", MP_OPTION_FORM, OF_CLUSTER(memory), "B", NULL, 1e6, 1e15, &mp_cluster_number,
-     "of a device"},
-    {"memory-bandwidth", MP_OPTION_FORM, OF_CLUSTER(memory_bandwidth), "B/s", NULL, 1e6, 1e15,
-     &mp_cluster_number, "of it"},
-    {"launch", MP_OPTION_FORM, OF_CLUSTER(launch), "s", NULL, 0, 1, &mp_cluster_number,
-     "fixed cost of a kernel"},
-    {"host-bandwidth", MP_OPTION_FORM, OF_CLUSTER(host_bandwidth), "B/s", "", 1e6, 1e15,
-     &mp_cluster_number, "of a device's link to host memory in each direction"},
-    {"host-update", MP_OPTION_FORM, OF_CLUSTER(host_update), "B/s", "", 1e6, 1e15,
-     &mp_cluster_number, "of the optimizer's step there, read and written, of one rank"},
-    {"elementwise", MP_OPTION_FORM, OF_CLUSTER(elementwise), "B/s", "", 1e6, 1e15,
-     &mp_cluster_number, "of operations that are no products; else memory-bandwidth"},
-    {"update", MP_OPTION_FORM, OF_CLUSTER(update), "B/s", "", 1e6, 1e15, &mp_cluster_number,
-     "of the optimizer's step; else memory-bandwidth"},
-    {"attention", MP_OPTION_FORM, OF_CLUSTER(attention), "", "", 1e-9, 1, &mp_cluster_number,
-     "share of the peak that attention's score products reach"},
-    {"overlap", MP_OPTION_FORM, OF_CLUSTER(overlap), "", "", 0, 1, &mp_cluster_number,
-     "share of a transfer's time that passes beside a rank's own work; else 1"},
+    {"peak", MP_OPTION_MAPPING, 0, "", NULL, 1, MP_PRECISIONS, &peak,
+     "rates by precision, one at least"},
+    NUMBER("memory", OF_CLUSTER(memory), "B", NULL, 1e6, 1e15, "of a device"),
+    NUMBER("memory-bandwidth", OF_CLUSTER(memory_bandwidth), "B/s", NULL, 1e6, 1e15, "of it"),
+    NUMBER("launch", OF_CLUSTER(launch), "s", NULL, 0, 1, "fixed cost of a kernel"),
+    NUMBER("host-bandwidth", OF_CLUSTER(host_bandwidth), "B/s", "", 1e6, 1e15,
+           "of a device's link to host memory in each direction"),
+    NUMBER("host-update", OF_CLUSTER(host_update), "B/s", "", 1e6, 1e15,
+           "of the optimizer's step there, read and written, of one rank"),
+    NUMBER("elementwise", OF_CLUSTER(elementwise), "B/s", "", 1e6, 1e15,
+           "of operations that are no products; else memory-bandwidth"),
+    NUMBER("update", OF_CLUSTER(update), "B/s", "", 1e6, 1e15,
+           "of the optimizer's step; else memory-bandwidth"),
+    NUMBER("attention", OF_CLUSTER(attention), "", "", 1e-9, 1,
+           "share of the peak that attention's score products reach"),
+    NUMBER("overlap", OF_CLUSTER(overlap), "", "", 0, 1,
+           "share of a transfer's time that passes beside a rank's own work; else 1"),
     {"efficiency", MP_OPTION_FORM, OF_CLUSTER(efficiency), "", NULL, 0, 0, &mp_cluster_table,
      "share of the peak that a product of so many tokens, an expert's, and of this width reaches"},
     {0},
@@ -71,18 +72,16 @@ const struct mp_option mp_cluster_level_rows[] = {
     {"", MP_OPTION_LINE, .offset = OF_LEVEL(line)},
     {"ranks", MP_OPTION_FORM, OF_LEVEL(ranks), "", "", 2, MP_CLUSTER_NODE_RANKS, &mp_cluster_whole,
      "of a group; of self, node and cluster their names say it"},
-    {"bandwidth", MP_OPTION_FORM, OF_LEVEL(bandwidth), "B/s", NULL, 1e6, 1e15, &mp_cluster_number,
-     "of a port in each direction"},
-    {"latency", MP_OPTION_FORM, OF_LEVEL(latency), "s", NULL, 0, 1, &mp_cluster_number,
-     "of a message of no bytes"},
+    NUMBER("bandwidth", OF_LEVEL(bandwidth), "B/s", NULL, 1e6, 1e15, "of a port in each direction"),
+    NUMBER("latency", OF_LEVEL(latency), "s", NULL, 0, 1, "of a message of no bytes"),
     {"ports", MP_OPTION_FORM, OF_LEVEL(ports), "", "", 1, 4096, &mp_cluster_whole,
      "that join a group of the nearer level; not of self"},
     {"sharing", MP_OPTION_FORM, OF_LEVEL(sharing), "", "", 0, 0, &mp_cluster_sharing,
      "of its ports: a rank its own part of them, or all together; not of self"},
-    {"rank-bandwidth", MP_OPTION_FORM, OF_LEVEL(rank_bandwidth), "B/s", "", 1e6, 1e15,
-     &mp_cluster_number, "the most that one rank gets of ports that it shares"},
-    {"message-cost", MP_OPTION_FORM, OF_LEVEL(message_cost), "s", "", 0, 1, &mp_cluster_number,
-     "that a message holds both ends' ports beside its bytes"},
+    NUMBER("rank-bandwidth", OF_LEVEL(rank_bandwidth), "B/s", "", 1e6, 1e15,
+           "the most that one rank gets of ports that it shares"),
+    NUMBER("message-cost", OF_LEVEL(message_cost), "s", "", 0, 1,
+           "that a message holds both ends' ports beside its bytes"),
     {0},
 };
 static const struct mp_option_form level = {"a level", mp_cluster_level_rows,

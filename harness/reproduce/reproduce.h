@@ -3,30 +3,16 @@
  * A paper's file (harness/suites/paper) has one cluster per test bed and one set of assumptions,
  * whatever the row: machines, models and jobs in every combination that rows need.
  *
- *   paper: hecate                   its rows are those of results/paper
- *   description: one line
- *   assumptions:                    what the paper does not say: {what, because}
  *   common: {...}                   options of every predicted job (harness/predict/job.h)
- *   unknowns:                       what the paper does not say and moeperf infers (infer.h): a
- *     - {key: loads.spread, from: 0.1, to: 1, why: "loads are not published"}          range,
- *     - {key: predict.attention, choices: [full, flash], of: [jobs], why: "..."}   or words
- *   budget: 3000                    predictions that inferring takes, if nobody says otherwise
- *   inferred:                       optional: the best set, as --infer --write has left it; an
- *     command: "..."                unknown that is not there stands in the middle of its range
- *     values: {loads.spread: 0.4}
- *     inside: [row, "row, label"]   lines that are inside with it, and are to stay so
- *   windows:                        iterations that are looked at; times are means over all of
- *     - {loads: "dynamics first-iteration=990", planners-from: 90,              them
- *        warm-up: 15, iterations: 10}
- *   largest-batch: [ep, ...]        optional: sequences per rank are the most that none of these
- *                                   jobs runs out of memory with; otherwise `batch` is a job's
+ *   unknowns:                       what the paper does not say and moeperf infers (infer.h)
+ *     - {key: loads.spread, from: 0.1, to: 1, why: "loads are not published"}
+ *   windows:                        iterations that are looked at; times are means over all of them
+ *     - {loads: "dynamics first-iteration=990", planners-from: 90, warm-up: 15, iterations: 10}
  *   machines: [{name, ...}]         options on top of common, and then models', machines', jobs'
- *   models: [{name, ...}]
- *   jobs: [{name, ...}]
  *   rows:                           how a published row is computed, one or more entries each
- *     - {row: id, figure: seconds, of: [jobs], over: [jobs], machines: [...], models: [...],
- *        single: layer, combine: each, use: score}
- *   left-out: [{row: id, because}]  every published row is here or in rows
+ *     - {row: id, figure: seconds, of: [jobs], over: [jobs], machines: [...], models: [...]}
+ *
+ * mp_reproduction_rows has every key (`moeperf show paper`).
  *
  * A row's number is its figure for `of` over that for `over` (or alone); changes are less 1, times
  * in the row's unit.  `combine` puts the combinations of machines, models and jobs together: each
