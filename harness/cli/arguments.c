@@ -17,7 +17,7 @@ static const char *find_setting(const char *name, bool exactly) {
         if (count < OPTIONS_LIMIT && strcmp(option->name, "name") != 0) /* jobs keep theirs */
             known[count++] = option->name;
     for (const struct mp_option *option = mp_suite_options; option->name; option++)
-        if (count < OPTIONS_LIMIT && option->type != MP_OPTION_TEXT)
+        if (count < OPTIONS_LIMIT && mp_option_kind(option) != MP_OPTION_TEXT)
             known[count++] = option->name;
     known[count] = NULL;
     for (int i = 0; exactly && i < count; i++)

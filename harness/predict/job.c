@@ -13,9 +13,9 @@
 const struct mp_option mp_predict_job_options[] = {
     {"executor", MP_OPTION_CHOICE, FIELD(executor), "", "measured", 0, 0, "measured predicted",
      "who carries the job out: ranks that train, or the predictor"},
-    {"cluster", MP_OPTION_TEXT, FIELD(cluster), "", "", 0, 0, NULL,
+    {"cluster", MP_DECIDES(MP_OPTION_TEXT), FIELD(cluster), "", "", 0, 0, NULL,
      "cluster to predict on: a ready-made one or a file; it gives the ranks"},
-    {"change", MP_OPTION_TEXT, FIELD(change), "", "", 0, 0, NULL,
+    {"change", MP_DECIDES(MP_OPTION_TEXT), FIELD(change), "", "", 0, 0, NULL,
      "what is different in the cluster, with blanks between: nodes=2 levels.node.bandwidth=50e9"},
     {"loads", MP_OPTION_TEXT, FIELD(loads), "", "", 0, 0, NULL,
      "a trace file, or a generator with options, as in \"zipf exponent=1\"; empty: as routing "

@@ -13,6 +13,7 @@
 #include "profiler/record/name_table.h"
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
+#include "reference/base/digest.h"
 
 enum {
     RANKS_LIMIT = 65536,
@@ -390,13 +391,7 @@ int mp_recording_collective(struct mp_recording_process *process,
 }
 
 uint64_t mp_recording_communicator(const char *name, const char *members) {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    const char *const text[] = {name, members ? members : ""};
-    for (int i = 0; i < 2; i++) {
-        for (const char *at = text[i]; *at; at++)
-            hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-        hash = (hash ^ 0xff) * 0x100000001b3u; /* no byte of UTF-8: the end of a text */
-    }
+    uint64_t hash = mp_digest(mp_digest(MP_DIGEST, name), members ? members : "");
     return hash ? hash : 1;
 }
 

@@ -1,6 +1,7 @@
 /* Keeping ended jobs: see keep.h. */
 #include "harness/suite/keep.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "harness/suite/note.h"
 #include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
+#include "reference/base/digest.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 
@@ -19,26 +21,22 @@ void mp_suite_format_utc(const char *format, char *text, size_t size) {
     strftime(text, size, format, &utc);
 }
 
-/* Options beside the sizes that change what ranks compute, or how long that takes. */
-static const char *const deciding[] = {
-    "text",    "validation-share", "learning-rate", "auxiliary-weight", "beta1",       "beta2",
-    "epsilon", "weight-decay",     "seed",          "restore",          "check-plans", "inject"};
-/* The same of predicted jobs. */
-static const char *const deciding_predictions[] = {"cluster", "change"};
+/* The texts that a description borrows. */
+struct texts {
+    char workload[WORKLOAD_SIZE], model[MODEL_SIZE], gate[MP_GATE_WORDS], setting[20];
+};
 
-/* Where a job's options of a table are. */
-struct place {
+/* Where a job's options of a table are; of measured jobs those of predictions mean nothing. */
+static const struct place {
     const struct mp_option *table;
     size_t offset; /* in struct mp_predict_job */
-    bool is_of_predictions;
-};
-static const struct place job_place = {mp_job_options, offsetof(struct mp_predict_job, file.job),
-                                       false};
-static const struct place predicted_job_place = {mp_job_options,
-                                                 offsetof(struct mp_predict_job, file.job), true};
-static const struct place prediction_place = {mp_predict_job_options, 0, true};
-static const struct place options_place = {mp_predict_options_table,
-                                           offsetof(struct mp_predict_job, options), true};
+} places[] = {{mp_job_options, offsetof(struct mp_predict_job, file.job)},
+              {mp_predict_job_options, 0},
+              {mp_predict_options_table, offsetof(struct mp_predict_job, options)}};
+
+static int count_places(const struct mp_suite *suite, int job) {
+    return mp_suite_is_predicted(suite, job) ? 3 : 1;
+}
 
 static const char *format_value(const struct mp_suite *suite, int job, const struct place *place,
                                 const struct mp_option *option, char value[MP_TEXT_SIZE]) {
@@ -46,7 +44,8 @@ static const char *format_value(const struct mp_suite *suite, int job, const str
     return mp_options_format(option, options, value, MP_TEXT_SIZE);
 }
 
-/* The first job of the suite with the same value as this one; `differs`: not all jobs have it. */
+/* The first job of the suite with the same value as this one; `differs`: not all jobs of its kind
+ * have it. */
 static int find_value(const struct mp_suite *suite, int job, const struct place *place,
                       const struct mp_option *option, char value[MP_TEXT_SIZE], bool *differs) {
     char other[MP_TEXT_SIZE];
@@ -54,7 +53,7 @@ static int find_value(const struct mp_suite *suite, int job, const struct place 
     *differs = false;
     format_value(suite, job, place, option, value);
     for (int i = suite->count - 1; i >= 0; i--) {
-        if (place->is_of_predictions != mp_suite_is_predicted(suite, i))
+        if (mp_suite_is_predicted(suite, job) != mp_suite_is_predicted(suite, i))
             continue;
         format_value(suite, i, place, option, other);
         if (strcmp(value, other) != 0)
@@ -65,51 +64,34 @@ static int find_value(const struct mp_suite *suite, int job, const struct place 
     return first;
 }
 
-/* A text that is being put together. */
-struct words {
-    char *text;
-    size_t length, size;
-};
-
-static void add_value(const struct mp_suite *suite, int job, const struct place *place,
-                      const struct mp_option *option, struct words *words) {
-    char value[MP_TEXT_SIZE];
-    bool differs;
-    int first = find_value(suite, job, place, option, value, &differs);
-    if (!differs || words->length >= words->size)
-        return;
-    if (strlen(value) > LONG_VALUE)
-        snprintf(value, sizeof value, "of job %d", first + 1);
-    words->length += (size_t)snprintf(words->text + words->length, words->size - words->length,
-                                      ", %s %s", option->name, *value ? value : "none");
-}
-
-static void add_values(const struct mp_suite *suite, int job, const struct place *place,
-                       const char *const names[], size_t count, struct words *words) {
-    for (size_t i = 0; i < count; i++)
-        add_value(suite, job, place, mp_options_find(place->table, names[i]), words);
-}
-
-/* Only jobs of a suite that differ in nothing named here are compared: always the sizes, and of the
- * deciding options those that its measured jobs do not share; of predicted jobs, to which these
- * mean nothing, their clusters, options and what is injected.  A long text is named by the job that
- * has it first. */
-static void format_model(const struct mp_suite *suite, int index, char *text, size_t size) {
+/* Only jobs of a suite with one setting are compared: the sizes, the gate, the ranks, and every
+ * option that decides.  The key has all of that; the model, for people, the sizes and what the
+ * suite's jobs do not share.  A long text is named by the job that has it first. */
+static void describe_setting(const struct mp_suite *suite, int index, struct texts *texts) {
     const struct mp_job *job = &suite->job[index].file.job;
-    struct words words = {text, 0, size};
-    char model[MP_MODEL_WORDS];
-    words.length =
-        (size_t)snprintf(text, size, "%s, threads %d", mp_job_model(job, model), job->threads);
-    if (!mp_suite_is_predicted(suite, index)) {
-        add_values(suite, index, &job_place, deciding, sizeof deciding / sizeof *deciding, &words);
-        return;
-    }
-    add_values(suite, index, &prediction_place, deciding_predictions,
-               sizeof deciding_predictions / sizeof *deciding_predictions, &words);
-    add_value(suite, index, &predicted_job_place, mp_options_find(mp_job_options, "inject"),
-              &words);
-    for (const struct mp_option *option = mp_predict_options_table; option->name; option++)
-        add_value(suite, index, &options_place, option, &words);
+    struct mp_topology topology = mp_job_topology(job, job->ranks);
+    char value[MP_TEXT_SIZE + 64];
+    uint64_t key = MP_DIGEST;
+    bool differs;
+    size_t length = (size_t)snprintf(texts->model, MODEL_SIZE, "%s, threads %d",
+                                     mp_job_model(job, value), job->threads);
+    snprintf(value, sizeof value, "%d ranks, %d per node, executor %d", job->ranks,
+             topology.ranks_per_node, suite->job[index].executor);
+    key = mp_digest(mp_digest(mp_digest(key, texts->model), mp_job_gate(job, texts->gate)), value);
+    for (int p = 0; p < count_places(suite, index); p++)
+        for (const struct mp_option *option = places[p].table; option->name; option++) {
+            if (!mp_option_decides(option))
+                continue;
+            int first = find_value(suite, index, &places[p], option, value, &differs);
+            key = mp_digest(mp_digest(key, option->name), value);
+            if (!differs || length >= MODEL_SIZE)
+                continue;
+            if (strlen(value) > LONG_VALUE)
+                snprintf(value, sizeof value, "of job %d", first + 1);
+            length += (size_t)snprintf(texts->model + length, MODEL_SIZE - length, ", %s %s",
+                                       option->name, *value ? value : "none");
+        }
+    snprintf(texts->setting, sizeof texts->setting, "%016" PRIx64, key);
 }
 
 /* What loads of the job are called: measured and predicted jobs of the same loads alike. */
@@ -120,17 +102,12 @@ static const char *format_workload(const struct mp_suite *suite, int index, char
                                                : mp_job_workload(&job->file.job, text, size);
 }
 
-/* The texts that a description borrows. */
-struct texts {
-    char workload[WORKLOAD_SIZE], model[MODEL_SIZE], gate[MP_GATE_WORDS];
-};
-
 static struct mp_store_run describe(const struct mp_ended_job *ended, struct texts *texts) {
     const struct mp_suite *suite = ended->suite;
     const struct mp_job_file *file = &suite->job[ended->index].file;
     const struct mp_job *job = &file->job;
     struct mp_topology topology = mp_job_topology(job, job->ranks);
-    format_model(suite, ended->index, texts->model, sizeof texts->model);
+    describe_setting(suite, ended->index, texts);
     return (struct mp_store_run){
         .suite = suite->name,
         .job = job->name,
@@ -138,8 +115,9 @@ static struct mp_store_run describe(const struct mp_ended_job *ended, struct tex
         .system = job->system,
         .executor = mp_suite_is_predicted(suite, ended->index) ? "predicted" : "measured",
         .workload = format_workload(suite, ended->index, texts->workload, sizeof texts->workload),
-        .gate = mp_job_gate(job, texts->gate),
+        .gate = texts->gate,
         .model = texts->model,
+        .setting_key = texts->setting,
         .started_at = ended->started_at,
         .suite_text = suite->text,
         .job_text = ended->job_text,

@@ -39,6 +39,7 @@ static const struct mp_option note_rows[] = {
     TEXT("workload", workload, NULL),
     TEXT("gate", gate, ""),
     TEXT("model", model, ""),
+    TEXT("setting_key", setting_key, ""),
     TEXT("status", status, ""),
     TEXT("reason", reason, ""),
     TEXT("started_at", started_at, NULL),

@@ -59,7 +59,7 @@ static enum reading read_integer(const struct mp_option *option, const char *tex
     if (end == text || *end || isspace((unsigned char)text[0]))
         return NOT_READABLE;
     double minimum = option->minimum;
-    if (option->type == MP_OPTION_COUNT && minimum < 0)
+    if (mp_option_kind(option) == MP_OPTION_COUNT && minimum < 0)
         minimum = 0; /* below 0 says that "auto" is a word of this option */
     if (errno == ERANGE || (double)number < minimum || (double)number > option->maximum)
         return OUTSIDE;
@@ -109,7 +109,7 @@ static enum reading read_value(const struct mp_option *option, const char *text,
     int64_t number;
     enum reading reading;
 
-    switch (option->type) {
+    switch (mp_option_kind(option)) {
     case MP_OPTION_INT:
         reading = read_integer(option, text, &number);
         if (reading == READ)
@@ -152,9 +152,9 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
     char right[512];
 
     mp_options_describe(option, right, sizeof right);
-    if (option->type == MP_OPTION_STRING)
+    if (mp_option_kind(option) == MP_OPTION_STRING)
         return mp_fail(error, MP_EINVAL, "%s%s: should be %s", place, option->name, right);
-    if (option->type == MP_OPTION_TEXT)
+    if (mp_option_kind(option) == MP_OPTION_TEXT)
         return mp_fail(error, MP_EINVAL, "%s%s: %zu characters are too many, it takes %s", place,
                        option->name, strlen(text), right);
     if (reading == OUTSIDE) {
@@ -165,7 +165,8 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
         return mp_fail(error, MP_EINVAL, "%s%s: %.80s is outside %s", place, option->name, text,
                        range);
     }
-    bool has_words = option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD;
+    bool has_words =
+        mp_option_kind(option) == MP_OPTION_CHOICE || mp_option_kind(option) == MP_OPTION_WORD;
     return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s%s", place, option->name, text,
                    right, has_words ? option_word_meant(option, text).text : "");
 }
@@ -190,15 +191,15 @@ int mp_options_set(const struct mp_option table[], void *options, const char *ow
 /* What a file may leave out has a default that says nothing; the field is NULL of a string then. */
 static enum reading read_default(const struct mp_option *option, void *field) {
     const char *text = option->default_value;
-    if (!text || option->type >= MP_OPTION_NODE)
+    if (!text || mp_option_kind(option) >= MP_OPTION_NODE)
         return READ;
-    if (*text || option->type == MP_OPTION_TEXT)
+    if (*text || mp_option_kind(option) == MP_OPTION_TEXT)
         return read_value(option, text, field);
-    if (option->type == MP_OPTION_DOUBLE)
+    if (mp_option_kind(option) == MP_OPTION_DOUBLE)
         *(double *)field = NAN;
-    else if (option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD)
+    else if (mp_option_kind(option) == MP_OPTION_CHOICE || mp_option_kind(option) == MP_OPTION_WORD)
         *(int *)field = -1;
-    else if (option->type != MP_OPTION_STRING)
+    else if (mp_option_kind(option) != MP_OPTION_STRING)
         return NOT_READABLE;
     return READ;
 }
@@ -206,7 +207,7 @@ static enum reading read_default(const struct mp_option *option, void *field) {
 int mp_options_set_defaults(const struct mp_option table[], void *options, struct mp_error *error) {
     for (const struct mp_option *option = table; option && option->name; option++) {
         void *field = (char *)options + option->offset;
-        memset(field, 0, mp_option_field_size(option->type));
+        memset(field, 0, mp_option_field_size(mp_option_kind(option)));
         enum reading reading = read_default(option, field);
         if (reading != READ)
             return fail_value(option, option->default_value, reading, "default of ", error);
@@ -229,39 +230,43 @@ static bool well_formed(const char *name) {
 
 /* What is wrong with what a row's values are, or NULL. */
 static const char *value_fault(const struct mp_option *option) {
-    bool counts = option->type == MP_OPTION_INT || option->type == MP_OPTION_COUNT;
+    bool counts =
+        mp_option_kind(option) == MP_OPTION_INT || mp_option_kind(option) == MP_OPTION_COUNT;
     const struct mp_option_form *form = option->of;
 
     if (!(option->minimum <= option->maximum))
         return "the minimum is above the maximum";
     if (counts && (option->minimum < INT_MIN || option->maximum > INT_MAX))
         return "the range is wider than the field";
-    if (option->type == MP_OPTION_COUNT && option->maximum < 0)
+    if (mp_option_kind(option) == MP_OPTION_COUNT && option->maximum < 0)
         return "the range leaves no number";
-    if (option->type == MP_OPTION_CHOICE || option->type == MP_OPTION_WORD)
+    if (mp_option_kind(option) == MP_OPTION_CHOICE || mp_option_kind(option) == MP_OPTION_WORD)
         return option_word_fault(option);
-    if (option->type < MP_OPTION_FORM || option->type > MP_OPTION_NAMED)
-        return option->of && option->type != MP_OPTION_TEXT && option->type != MP_OPTION_NODE
+    if (mp_option_kind(option) < MP_OPTION_FORM || mp_option_kind(option) > MP_OPTION_NAMED)
+        return option->of && mp_option_kind(option) != MP_OPTION_TEXT &&
+                       mp_option_kind(option) != MP_OPTION_NODE
                    ? "only a choice has words"
                    : NULL;
     return form && form->what &&
-                   (option->type == MP_OPTION_FORM ? form->read != NULL : form->rows != NULL)
+                   (mp_option_kind(option) == MP_OPTION_FORM ? form->read != NULL
+                                                             : form->rows != NULL)
                ? NULL
                : "it does not say what is inside";
 }
 
 /* What is wrong with a row by itself, or NULL. */
 static const char *row_fault(const struct mp_option *option, size_t options_size) {
-    size_t size = mp_option_field_size(option->type);
-    bool is_named = *option->name && option->type < MP_OPTION_LINE;
+    size_t size = mp_option_field_size(mp_option_kind(option));
+    bool is_named = *option->name && mp_option_kind(option) < MP_OPTION_LINE;
 
-    if (size == 0 && (option->type < MP_OPTION_FORM || option->type > MP_OPTION_NAMED))
+    if (size == 0 &&
+        (mp_option_kind(option) < MP_OPTION_FORM || mp_option_kind(option) > MP_OPTION_NAMED))
         return "the type is unknown";
     if (is_named ? !well_formed(option->name) : *option->name != '\0')
         return "the name is not lower-case words joined by hyphens";
     if (option->offset > options_size || size > options_size - option->offset)
         return "the field lies outside the options struct";
-    if (size && option->type != MP_OPTION_TEXT && option->offset % size)
+    if (size && mp_option_kind(option) != MP_OPTION_TEXT && option->offset % size)
         return "the field is not aligned for its type";
     if (is_named && !option->unit)
         return "the unit is missing (\"\" for none)";
@@ -290,7 +295,8 @@ int mp_options_check(const struct mp_option table[], size_t options_size, const 
             fault = "the table has more than 128 rows";
         if (fault)
             return mp_fail(error, MP_EINVAL, "option \"%s\" of %s: %s", option->name, owner, fault);
-        if (option->type >= MP_OPTION_MAPPING && option->type <= MP_OPTION_NAMED &&
+        if (mp_option_kind(option) >= MP_OPTION_MAPPING &&
+            mp_option_kind(option) <= MP_OPTION_NAMED &&
             mp_options_check(form->rows, form->size, form->what, error))
             return MP_EINVAL;
         enum reading reading = read_default(option, &value);

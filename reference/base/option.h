@@ -42,6 +42,9 @@ enum mp_option_type {
     MP_OPTION_KEY,
     MP_OPTION_ITSELF
 };
+/* Added to a type: runs with other values of the option are not compared. */
+enum { MP_OPTION_DECIDES = 64 };
+#define MP_DECIDES(type) ((enum mp_option_type)((type) + MP_OPTION_DECIDES))
 enum { MP_ALL = INT32_MAX, MP_AUTO = -1, MP_TEXT_SIZE = 4096 };
 
 /* A table ends with a row whose name is NULL. */
@@ -57,6 +60,13 @@ struct mp_option {
     const void *of;            /* words, a separator, or struct mp_option_form */
     const char *help;          /* one sentence, lower case, no full stop */
 };
+
+static inline enum mp_option_type mp_option_kind(const struct mp_option *row) {
+    return (enum mp_option_type)(row->type % MP_OPTION_DECIDES);
+}
+static inline bool mp_option_decides(const struct mp_option *row) {
+    return row->type / MP_OPTION_DECIDES;
+}
 
 /* A file being read. */
 struct mp_reading {

@@ -12,7 +12,7 @@ static bool copy(const char *from, size_t length, char word[MP_CHOICE_SIZE]) {
 
 bool option_word(const struct mp_option *row, int index, char word[MP_CHOICE_SIZE]) {
     const char *choices = row->of;
-    if (row->type == MP_OPTION_WORD) {
+    if (mp_option_kind(row) == MP_OPTION_WORD) {
         const char *const *words = row->of;
         for (; index > 0 && *words; index--)
             words++;
@@ -51,7 +51,7 @@ struct mp_meant option_word_meant(const struct mp_option *row, const char *word)
 const char *option_word_fault(const struct mp_option *row) {
     char word[MP_CHOICE_SIZE];
 
-    if (!row->of || (row->type == MP_OPTION_CHOICE && !*(const char *)row->of))
+    if (!row->of || (mp_option_kind(row) == MP_OPTION_CHOICE && !*(const char *)row->of))
         return "a choice needs choices";
     for (int index = 0; option_word(row, index, word); index++) {
         if (!word[0])

@@ -20,7 +20,7 @@ int mp_reading_fail(const struct mp_reading *reading, int line, const char *form
 static int fail_kind(const struct mp_reading *reading, const struct mp_option *row, int line) {
     char right[256];
     mp_options_describe(row, right, sizeof right);
-    bool is_one = row->type < MP_OPTION_NODE;
+    bool is_one = mp_option_kind(row) < MP_OPTION_NODE;
     return mp_reading_fail(reading, line, "%s: should be %s%s", row->name,
                            is_one ? "one value: " : "", right);
 }
@@ -99,7 +99,7 @@ static int read_joined(const struct mp_reading *reading, const struct mp_option 
 static int read_one(const struct mp_reading *reading, const struct mp_option *row, int line,
                     const struct mp_yaml *value, void *options) {
     char where[WHERE_SIZE];
-    if (row->type == MP_OPTION_TEXT && row->of && value->kind != MP_YAML_SCALAR)
+    if (mp_option_kind(row) == MP_OPTION_TEXT && row->of && value->kind != MP_YAML_SCALAR)
         return read_joined(reading, row, line, value, (char *)options + row->offset);
     if (value->kind != MP_YAML_SCALAR)
         return fail_kind(reading, row, line);
@@ -112,11 +112,11 @@ static void fill_places(const struct mp_option table[], const char *key, int lin
                         const struct mp_yaml *mapping, void *options) {
     for (const struct mp_option *row = table; row->name; row++) {
         void *field = (char *)options + row->offset;
-        if (row->type == MP_OPTION_LINE)
+        if (mp_option_kind(row) == MP_OPTION_LINE)
             *(int *)field = line;
-        else if (row->type == MP_OPTION_KEY)
+        else if (mp_option_kind(row) == MP_OPTION_KEY)
             *(const char **)field = key;
-        else if (row->type == MP_OPTION_ITSELF)
+        else if (mp_option_kind(row) == MP_OPTION_ITSELF)
             *(const struct mp_yaml **)field = mapping;
     }
 }
@@ -144,7 +144,7 @@ static int read_struct(const struct mp_reading *reading, const struct mp_option 
 static struct mp_option single_of(const struct mp_option rows[], const char *name) {
     struct mp_option single = {0};
     for (; rows->name; rows++)
-        if (!*rows->name && rows->type < MP_OPTION_LINE)
+        if (!*rows->name && mp_option_kind(rows) < MP_OPTION_LINE)
             single = *rows;
     single.name = single.name ? name : NULL;
     return single;
@@ -155,7 +155,7 @@ static int read_many(const struct mp_reading *reading, const struct mp_option *r
                      const struct mp_yaml *value, char *item) {
     const struct mp_option_form *form = row->of;
     const struct mp_option single = single_of(form->rows, row->name);
-    bool is_named = row->type == MP_OPTION_NAMED;
+    bool is_named = mp_option_kind(row) == MP_OPTION_NAMED;
     int *count = (int *)(item + (size_t)row->maximum * form->size), code = MP_OK;
     if (value->kind != (is_named ? MP_YAML_MAPPING : MP_YAML_SEQUENCE) ||
         value->count < row->minimum || value->count > row->maximum)
@@ -179,7 +179,7 @@ int mp_options_read_value(const struct mp_reading *reading, const struct mp_opti
                           const struct mp_yaml *value, void *options) {
     void *field = (char *)options + row->offset;
     const struct mp_option_form *form = row->of;
-    switch (row->type) {
+    switch (mp_option_kind(row)) {
     case MP_OPTION_NODE:
         *(const struct mp_yaml **)field = value;
         return row->maximum > 0 && (value->kind != MP_YAML_SEQUENCE ||
@@ -221,7 +221,7 @@ static bool takes_all(const struct mp_option_group groups[], const char *key) {
     bool takes = false;
     for (const struct mp_option_group *group = groups; group->key; group++)
         for (const struct mp_option *row = group->table; row && row->name; row++)
-            takes = takes || (row->type == MP_OPTION_ITSELF && !strcmp(group->key, key));
+            takes = takes || (mp_option_kind(row) == MP_OPTION_ITSELF && !strcmp(group->key, key));
     return takes;
 }
 
@@ -288,13 +288,13 @@ static int write_rows(const struct mp_option_group *group, FILE *stream, struct 
     char value[MP_TEXT_SIZE];
     int code = MP_OK;
     for (const struct mp_option *row = group->table; !code && row->name; row++) {
-        const char *text = row->type == MP_OPTION_STRING
+        const char *text = mp_option_kind(row) == MP_OPTION_STRING
                                ? *(char **)((char *)group->values + row->offset)
                                : mp_options_format(row, group->values, value, sizeof value);
-        if (!text || row->type >= MP_OPTION_NODE)
+        if (!text || mp_option_kind(row) >= MP_OPTION_NODE)
             continue;
         fprintf(stream, "%s%s: ", *group->key ? "  " : "", row->name);
-        if (row->type != MP_OPTION_TEXT && row->type != MP_OPTION_STRING)
+        if (mp_option_kind(row) != MP_OPTION_TEXT && mp_option_kind(row) != MP_OPTION_STRING)
             fputs(text, stream);
         else if ((code = mp_yaml_write_text(stream, text, error)))
             mp_error_prefix(error, "%s", row->name);

@@ -28,7 +28,7 @@ const char *mp_options_format(const struct mp_option *option, const void *option
     const void *field = (const char *)options + option->offset;
     char word[MP_CHOICE_SIZE] = "";
 
-    switch (option->type) {
+    switch (mp_option_kind(option)) {
     case MP_OPTION_INT64:
         snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
         break;
@@ -51,7 +51,7 @@ const char *mp_options_format(const struct mp_option *option, const void *option
     case MP_OPTION_INT:
     case MP_OPTION_COUNT: {
         int value = *(const int *)field;
-        if (option->type == MP_OPTION_COUNT && (value == MP_ALL || value == MP_AUTO))
+        if (mp_option_kind(option) == MP_OPTION_COUNT && (value == MP_ALL || value == MP_AUTO))
             snprintf(buffer, size, "%s", value == MP_ALL ? "all" : "auto");
         else
             snprintf(buffer, size, "%d", value);
@@ -73,7 +73,7 @@ static void describe_choice(const struct mp_option *option, char *buffer, size_t
 }
 
 static void describe_number(const struct mp_option *option, char *buffer, size_t size) {
-    bool is_count = option->type == MP_OPTION_COUNT;
+    bool is_count = mp_option_kind(option) == MP_OPTION_COUNT;
     struct number minimum = format_double(is_count && option->minimum < 0 ? 0 : option->minimum);
     struct number maximum = format_double(option->maximum);
     const char *unit = option->unit ? option->unit : "";
@@ -87,7 +87,8 @@ static void describe_number(const struct mp_option *option, char *buffer, size_t
 
 const struct mp_option *mp_options_inside(const struct mp_option *option) {
     const struct mp_option_form *form = option->of;
-    bool has_form = option->type >= MP_OPTION_NODE && option->type <= MP_OPTION_NAMED;
+    bool has_form =
+        mp_option_kind(option) >= MP_OPTION_NODE && mp_option_kind(option) <= MP_OPTION_NAMED;
     return has_form && form ? form->rows : NULL;
 }
 
@@ -104,14 +105,15 @@ static void describe_keys(const struct mp_option rows[], char *buffer, size_t si
 
 static void describe_many(const struct mp_option *option, char *buffer, size_t size) {
     const struct mp_option_form *form = option->of;
-    const char *many = option->type == MP_OPTION_NAMED ? "a mapping of names to" : "a list of";
+    const char *many =
+        mp_option_kind(option) == MP_OPTION_NAMED ? "a mapping of names to" : "a list of";
     snprintf(buffer, size, "%s %g to %g%s%s", many, option->minimum, option->maximum,
              form ? ", each " : " values", form ? form->what : "");
 }
 
 const char *mp_options_describe(const struct mp_option *option, char *buffer, size_t size) {
     const struct mp_option_form *form = option->of;
-    switch (option->type) {
+    switch (mp_option_kind(option)) {
     case MP_OPTION_BOOL:
         snprintf(buffer, size, "yes or no");
         break;

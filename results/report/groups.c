@@ -22,6 +22,7 @@ static const struct query_field fields[] = {
     {"v_run.workload", QUERY_TEXT, RUN(workload)},
     {"v_run.gate", QUERY_TEXT, RUN(gate)},
     {"v_run.model", QUERY_TEXT, RUN(model)},
+    {"v_run.setting_key", QUERY_TEXT, RUN(setting_key)},
     {"v_run.status", QUERY_TEXT, RUN(status)},
     {"v_run.reason", QUERY_TEXT, RUN(reason)},
     {"v_run.started_at", QUERY_TEXT, RUN(started_at)},
@@ -87,9 +88,8 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
 }
 
 static bool same_setting(const struct report_run *a, const struct report_run *b) {
-    return a->ranks == b->ranks && strcmp(a->suite_run, b->suite_run) == 0 &&
-           strcmp(a->workload, b->workload) == 0 && strcmp(a->gate, b->gate) == 0 &&
-           strcmp(a->model, b->model) == 0 && strcmp(a->executor, b->executor) == 0;
+    return strcmp(a->suite_run, b->suite_run) == 0 && strcmp(a->workload, b->workload) == 0 &&
+           strcmp(a->setting_key, b->setting_key) == 0;
 }
 
 static void number_groups(struct report_runs *runs) {

@@ -18,9 +18,9 @@
 /* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
 struct report_run {
     int64_t run_id;
-    char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *status, *reason,
-        *started_at; /* owned */
-    char *label;     /* owned: what tables call it, see report_group_label */
+    char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *setting_key,
+        *status, *reason, *started_at; /* owned */
+    char *label;                       /* owned: what tables call it, see report_group_label */
     int round, ranks;
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;

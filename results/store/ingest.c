@@ -81,8 +81,10 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
 static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
                        struct mp_error *error) {
     static const struct mp_store_fact unattainable = {"system.unattainable", "yes"};
-    int code = MP_OK;
-    if (run->unattainable)
+    const struct mp_store_fact setting = {"setting.key", run->setting_key};
+    int code = run->setting_key ? mp_store_add_fact(ingest->store, ingest->run_id, &setting, error)
+                                : MP_OK;
+    if (!code && run->unattainable)
         code = mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error);
     for (int i = 0; i < run->facts && !code; i++)
         code = mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error);

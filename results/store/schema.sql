@@ -112,8 +112,8 @@ CREATE TABLE number (
 ) STRICT, WITHOUT ROWID;
 
 -- One text by name about a run: environment, digests, options.  'system.unattainable' is there if
--- the run's system is a yardstick and no system; 'cupti.note' and 'nccl.note' say why something is
--- missing of what these collectors recorded.
+-- the run's system is a yardstick and no system; 'setting.key' see v_setting; 'cupti.note' and
+-- 'nccl.note' say why something is missing of what these collectors recorded.
 CREATE TABLE fact (
     run_id INTEGER NOT NULL,
     rank   INTEGER NOT NULL, -- that recorded it; -1: known without any rank
@@ -206,6 +206,16 @@ CREATE TABLE phase_summary (
 -- Views: promised to users; columns are added, never removed or redefined
 ---------------------------------------------------------------------------------------------------
 
+-- One row per run: its setting_key, which runs have in common that are compared, whatever their loads.
+-- A suite's run has a digest of all that decides in fact 'setting.key'; another one its own columns.
+CREATE VIEW v_setting AS
+SELECT run_id,
+       coalesce((SELECT value FROM fact WHERE fact.run_id = run.run_id AND name = 'setting.key'
+                 AND rank = -1),
+                printf('%s|%s|%d|%d|%s', gate, model, ranks, ranks_per_node, executor))
+           AS setting_key
+FROM run;
+
 -- One row per run.
 --   ranks_recorded     ranks with a usable recording; less than ranks after a crash
 --   iterations         that every recorded rank completed
@@ -217,6 +227,7 @@ CREATE TABLE phase_summary (
 --   hosts              different ones that its ranks recorded on; NULL: not recorded
 --   processor_taken    share of the training's time for which other programs had the core of the
 --                      rank that lost most by it; NULL: not recorded
+--   setting_key        as in v_setting
 CREATE VIEW v_run AS
 SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gate, model, ranks,
        nodes, ranks_per_node, iterations, iterations_wanted, run.status, run.reason, started_at,
@@ -234,8 +245,9 @@ SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gat
         WHERE rank.run_id = run.run_id AND iteration = -1 AND layer = -1
           AND lost.name_id = (SELECT id FROM StringIds WHERE value = 'processor-wait-seconds')
           AND whole.name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds'))
-           AS processor_taken
-FROM run JOIN run_summary USING (run_id);
+           AS processor_taken,
+       setting_key
+FROM run JOIN run_summary USING (run_id) JOIN v_setting USING (run_id);
 
 -- One row per run.
 --   ms_per_iteration     median of v_iteration.ms over the steady iterations: those that every
@@ -243,9 +255,9 @@ FROM run JOIN run_summary USING (run_id);
 --                        and, of a pair that was measured in slices, without interrupted ones
 --   tokens_per_s         mean tokens of the steady iterations / ms_per_iteration
 --   ep_run_id            the first complete run of system ep with the same suite_run, round,
---                        workload, gate, model, ranks, ranks_per_node and executor
---   balanced_run_id      the first complete run of system ep with the same suite_run, round, gate,
---                        model, ranks, ranks_per_node and executor, whose workload is 'balanced'
+--                        workload and setting_key (so gate, model, ranks, ranks_per_node, executor)
+--   balanced_run_id      the first complete run of system ep with the same suite_run, round and
+--                        setting_key, whose workload is 'balanced'
 --   speedup_vs_ep        ms_per_iteration of ep_run_id / own; complete runs only
 --   speed_vs_balanced    ms_per_iteration of balanced_run_id / own; complete runs only.  1: as fast
 --                        as if every expert had got the same number of routes
@@ -268,19 +280,15 @@ FROM run JOIN run_summary USING (run_id);
 CREATE VIEW v_speedup AS
 WITH reference AS (
     SELECT run_id,
-           (SELECT min(ep.run_id) FROM run AS ep
+           (SELECT min(ep.run_id) FROM run AS ep JOIN v_setting AS its USING (run_id)
             WHERE ep.suite_run = run.suite_run AND ep.round = run.round AND ep.system = 'ep'
-              AND ep.status = 'complete' AND ep.workload = run.workload AND ep.gate IS run.gate
-              AND ep.model IS run.model AND ep.ranks = run.ranks
-              AND ep.ranks_per_node = run.ranks_per_node AND ep.executor = run.executor)
-               AS ep_run_id,
-           (SELECT min(ep.run_id) FROM run AS ep
+              AND ep.status = 'complete' AND ep.workload = run.workload
+              AND its.setting_key = own.setting_key) AS ep_run_id,
+           (SELECT min(ep.run_id) FROM run AS ep JOIN v_setting AS its USING (run_id)
             WHERE ep.suite_run = run.suite_run AND ep.round = run.round AND ep.system = 'ep'
-              AND ep.status = 'complete' AND ep.workload = 'balanced' AND ep.gate IS run.gate
-              AND ep.model IS run.model AND ep.ranks = run.ranks
-              AND ep.ranks_per_node = run.ranks_per_node AND ep.executor = run.executor)
-               AS balanced_run_id
-    FROM run)
+              AND ep.status = 'complete' AND ep.workload = 'balanced'
+              AND its.setting_key = own.setting_key) AS balanced_run_id
+    FROM run JOIN v_setting AS own USING (run_id))
 SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, run.gate, run.model,
        run.executor, run.ranks, run.system, run.status, own.ms_per_iteration, own.tokens_per_s,
        CASE WHEN run.status = 'complete' THEN ep.ms_per_iteration / own.ms_per_iteration END

@@ -70,8 +70,10 @@ struct mp_store_run {
     const char *executor;  /* "measured" or "predicted"; required */
     const char *workload;  /* "text", "balanced", "skewed 0.70 on 4", ...; required */
     const char *gate;      /* "gshard", "switch", "softmax top-6" */
-    const char *model;     /* what else must be equal for two runs to be compared, e.g. the sizes
-                            * of the model in one line; NULL: nothing else */
+    const char *model;     /* what else two runs differ in that are not compared, e.g. the sizes of
+                            * the model in one line; NULL: nothing else */
+    const char *setting_key; /* equal for runs that are compared, whatever their loads; NULL: where
+                              * gate, model, ranks, ranks_per_node and executor are equal */
     const char *status; /* "complete", "failed", "interrupted", "timeout", or "refused": its system
                          * can't do such a job, and nothing was started; required */
     const char *reason; /* one sentence, for all but "complete" */

@@ -24,12 +24,12 @@ static void a_note_gives_back_what_was_written(void **state) {
     uint64_t random = test_seed();
     static const char *const names[MOST_FACTS] = {"a", "b.c", "d \"e\"", "f"};
     for (int n = 0; n < NOTES; n++) {
-        char text[12 + MOST_FACTS][TEXT_SIZE];
+        char text[13 + MOST_FACTS][TEXT_SIZE];
         struct mp_store_fact fact[MOST_FACTS];
         struct mp_error error = {0};
         struct mp_note note;
         for (int i = 0; i < MOST_FACTS; i++)
-            fact[i] = (struct mp_store_fact){names[i], random_text(&random, text[12 + i], true)};
+            fact[i] = (struct mp_store_fact){names[i], random_text(&random, text[13 + i], true)};
         const struct mp_store_run run = {.suite = random_text(&random, text[0], true),
                                          .job = random_text(&random, text[1], true),
                                          .suite_run = random_text(&random, text[2], true),
@@ -42,6 +42,7 @@ static void a_note_gives_back_what_was_written(void **state) {
                                          .suite_text = random_text(&random, text[9], false),
                                          .job_text = random_text(&random, text[10], false),
                                          .command = random_text(&random, text[11], false),
+                                         .setting_key = random_text(&random, text[12], false),
                                          .round = test_random_int(&random, 0, 1000),
                                          .ranks = test_random_int(&random, 1, 100000),
                                          .nodes = test_random_int(&random, 1, 1000),
@@ -56,13 +57,14 @@ static void a_note_gives_back_what_was_written(void **state) {
             fail_msg("%s", error.text);
         const char *const written[] = {run.suite,      run.job,        run.suite_run, run.system,
                                        run.executor,   run.workload,   run.gate,      run.model,
-                                       run.started_at, run.suite_text, run.job_text,  run.command};
+                                       run.started_at, run.suite_text, run.job_text,  run.command,
+                                       run.setting_key};
         const struct mp_store_run *read = &note.run;
-        const char *const got[] = {read->suite,      read->job,      read->suite_run,
-                                   read->system,     read->executor, read->workload,
-                                   read->gate,       read->model,    read->started_at,
-                                   read->suite_text, read->job_text, read->command};
-        for (int i = 0; i < 12; i++)
+        const char *const got[] = {
+            read->suite,    read->job,     read->suite_run,  read->system,     read->executor,
+            read->workload, read->gate,    read->model,      read->started_at, read->suite_text,
+            read->job_text, read->command, read->setting_key};
+        for (int i = 0; i < 13; i++)
             assert_same(written[i], got[i]);
         assert_int_equal(run.round, read->round);
         assert_int_equal(run.ranks, read->ranks);

@@ -338,6 +338,9 @@ static void jobs_that_learn_differently_are_not_compared(void **state) {
                  "threads 1, text words, seed 3;threads 1, text words, seed 7;"
                  "threads 1, text words, seed 3;threads 1, text of job 4, seed 3");
     assert_query(&session, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1;NULL;1;NULL");
+    assert_query(&session,
+                 "SELECT count(DISTINCT setting_key) || ' ' || min(length(setting_key)) FROM v_run",
+                 "3 16");
     end(&session);
 }
 

@@ -106,7 +106,7 @@ static void defaults_are_a_small_model(void **state) {
 /* A random value that `option` takes, as text. */
 static void random_value(const struct mp_option *option, uint64_t *seed, char *text) {
     double span = option->maximum - option->minimum;
-    switch (option->type) {
+    switch (mp_option_kind(option)) {
     case MP_OPTION_INT:
     case MP_OPTION_INT64:
         sprintf(text, "%.0f", floor(option->minimum + test_random_double(seed) * span));

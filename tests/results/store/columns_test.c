@@ -116,6 +116,32 @@ static void the_reference_is_what_was_run_beside_it(void **state) {
                 "8|NULL\n9|2.0\n13|NULL\n14|2.0");
 }
 
+static void is_set(struct mp_store_run *run) {
+    run->setting_key = "one";
+}
+static void is_set_in_other_words(struct mp_store_run *run) {
+    run->setting_key = "one";
+    run->model = "in other words";
+    run->gate = "too";
+}
+static void is_set_otherwise(struct mp_store_run *run) {
+    run->setting_key = "two";
+}
+
+/* A key decides, whatever the words are; runs without one have what their columns say. */
+static void a_key_says_what_is_compared(void **state) {
+    struct runs_folder *folder = *state;
+    add(folder, "ep", NULL);                     /* 1 */
+    add(folder, "ep", is_set);                   /* 2 */
+    add(folder, "ep", is_set_otherwise);         /* 3 */
+    add(folder, "fssdp", NULL);                  /* 4 */
+    add(folder, "fssdp", is_set_in_other_words); /* 5 */
+    add(folder, "fssdp", is_set_otherwise);      /* 6 */
+    assert_rows(folder, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1\n2\n3\n1\n2\n3");
+    assert_rows(folder, "SELECT setting_key FROM v_run WHERE run_id > 3 ORDER BY run_id",
+                "gshard|small|2|2|measured\none\ntwo");
+}
+
 /* EP's losses are 5 4 3 2.  Within 1e-4 of EP's counts as agreeing: 5.0005 does, 5.0006 does not.
  */
 static void curves_agree_until_they_part(void **state) {
@@ -278,9 +304,13 @@ static void gpu_work_is_a_union_of_times(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(the_first_tenth_does_not_count), CASE(the_reference_is_what_was_run_beside_it),
-        CASE(curves_agree_until_they_part),   CASE(ranks_are_put_together),
-        CASE(runs_say_where_they_were_run),   CASE(ranges_have_names_kinds_and_payloads),
+        CASE(the_first_tenth_does_not_count),
+        CASE(the_reference_is_what_was_run_beside_it),
+        CASE(a_key_says_what_is_compared),
+        CASE(curves_agree_until_they_part),
+        CASE(ranks_are_put_together),
+        CASE(runs_say_where_they_were_run),
+        CASE(ranges_have_names_kinds_and_payloads),
         CASE(gpu_work_is_a_union_of_times),
     };
     return cmocka_run_group_tests_name("columns", tests, NULL, NULL);

@@ -1,0 +1,20 @@
+/* Digests of texts, to tell them apart: FNV-1a, 64 bits.  Nobody is kept from making two alike. */
+#ifndef MOEPERF_REFERENCE_BASE_DIGEST_H
+#define MOEPERF_REFERENCE_BASE_DIGEST_H
+
+#include <stdint.h>
+
+#define MP_DIGEST UINT64_C(14695981039346656037) /* of nothing */
+
+static inline uint64_t mp_digest_byte(uint64_t digest, unsigned char byte) {
+    return (digest ^ byte) * UINT64_C(1099511628211);
+}
+
+/* With a text and its end behind what `digest` is of. */
+static inline uint64_t mp_digest(uint64_t digest, const char *text) {
+    for (; *text; text++)
+        digest = mp_digest_byte(digest, (unsigned char)*text);
+    return mp_digest_byte(digest, 0xff); /* no byte of UTF-8 */
+}
+
+#endif
