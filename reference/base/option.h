@@ -27,11 +27,11 @@ enum mp_option_type {
                          and its rows by ';' */
 
     /* In files only.  What they point to lives as long as the document. */
-    MP_OPTION_STRING,  /* field: const char *; not empty unless by default */
+    MP_OPTION_STRING,  /* field: const char *; with a maximum so many bytes, else not empty */
     MP_OPTION_NODE,    /* field: const struct mp_yaml *, for another reader; with a maximum, a list
-                          of so many values */
+                          of so many values, each what the form `of` says, if there is one */
     MP_OPTION_FORM,    /* field: whatever the reader of `of` makes of it */
-    MP_OPTION_MAPPING, /* field: the struct of the rows of `of` */
+    MP_OPTION_MAPPING, /* field: the struct of the rows of `of`; `minimum` keys at least */
     MP_OPTION_LIST,    /* field: such structs [maximum], and behind them an int, their number */
     MP_OPTION_NAMED,   /* the same, from a mapping of their names; as many as `minimum` at least */
 
