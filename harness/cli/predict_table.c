@@ -20,27 +20,12 @@ static bool is_yardstick(const struct cli_prediction *item) {
     return item->job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE;
 }
 
-static bool same_value(const struct mp_option *option, const void *a, const void *b) {
-    char own[MP_TEXT_SIZE], other[MP_TEXT_SIZE];
-    return !strcmp(mp_options_format(option, a, own, sizeof own),
-                   mp_options_format(option, b, other, sizeof other));
-}
-
-/* Jobs with the same model, loads and cluster are compared: they differ in system and options. */
+/* Jobs with the same setting and loads are compared: they differ in system and options. */
 bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli_prediction *b) {
-    static const char *const sizes[] = {
-        "ranks", "layers",     "width",        "heads", "experts", "expert-width",   "sequence",
-        "gate",  "top-k",      "renormalise",  "batch", "routing", "shared-experts", "load",
-        "trace", "skew-share", "skew-experts", "mode",  "context"};
-    bool same = true;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && same; i++)
-        same = same_value(mp_options_find(mp_job_options, sizes[i]), &a->job->file.job,
-                          &b->job->file.job);
-    for (const struct mp_option *row = mp_predict_job_options; row->name && same; row++)
-        same = same_value(row, a->job, b->job);
-    for (const struct mp_option *row = mp_predict_options_table; row->name && same; row++)
-        same = same_value(row, &a->job->options, &b->job->options);
-    return same;
+    char own[MP_TEXT_SIZE], other[MP_TEXT_SIZE];
+    return mp_predict_job_setting(a->job, true) == mp_predict_job_setting(b->job, true) &&
+           !strcmp(mp_predict_job_workload(a->job, own, sizeof own),
+                   mp_predict_job_workload(b->job, other, sizeof other));
 }
 
 /* The first job of system ep under the same conditions; NULL if there is none. */

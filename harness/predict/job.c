@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "reference/base/digest.h"
 #include "reference/trainer/inject.h"
 
 #define FIELD(member) offsetof(struct mp_predict_job, member)
@@ -69,6 +70,36 @@ int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
 
 int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error) {
     return mp_job_write_more(&job->file, groups_of(job).group, stream, error);
+}
+
+/* ---- what is compared ---- */
+
+int mp_predict_job_deciding(const struct mp_predict_job *job, bool is_predicted,
+                            struct mp_option_group group[3]) {
+    struct mp_predict_job *own = (struct mp_predict_job *)job; /* nobody writes to it */
+    group[0] = (struct mp_option_group){"", mp_job_options, &own->file.job, "a job"};
+    group[1] = groups_of(job).group[0];
+    group[2] = groups_of(job).group[1];
+    return is_predicted ? 3 : 1;
+}
+
+uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predicted) {
+    const struct mp_job *own = &job->file.job;
+    const struct mp_topology topology = mp_job_topology(own, own->ranks);
+    struct mp_option_group group[3];
+    char model[MP_MODEL_WORDS], gate[MP_GATE_WORDS], value[MP_TEXT_SIZE];
+    int groups = mp_predict_job_deciding(job, is_predicted, group);
+    snprintf(value, sizeof value, "%d of %d ranks, %d threads, predicted %d", own->ranks,
+             topology.ranks_per_node, own->threads, is_predicted);
+    uint64_t digest =
+        mp_digest(mp_digest(MP_DIGEST, mp_job_model(own, model)), mp_job_gate(own, gate));
+    digest = mp_digest(digest, value);
+    for (int g = 0; g < groups; g++)
+        for (const struct mp_option *row = group[g].table; row->name; row++)
+            if (mp_option_decides(row))
+                digest = mp_digest(mp_digest(digest, row->name),
+                                   mp_options_format(row, group[g].values, value, sizeof value));
+    return digest;
 }
 
 /* ---- the cluster ---- */

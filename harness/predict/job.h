@@ -79,6 +79,14 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 
+/* The tables whose rows may decide what is compared, with their values; of measured jobs one, those
+ * of predictions mean nothing to them.  Returns how many. */
+int mp_predict_job_deciding(const struct mp_predict_job *job, bool is_predicted,
+                            struct mp_option_group group[3]);
+/* A digest of all that decides but the loads: the model, the gate, ranks and nodes, and every
+ * option whose row says so.  Jobs are compared where it and mp_predict_job_workload are equal. */
+uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predicted);
+
 /* Writes the job as mapping that mp_predict_job_apply reads back, every option listed. */
 int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error);
 

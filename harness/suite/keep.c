@@ -10,7 +10,6 @@
 #include "harness/suite/note.h"
 #include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
-#include "reference/base/digest.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 
@@ -21,41 +20,25 @@ void mp_suite_format_utc(const char *format, char *text, size_t size) {
     strftime(text, size, format, &utc);
 }
 
-/* The texts that a description borrows. */
-struct texts {
-    char workload[WORKLOAD_SIZE], model[MODEL_SIZE], gate[MP_GATE_WORDS], setting[20];
-};
-
-/* Where a job's options of a table are; of measured jobs those of predictions mean nothing. */
-static const struct place {
-    const struct mp_option *table;
-    size_t offset; /* in struct mp_predict_job */
-} places[] = {{mp_job_options, offsetof(struct mp_predict_job, file.job)},
-              {mp_predict_job_options, 0},
-              {mp_predict_options_table, offsetof(struct mp_predict_job, options)}};
-
-static int count_places(const struct mp_suite *suite, int job) {
-    return mp_suite_is_predicted(suite, job) ? 3 : 1;
-}
-
-static const char *format_value(const struct mp_suite *suite, int job, const struct place *place,
+static const char *format_value(const struct mp_suite *suite, int job, int table,
                                 const struct mp_option *option, char value[MP_TEXT_SIZE]) {
-    const char *options = (const char *)&suite->job[job] + place->offset;
-    return mp_options_format(option, options, value, MP_TEXT_SIZE);
+    struct mp_option_group group[3];
+    mp_predict_job_deciding(&suite->job[job], true, group);
+    return mp_options_format(option, group[table].values, value, MP_TEXT_SIZE);
 }
 
 /* The first job of the suite with the same value as this one; `differs`: not all jobs of its kind
  * have it. */
-static int find_value(const struct mp_suite *suite, int job, const struct place *place,
+static int find_value(const struct mp_suite *suite, int job, int table,
                       const struct mp_option *option, char value[MP_TEXT_SIZE], bool *differs) {
     char other[MP_TEXT_SIZE];
     int first = job;
     *differs = false;
-    format_value(suite, job, place, option, value);
+    format_value(suite, job, table, option, value);
     for (int i = suite->count - 1; i >= 0; i--) {
         if (mp_suite_is_predicted(suite, job) != mp_suite_is_predicted(suite, i))
             continue;
-        format_value(suite, i, place, option, other);
+        format_value(suite, i, table, option, other);
         if (strcmp(value, other) != 0)
             *differs = true;
         else
@@ -64,34 +47,28 @@ static int find_value(const struct mp_suite *suite, int job, const struct place 
     return first;
 }
 
-/* Only jobs of a suite with one setting are compared: the sizes, the gate, the ranks, and every
- * option that decides.  The key has all of that; the model, for people, the sizes and what the
- * suite's jobs do not share.  A long text is named by the job that has it first. */
-static void describe_setting(const struct mp_suite *suite, int index, struct texts *texts) {
-    const struct mp_job *job = &suite->job[index].file.job;
-    struct mp_topology topology = mp_job_topology(job, job->ranks);
-    char value[MP_TEXT_SIZE + 64];
-    uint64_t key = MP_DIGEST;
+/* For people: the sizes, and what the suite's jobs do not share of what decides.  A long text is
+ * named by the job that has it first. */
+static void format_model(const struct mp_suite *suite, int index, char *text, size_t size) {
+    const struct mp_predict_job *job = &suite->job[index];
+    struct mp_option_group group[3];
+    char value[MP_TEXT_SIZE];
     bool differs;
-    size_t length = (size_t)snprintf(texts->model, MODEL_SIZE, "%s, threads %d",
-                                     mp_job_model(job, value), job->threads);
-    snprintf(value, sizeof value, "%d ranks, %d per node, executor %d", job->ranks,
-             topology.ranks_per_node, suite->job[index].executor);
-    key = mp_digest(mp_digest(mp_digest(key, texts->model), mp_job_gate(job, texts->gate)), value);
-    for (int p = 0; p < count_places(suite, index); p++)
-        for (const struct mp_option *option = places[p].table; option->name; option++) {
-            if (!mp_option_decides(option))
+    int groups = mp_predict_job_deciding(job, mp_suite_is_predicted(suite, index), group);
+    size_t length = (size_t)snprintf(text, size, "%s, threads %d",
+                                     mp_job_model(&job->file.job, value), job->file.job.threads);
+    for (int g = 0; g < groups; g++)
+        for (const struct mp_option *option = group[g].table; option->name; option++) {
+            if (!mp_option_decides(option) || length >= size)
                 continue;
-            int first = find_value(suite, index, &places[p], option, value, &differs);
-            key = mp_digest(mp_digest(key, option->name), value);
-            if (!differs || length >= MODEL_SIZE)
+            int first = find_value(suite, index, g, option, value, &differs);
+            if (!differs)
                 continue;
             if (strlen(value) > LONG_VALUE)
                 snprintf(value, sizeof value, "of job %d", first + 1);
-            length += (size_t)snprintf(texts->model + length, MODEL_SIZE - length, ", %s %s",
-                                       option->name, *value ? value : "none");
+            length += (size_t)snprintf(text + length, size - length, ", %s %s", option->name,
+                                       *value ? value : "none");
         }
-    snprintf(texts->setting, sizeof texts->setting, "%016" PRIx64, key);
 }
 
 /* What loads of the job are called: measured and predicted jobs of the same loads alike. */
@@ -102,20 +79,28 @@ static const char *format_workload(const struct mp_suite *suite, int index, char
                                                : mp_job_workload(&job->file.job, text, size);
 }
 
+/* The texts that a description borrows. */
+struct texts {
+    char workload[WORKLOAD_SIZE], model[MODEL_SIZE], gate[MP_GATE_WORDS], setting[20];
+};
+
 static struct mp_store_run describe(const struct mp_ended_job *ended, struct texts *texts) {
     const struct mp_suite *suite = ended->suite;
     const struct mp_job_file *file = &suite->job[ended->index].file;
     const struct mp_job *job = &file->job;
     struct mp_topology topology = mp_job_topology(job, job->ranks);
-    describe_setting(suite, ended->index, texts);
+    bool is_predicted = mp_suite_is_predicted(suite, ended->index);
+    format_model(suite, ended->index, texts->model, sizeof texts->model);
+    snprintf(texts->setting, sizeof texts->setting, "%016" PRIx64,
+             mp_predict_job_setting(&suite->job[ended->index], is_predicted));
     return (struct mp_store_run){
         .suite = suite->name,
         .job = job->name,
         .suite_run = ended->suite_run,
         .system = job->system,
-        .executor = mp_suite_is_predicted(suite, ended->index) ? "predicted" : "measured",
+        .executor = is_predicted ? "predicted" : "measured",
         .workload = format_workload(suite, ended->index, texts->workload, sizeof texts->workload),
-        .gate = texts->gate,
+        .gate = mp_job_gate(job, texts->gate),
         .model = texts->model,
         .setting_key = texts->setting,
         .started_at = ended->started_at,

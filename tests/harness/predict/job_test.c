@@ -53,6 +53,58 @@ static void what_is_written_reads_back(void **state) {
     end_job(&job, cluster);
 }
 
+/* What decides whether jobs are compared: for predictions, and for measured jobs. */
+static void settings_differ_where_rows_say_so(void **state) {
+    (void)state;
+    static const struct {
+        const char *assignment;
+        bool predicted, measured;
+    } cases[] = {{"name=other", false, false},
+                 {"system=ep", false, false},
+                 {"options.overlap=3", false, false},
+                 {"iterations=9", false, false},
+                 {"routing=balanced", false, false},
+                 {"loads=zipf", false, false},
+                 {"record=no", false, false},
+                 {"checkpoint=x", false, false},
+                 {"layers=5", true, true},
+                 {"batch=160", true, true},
+                 {"shared-experts=1", true, true},
+                 {"mode=prefill", true, true},
+                 {"ranks=8", true, true},
+                 {"ranks-per-node=2", true, true},
+                 {"gate=softmax", true, true},
+                 {"top-k=3", true, true},
+                 {"threads=3", true, true},
+                 {"seed=9", true, true},
+                 {"text=x", true, true},
+                 {"weight-decay=0.5", true, true},
+                 {"inject=rank=1", true, true},
+                 {"check-plans=yes", true, true},
+                 {"cluster=h100", true, false},
+                 {"change=nodes=3", true, false},
+                 {"predict.recompute=full", true, false},
+                 {"predict.reserve=0.25", true, false}};
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    set(&job, "gate=sigmoid");
+    set(&job, "text=words");
+    const uint64_t predicted = mp_predict_job_setting(&job, true);
+    const uint64_t measured = mp_predict_job_setting(&job, false);
+    assert_true(predicted != measured);
+    end_job(&job, cluster);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cluster = make_job(&job, "fssdp");
+        set(&job, "gate=sigmoid");
+        set(&job, "text=words");
+        set(&job, cases[i].assignment);
+        if ((mp_predict_job_setting(&job, true) != predicted) != cases[i].predicted ||
+            (mp_predict_job_setting(&job, false) != measured) != cases[i].measured)
+            fail_msg("%s", cases[i].assignment);
+        end_job(&job, cluster);
+    }
+}
+
 static void bad_words_are_named(void **state) {
     (void)state;
     static const struct {
@@ -669,6 +721,7 @@ static void assumptions_are_what_nobody_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(settings_differ_where_rows_say_so),
         cmocka_unit_test(bad_words_are_named),
         cmocka_unit_test(clusters_are_found_or_missed),
         cmocka_unit_test(clusters_are_files_by_their_names),
