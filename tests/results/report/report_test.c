@@ -1,4 +1,5 @@
 /* What the reports say about runs whose numbers are known (tests/results/runs.h). */
+#include "results/report/groups.h"
 #include "tests/results/report/texts.h"
 
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
@@ -50,6 +51,24 @@ static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
                 "\n"
                 "Run 8 (fssdp, round 3) failed after 4 of 4 iterations: rank 1 was killed by\n"
                 "signal 9.\n");
+}
+
+/* The words of the second are the first's, its key is not. */
+static void runs_of_one_setting_share_a_table(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const keys[] = {"a", "b", "a"}, *const systems[] = {"ep", "ep", "fssdp"};
+    struct report_runs runs;
+    struct mp_error error = {0};
+    for (int i = 0; i < 3; i++) {
+        struct mp_store_run run = runs_description(systems[i], "text");
+        run.setting_key = keys[i];
+        runs_add(folder, &run, &runs_ep);
+    }
+    runs_ok(report_runs_load(folder->store, NULL, &runs, &error), &error);
+    assert_int_equal(runs.tables, 2);
+    assert_int_equal(runs.run[0].table, runs.run[2].table);
+    assert_int_not_equal(runs.run[0].table, runs.run[1].table);
+    report_runs_free(&runs);
 }
 
 /* Ten iterations of 6.5 ms: rank 0 has 60 tokens and 4 ms for them, rank 1 20 and 2 ms; what both
@@ -656,6 +675,7 @@ int main(void) {
         CASE(yardsticks_are_named_and_droppers_show_what_survives),
         CASE(every_table_says_unattainable),
         CASE(droppers_among_ranks_that_share_cores),
+        CASE(runs_of_one_setting_share_a_table),
         CASE(long_tables_go_without_sentences),
         CASE(tables_fit_80_columns_with_any_name),
         CASE(an_output_that_is_full_is_an_error),

@@ -127,6 +127,10 @@ static void is_set_in_other_words(struct mp_store_run *run) {
 static void is_set_otherwise(struct mp_store_run *run) {
     run->setting_key = "two";
 }
+static void is_set_and_balanced(struct mp_store_run *run) {
+    run->setting_key = "one";
+    run->workload = "balanced";
+}
 
 /* A key decides, whatever the words are; runs without one have what their columns say. */
 static void a_key_says_what_is_compared(void **state) {
@@ -140,6 +144,9 @@ static void a_key_says_what_is_compared(void **state) {
     assert_rows(folder, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1\n2\n3\n1\n2\n3");
     assert_rows(folder, "SELECT setting_key FROM v_run WHERE run_id > 3 ORDER BY run_id",
                 "gshard|small|2|2|measured\none\ntwo");
+    add(folder, "ep", is_set_and_balanced); /* 7 */
+    assert_rows(folder, "SELECT balanced_run_id FROM v_speedup WHERE run_id > 3 ORDER BY run_id",
+                "NULL\n7\nNULL\n7");
 }
 
 /* EP's losses are 5 4 3 2.  Within 1e-4 of EP's counts as agreeing: 5.0005 does, 5.0006 does not.
