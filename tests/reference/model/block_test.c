@@ -93,7 +93,7 @@ static void memory_is_what_its_arrays_need(void **state) {
     assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &model, &error), &error);
     assert_int_equal(given_bytes - of_dense,
                      4 * ((LAYERS + 1) * N * D + LAYERS * layer + workspace));
-    assert_int_equal(host_bytes, 4 * (3 * E + LAYERS * ROOM));
+    assert_int_equal(host_bytes, 4 * (2 * N + 3 * E + LAYERS * ROOM));
     mp_model_destroy(&model);
     assert_int_equal(given, 0);
 }
