@@ -162,6 +162,27 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     device->error = (struct mp_error){0}; /* for the check at the test's end */
 }
 
+/* On a GPU no route has a row where routes, experts or parts are too many. */
+static void no_rows_beyond_limits(struct mp_device *device, const int32_t *choice,
+                                  int32_t *position) {
+    enum { PARTS = 1 << 19, ROUTES = 10 };
+    int *begin = new_host(1027, sizeof *begin), *count = new_host(PARTS, sizeof *count);
+    const struct {
+        int routes, experts, parts;
+    } too_many[] = {{10000, 3, 3}, {ROUTES, 1025, 3}, {ROUTES, 3, PARTS}};
+    for (int i = 0; on_cuda(device) && i < 3; i++) {
+        begin[too_many[i].experts] = too_many[i].parts;
+        count[0] = count[too_many[i].parts - 1] = 1;
+        perform(device, route_positions, too_many[i].routes, 2, too_many[i].experts, choice, NULL,
+                begin, count, count, ROUTES, position, position + too_many[i].routes);
+        for (int r = 0; r < too_many[i].routes + ROUTES; r++)
+            assert_int_equal(position[r], -1);
+        assert_int_equal(mp_device_check(device, NULL), MP_ELIMIT);
+        device->error = (struct mp_error){0};
+        begin[too_many[i].experts] = 0;
+    }
+}
+
 /* Routes that can't be sorted or limited still get indices that others can use. */
 static void failures_leave_usable_indices(struct mp_device *device, const void *c) {
     (void)c;
@@ -186,6 +207,7 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "sorting of 10000 routes"));
     device->error = (struct mp_error){0};
+    no_rows_beyond_limits(device, choice, new_ints(2 * TOKENS + 10));
 }
 
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
