@@ -210,6 +210,32 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     no_rows_beyond_limits(device, choice, new_ints(2 * TOKENS + 10));
 }
 
+/* Too many choices, or too many experts for a GPU's rows. */
+static void impossible_gates_are_refused(struct mp_device *device, const void *c) {
+    (void)c;
+    const struct {
+        int experts, top_k, code;
+    } gate[] = {{1, 2, MP_EINVAL}, {20, 17, MP_EINVAL}, {1025, 2, MP_ELIMIT}};
+    float *value = random_floats(1025, 1);
+    int32_t *index = new_ints(20);
+    uint32_t *count = new_counts(1);
+    for (int i = 0; on_cuda(device) && i < 4 * 3; i++) {
+        int e = gate[i / 4].experts, k = gate[i / 4].top_k;
+        if (i % 4 == 0)
+            perform(device, gate_forward, 1, e, k, SOFTMAX(true), value, NULL, NULL, value, NULL,
+                    index, value);
+        else if (i % 4 == 1)
+            perform(device, gate_backward, 1, e, k, SOFTMAX(true), value, NULL, index, NULL, value,
+                    value, value, value);
+        else if (i % 4 == 2)
+            perform(device, survivor_weights, 1, e, k, SOFTMAX(true), value, index, index, value);
+        else
+            perform(device, gate_statistics, 1, e, k, value, index, count, count, value);
+        assert_int_equal(mp_device_check(device, NULL), gate[i / 4].code);
+        device->error = (struct mp_error){0};
+    }
+}
+
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
     int *items = *(int *const *)arguments;
     for (size_t i = begin; i < end; i++)
@@ -274,6 +300,7 @@ static const struct device_test tests[] = {
     {"streams wait for events", streams_wait_for_events, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
     {"failures leave usable indices", failures_leave_usable_indices, NULL},
+    {"impossible gates are refused", impossible_gates_are_refused, NULL},
     {"work is shared out", work_is_shared_out, NULL},
     {"missing GPUs are named", missing_gpus_are_named, NULL},
     {"GPUs are listed", gpus_are_listed, NULL},
