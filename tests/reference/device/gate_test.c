@@ -122,16 +122,18 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     struct gate g = {*c, to_doubles(logits, size), to_doubles(dweight, routes),
                      to_doubles(auxiliary, (size_t)c->experts), choice};
     double expected[MOST_EXPERTS], expected_weight[16];
+    double tolerance =
+        2e-6 * fmax(1, c->experts / 200.0); /* sums of as many, all alike with ties */
     for (int t = 0; t < c->tokens; t++) {
         naive_softmax(g.logits + t * c->experts, c->experts, expected);
-        assert_floats_close(probability + t * c->experts, expected, (size_t)c->experts, 2e-6);
+        assert_floats_close(probability + t * c->experts, expected, (size_t)c->experts, tolerance);
         if (forced)
             assert_memory_equal(choice + t * c->top_k, forced + t * c->top_k,
                                 (size_t)c->top_k * sizeof *choice);
         else
             check_choice(c, probability + t * c->experts, choice + t * c->top_k);
         naive_weights(c, expected, choice + t * c->top_k, expected_weight);
-        assert_floats_close(weight + t * c->top_k, expected_weight, (size_t)c->top_k, 2e-6);
+        assert_floats_close(weight + t * c->top_k, expected_weight, (size_t)c->top_k, tolerance);
     }
     check_statistics(device, c, probability, choice);
 
@@ -177,11 +179,13 @@ static void nan_logits_choose_valid_experts(struct mp_device *device, const void
             check_choice(c, row, choice + t * c->top_k);
             continue;
         }
-        for (int j = t * c->top_k; j < (t + 1) * c->top_k; j++) {
-            assert_in_range(choice[j], 0, c->experts - 1);
-            assert_false(taken[choice[j]]);
-            taken[choice[j]] = true;
-            assert_true(isnan(weight[j]));
+        for (int j = 0; j < c->top_k; j++) {
+            int expert = choice[t * c->top_k + j];
+            assert_in_range(expert, 0, c->experts - 1);
+            assert_false(taken[expert]);
+            assert_true(!on_cuda(device) || expert == j); /* there, the first ones */
+            taken[expert] = true;
+            assert_true(isnan(weight[t * c->top_k + j]));
         }
     }
     assert_true(isnan(probability[0]));

@@ -47,9 +47,10 @@ static struct parts random_parts(const struct route_case *c, const int load[]) {
     for (int e = 0; e < c->experts; e++) {
         int left = load[e];
         parts.begin[e] = at;
-        for (int p = test_random_int(&random_state, c->boundless, c->most_parts); p > 0; p--) {
-            bool all = c->boundless && p <= c->most_parts / 2,
-                 none = test_random_int(&random_state, 0, 3) == 0;
+        int own = c->boundless ? c->most_parts : test_random_int(&random_state, 0, c->most_parts);
+        for (int p = own; p > 0; p--) {
+            bool all = c->boundless && p <= (c->most_parts + 3) / 4;
+            bool none = test_random_int(&random_state, 0, 3) == 0;
             int count = all ? INT32_MAX : none ? 0 : p == 1 ? 2 * left : left / p;
             int taken = count < left ? count : left;
             parts.rows += test_random_int(&random_state, 0, 2);
