@@ -177,7 +177,7 @@ static void all_moves(struct mp_device *device, const struct dense_case *c) {
 static void gate_passes_gradients(struct mp_device *device, const struct dense_case *c) {
     size_t tokens = (size_t)c->rows, experts = (size_t)c->other, size = tokens * experts;
     struct array probability =
-        random_array(device, MP_FLOAT32, size, c->shift, 0.5 / c->other, 0.5 / c->other);
+        random_array(device, MP_FLOAT32, size, 0, 0.5 / c->other, 0.5 / c->other);
     struct array dweight = random_array(device, MP_FLOAT32, tokens, 0, 1, 0);
     struct array auxiliary = random_array(device, MP_FLOAT32, experts, 0, 0.5, 0);
     struct array out = spoilt_array(device, device->element, size, c->shift);
