@@ -91,6 +91,7 @@ static const struct grouped_case grouped_cases[] = {
     {"odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}},
     {"one group has all", 4, 30, 70, {0, 0, 90, 0}},
     {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
+    {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
     {"no rows at all", 3, 8, 8, {0, 0, 0}},
     {"no columns in", 3, 0, 8, {2, 0, 3}},
     {"no columns out", 2, 8, 0, {2, 3}},

@@ -79,6 +79,7 @@ static void halves_may_be_filled_exactly(void **state) {
     (void)state;
     check_uploads(2000, 30, MOST / 4, MOST / 4);
     check_uploads(2000, 30, MOST / ARRAYS - 1, MOST / ARRAYS);
+    check_uploads(2000, 30, MOST / 6 + 6, MOST / 6 + 8); /* two are a little too much */
 }
 
 static void too_large_an_array_is_refused(void **state) {
