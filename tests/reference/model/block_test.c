@@ -184,6 +184,8 @@ static double run(struct work *work, bool backward) {
     struct mp_model *model = &work->model;
     float host[N];
     mp_model_embed(model, work->token, work->target);
+    assert_memory_equal(model->token, work->token, sizeof work->token);
+    assert_memory_equal(model->target, work->target, sizeof work->target);
     for (int l = 0; l < LAYERS; l++) {
         mp_model_attention(model, l);
         route(work, l);
