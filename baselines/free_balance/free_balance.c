@@ -37,8 +37,6 @@ static int free_balance_after_gate(void *opaque, const struct mp_load *load, str
     mp_load_expert_totals(load, self->state.total);
     int code = mp_free_balance_decide(&self->state, plan->during.owner, error);
     if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
-    if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
     return code;
 }

@@ -40,8 +40,6 @@ static int moonep_after_gate(void *opaque, const struct mp_load *load, struct mp
     mp_load_expert_totals(load, self->state.total);
     int code = mp_moonep_decide(&self->state, &self->options, plan->during.owner, error);
     if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
-    if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
     return code;
 }

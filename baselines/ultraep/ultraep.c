@@ -61,8 +61,6 @@ static int ultraep_after_gate(void *opaque, const struct mp_load *load, struct m
     int code =
         mp_ultraep_decide(&self->state, &self->options, &plan->topology, plan->during.owner, error);
     if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
-    if (!code)
         code = mp_plan_dispatch_pieces(
             plan, load, &self->state.pieces,
             self->options.locality ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER, error);
