@@ -127,11 +127,6 @@ static void lp_initial_holders(const void *opaque, struct mp_placement home[]) {
         lay_out(self, &home[layer]);
 }
 
-static enum mp_optimizer_split lp_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_REPLICATED;
-}
-
 static int lp_homes_limit(const void *opaque) {
     const struct lp *self = opaque;
     return self->most * self->setting.layers;
@@ -209,7 +204,7 @@ const struct mp_system mp_system_lp = {
     .size = sizeof(struct lp),
     .create = lp_create,
     .initial_holders = lp_initial_holders,
-    .optimizer = lp_optimizer,
+    .split = MP_OPTIMIZER_REPLICATED,
     .homes_limit = lp_homes_limit,
     .after_gate = lp_after_gate,
     .after_step = lp_after_step,

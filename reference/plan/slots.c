@@ -99,10 +99,12 @@ int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home,
     return MP_OK;
 }
 
-int64_t mp_slot_capacity(double factor, int64_t routes, int64_t slots) {
+int64_t mp_slot_capacity(const struct mp_setting *setting, int per_rank, double factor) {
+    int64_t ranks = setting->topology.ranks;
+    int64_t routes = setting->tokens_per_rank * ranks * setting->top_k;
     if (factor == 0)
         return -1;
-    double capacity = floor(factor * (double)routes / (double)slots);
+    double capacity = floor(factor * (double)routes / (double)(per_rank * ranks));
     return capacity < (double)routes ? (int64_t)capacity : routes;
 }
 
