@@ -1,10 +1,8 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
 #include <math.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
@@ -12,6 +10,7 @@
 #include "harness/cli/trace_file.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
+#include "harness/suite/seconds.h"
 #include "results/store/store.h"
 
 enum { MEASUREMENTS = 64 };
@@ -204,27 +203,20 @@ static int collect_measurements(struct measurements *all, const struct reproduce
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
 struct watch {
     struct mp_progress progress;
+    const volatile sig_atomic_t *signals;
     double started;
 };
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+static void begin_watch(struct watch *watch) {
+    *watch = (struct watch){.signals = cli_count_signals(), .started = mp_seconds_now()};
+    mp_progress_begin(&watch->progress, stderr);
 }
 
 static bool draw(void *context, int done, int all, const char *label) {
     struct watch *watch = context;
-    double passed = now() - watch->started;
+    double passed = mp_seconds_now() - watch->started;
     struct mp_progress_state state = {.job = done + 1,
                                       .jobs = all,
                                       .name = label,
@@ -233,19 +225,16 @@ static bool draw(void *context, int done, int all, const char *label) {
                                       .share = (double)done / all,
                                       .seconds_left = done ? passed / done * (all - done) : -1};
     mp_progress_draw(&watch->progress, &state);
-    return !interrupted;
+    return !*watch->signals;
 }
 
 static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_settings *settings,
                    struct mp_error *error) {
-    struct watch watch = {.started = now()};
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    struct watch watch;
+    begin_watch(&watch);
     settings->context = &watch;
     settings->progress = draw;
-    mp_progress_begin(&watch.progress, stderr);
-    sigaction(SIGINT, &action, &before);
     int code = mp_reproduction_run(reproduction, settings, error);
-    sigaction(SIGINT, &before, NULL);
     mp_progress_end(&watch.progress);
     return code;
 }
@@ -303,7 +292,7 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
         mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
         return code;
-    return interrupted || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+    return *cli_count_signals() || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* ---- inferring ---- */
@@ -314,14 +303,11 @@ static bool draw_sets(void *context, int done, int all) {
 
 static int infer(struct mp_reproduction *reproduction, struct mp_infer_settings *settings,
                  struct mp_inference **inference, struct mp_error *error) {
-    struct watch watch = {.started = now()};
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    struct watch watch;
+    begin_watch(&watch);
     settings->context = &watch;
     settings->progress = draw_sets;
-    mp_progress_begin(&watch.progress, stderr);
-    sigaction(SIGINT, &action, &before);
     int code = mp_infer(reproduction, settings, inference, error);
-    sigaction(SIGINT, &before, NULL);
     mp_progress_end(&watch.progress);
     return code;
 }

@@ -152,20 +152,19 @@ static int write_changes(const struct mp_history *history, FILE *out, struct mp_
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_history *history = context;
+    char about[256];
+    snprintf(about, sizeof about,
+             "%zu runs. Times change where the values in front and behind are too far apart for "
+             "chance; exact measures where two revisions differ.",
+             json_array_size(history->rows));
     snprintf(page->title, sizeof page->title, "moeperf: history");
-    page_print(page->out,
-               "<header>\n<h1>History</h1>\n<p class=\"muted\">%d runs. Times change where the "
-               "values in front and behind are too far apart for chance; exact measures where two "
-               "revisions differ.</p>\n</header>\n<main>\n",
-               (int)json_array_size(history->rows));
+    page_begin(page->out, "History", about);
     int code = write_changes(history, page->out, error);
     for (int first = 0, end; first < history->count && !code; first = end) {
         end = mp_history_job_end(history, first);
         code = write_job(page, &history->series[first], end - first, error);
     }
-    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -60,18 +60,13 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_grids *grids = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", grids->title);
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", grids->title);
+    page_begin(page->out, grids->title, grids->about);
     if (grids->count == 1)
         page_print(page->out, "<p>%s</p>\n", grids->grid->name);
-    page_lines(page->out, grids->about);
-    fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
-          page->out);
     int code = write_figures(grids, page, error);
     if (!code && grids->table)
         table_html(grids->table, grids->table_caption, page->out);
-    fputs("</main>\n<footer><p>Written by moeperf. Chart: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -48,10 +48,7 @@ static int write_table(FILE *out, const struct mp_interval row[], int count,
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_intervals_page *own = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", own->title);
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", own->title);
-    page_lines(page->out, own->about);
-    fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n",
-          page->out);
+    page_begin(page->out, own->title, own->about);
     int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
                            own->unknowns == 0
                                ? "Band: what counts as published. Dot: predicted; hollow where it "
@@ -76,9 +73,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         code = write_table(page->out, own->row, own->rows, error);
     if (!code && own->unknowns > 0)
         code = write_table(page->out, own->unknown, own->unknowns, error);
-    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

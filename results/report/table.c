@@ -259,7 +259,7 @@ static int longest_word(const char *text) {
     return longest;
 }
 
-static bool is_left(const struct table_column *column) {
+bool table_has_words(const struct table_column *column) {
     return column->kind == TABLE_LEFT || column->kind == TABLE_LONG || column->kind == TABLE_ARRAY;
 }
 
@@ -281,7 +281,7 @@ static void measure_column(const struct table *table, int column, int *whole, in
     for (int r = 0; r < table->rows; r++) {
         const char *text = shown_text(table, r, column);
         int width = width_of(text, strlen(text));
-        int least = is_left(&table->column[column]) ? longest_word(text) : width;
+        int least = table_has_words(&table->column[column]) ? longest_word(text) : width;
         *whole = width > *whole ? width : *whole;
         *broken = least > *broken ? least : *broken;
     }
@@ -300,7 +300,7 @@ static void shrink(const struct table *table, int room, int widths[], const int 
     for (int total = total_width(table, widths); total > room; total--) {
         int widest = -1;
         for (int c = 0; c < table->columns; c++)
-            if (is_left(&table->column[c]) && widths[c] > least[c] &&
+            if (table_has_words(&table->column[c]) && widths[c] > least[c] &&
                 (widest < 0 || widths[c] > widths[widest]))
                 widest = c;
         if (widest < 0)
@@ -392,7 +392,7 @@ static void print_cells(const char *rest[], const struct table_column column[], 
         for (int c = 0; c < cells; c++) {
             if (widths[c] < 0)
                 continue;
-            bool right = !is_left(&column[c]);
+            bool right = !table_has_words(&column[c]);
             size_t length = right ? strlen(rest[c]) : line_bytes(rest[c], widths[c]);
             print_cell(out, rest[c], length, widths[c], right, &blanks);
             rest[c] += length;
@@ -436,7 +436,7 @@ void table_print(const struct table *table, FILE *out) {
             const struct table_column *column = &table->column[c];
             bool own_two = *header_line(column, 1, text);
             header_line(column, own_two ? line : 1 - line, text);
-            print_cell(out, text, strlen(text), widths[c], !is_left(column), &blanks);
+            print_cell(out, text, strlen(text), widths[c], !table_has_words(column), &blanks);
         }
         fputc('\n', out);
     }
