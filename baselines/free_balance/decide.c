@@ -9,8 +9,7 @@ int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
     if (!code)
         code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     MP_TAKE(memory, state->total, experts);
-    MP_TAKE(memory, state->lack, ranks);
-    MP_TAKE(memory, state->order, ranks);
+    MP_TAKE_EACH(memory, ranks, state->lack, state->order);
     return code ? code : mp_arena_check(memory, error);
 }
 

@@ -16,8 +16,7 @@ int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct m
     /* A move takes all that is left of a source and an expert, or fills a rank for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, moves = r * e + r;
     code = mp_queue_create(memory, ranks, &state->sources, error);
-    MP_TAKE(memory, state->kept, r * e);
-    MP_TAKE(memory, state->first, r * e);
+    MP_TAKE_EACH(memory, r * e, state->kept, state->first);
     MP_TAKE(memory, state->move, moves);
     MP_TAKE(memory, state->total, e);
     return code ? code : mp_arena_check(memory, error);

@@ -207,9 +207,7 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     const struct mp_topology *topology = &self->setting.topology;
     size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
 
-    MP_TAKE(memory, self->total, experts);
-    MP_TAKE(memory, self->heap_replicas, experts);
-    MP_TAKE(memory, self->changed, experts);
+    MP_TAKE_EACH(memory, experts, self->total, self->heap_replicas, self->changed);
     if (memory->lacking)
         return MP_ENOMEM;
     int code = mp_queue_create(memory, self->setting.experts, &self->queue, error);

@@ -14,10 +14,8 @@ int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ll
         code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->helpers, error);
-    MP_TAKE(memory, state->load, ranks);
-    MP_TAKE(memory, state->foreign, ranks);
-    MP_TAKE(memory, state->total, experts);
-    MP_TAKE(memory, state->order, experts);
+    MP_TAKE_EACH(memory, ranks, state->load, state->foreign);
+    MP_TAKE_EACH(memory, experts, state->total, state->order);
     return code ? code : mp_arena_check(memory, error);
 }
 

@@ -84,9 +84,7 @@ static int create_parts(struct lp *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
 
-    MP_TAKE(memory, self->owner, (size_t)experts);
-    MP_TAKE(memory, self->place, (size_t)experts);
-    MP_TAKE(memory, self->order, (size_t)experts);
+    MP_TAKE_EACH(memory, experts, self->owner, self->place, self->order);
     MP_TAKE(memory, self->filled, (size_t)ranks);
     if (memory->lacking)
         return MP_ENOMEM;

@@ -21,12 +21,8 @@ int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_
         code = mp_queue_create(memory, ranks, &state->takers, error);
     size_t r = (size_t)ranks, e = (size_t)experts;
     MP_TAKE(memory, state->total, e);
-    MP_TAKE(memory, state->lack, r);
-    MP_TAKE(memory, state->quota, r);
-    MP_TAKE(memory, state->order, r);
-    MP_TAKE(memory, state->first_taker, r);
-    MP_TAKE(memory, state->first_taking, r);
-    MP_TAKE(memory, state->next_taker, r);
+    MP_TAKE_EACH(memory, r, state->lack, state->quota, state->order, state->first_taker,
+                 state->first_taking, state->next_taker);
     MP_TAKE(memory, state->taking, e + r);
     return code ? code : mp_arena_check(memory, error);
 }

@@ -93,8 +93,7 @@ static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error)
     size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
 
     MP_TAKE(memory, self->popularity, layers * experts);
-    MP_TAKE(memory, self->difference, experts);
-    MP_TAKE(memory, self->count, experts);
+    MP_TAKE_EACH(memory, experts, self->difference, self->count);
     if (memory->lacking)
         return MP_ENOMEM;
     int code = mp_layouts_create(memory, self->layers, self->ranks, self->experts, per_rank, 0,

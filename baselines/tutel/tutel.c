@@ -228,8 +228,7 @@ static int tutel_create(void *opaque, const struct mp_setting *setting, const vo
         self->degree = options->degree == MP_AUTO ? 1 : options->degree;
     if (self->kinds * self->degrees > 1)
         self->keys = (size_t)(most_capacity(setting, options) / MP_TUTEL_KEY) + 1;
-    MP_TAKE(memory, self->tried, self->keys + 1);
-    MP_TAKE(memory, self->seen, self->keys + 1);
+    MP_TAKE_EACH(memory, self->keys + 1, self->tried, self->seen);
     return MP_OK;
 }
 

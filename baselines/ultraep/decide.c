@@ -19,8 +19,7 @@ int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp
         code = mp_queue_create(memory, ranks, &state->fullest, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->room, error);
-    MP_TAKE(memory, state->total, e);
-    MP_TAKE(memory, state->order, e);
+    MP_TAKE_EACH(memory, e, state->total, state->order);
     MP_TAKE(memory, state->copies, r);
     MP_TAKE(memory, state->quota, quotas);
     return code ? code : mp_arena_check(memory, error);

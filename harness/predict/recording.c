@@ -188,11 +188,9 @@ static struct mp_predict_recording *allocate(int ranks, const struct mp_job *job
     made->layers = job->layers;
     made->experts = job->experts;
     MP_TAKE(&made->arena, made->rank, ranks);
-    MP_TAKE(&made->arena, made->routes, counts);
-    MP_TAKE(&made->arena, made->dropped, counts);
+    MP_TAKE_EACH(&made->arena, counts, made->routes, made->dropped);
     MP_TAKE(&made->arena, made->has_load, places);
-    MP_TAKE(&made->arena, made->facts, layers);
-    MP_TAKE(&made->arena, made->has_facts, layers);
+    MP_TAKE_EACH(&made->arena, layers, made->facts, made->has_facts);
     if (!made->arena.lacking)
         return made;
     destroy(made);

@@ -8,10 +8,7 @@ int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct 
     if (experts < 1 || capacity < 1)
         return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
     MP_TAKE(memory, pieces->item, capacity);
-    MP_TAKE(memory, pieces->first, experts);
-    MP_TAKE(memory, pieces->last, experts);
-    MP_TAKE(memory, pieces->turn, experts);
-    MP_TAKE(memory, pieces->of_node, experts);
+    MP_TAKE_EACH(memory, experts, pieces->first, pieces->last, pieces->turn, pieces->of_node);
     if (memory->lacking)
         return mp_arena_check(memory, error);
     mp_pieces_clear(pieces);
