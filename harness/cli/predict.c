@@ -23,11 +23,11 @@ static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
     struct cli_job_flags job;
-    const char *suite, *database, *kind; /* of output */
+    const char *suite, *database;
     struct mp_page_output page;
     struct cli_words system, vary;
-    bool bound, json, assumptions, quiet;
-    enum mp_report_format format;
+    struct cli_format format;
+    bool bound, assumptions, quiet;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
@@ -78,8 +78,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
          "lists all assumptions, not the first few"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -103,7 +102,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
         "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 /* ---- the suite that the command line means ---- */
@@ -111,7 +110,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
 static int collect_settings(const struct predict_flags *flags, struct cli_job_settings *settings,
                             struct mp_error *error) {
     if ((flags->page.html || flags->page.figures) &&
-        (flags->vary.count == 0 || flags->format == MP_REPORT_JSON))
+        (flags->vary.count == 0 || flags->format.kind == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL,
                        "--html and --figures draw what --vary varies, without --json");
     return cli_read_job_flags(&flags->job, settings, error);
@@ -464,7 +463,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
     if (!code)
-        code = cli_print_predictions(&predictions, flags->format, error);
+        code = cli_print_predictions(&predictions, flags->format.kind, error);
     mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);

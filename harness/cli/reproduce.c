@@ -16,9 +16,8 @@
 enum { MEASUREMENTS = 64 };
 
 struct reproduce_flags {
-    bool json, details, strict, list, infer, write;
-    const char *kind; /* of output */
-    enum mp_report_format format;
+    bool details, strict, list, infer, write;
+    struct cli_format format;
     const char *loads, *measured, *budget, *seed;
     struct mp_page_output page;
     struct cli_words set, iterations;
@@ -68,8 +67,7 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
          "exit status 1 if a row is outside or refused that is\n"
          "inside by the paper's file (of a file that says of none:\n"
          "any row)"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "one JSON object instead of tables"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -283,8 +281,8 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
     if (!code)
         code = run_all(reproduction, &settings, error);
     if (!code)
-        code =
-            cli_print_reproduction(reproduction, &settings, flags->format, flags->details, error);
+        code = cli_print_reproduction(reproduction, &settings, flags->format.kind, flags->details,
+                                      error);
     mp_known_bounds_destroy(bounds);
     if (!code && is_drawn(flags))
         code = cli_draw_reproduction(reproduction, &flags->page, error);
@@ -356,8 +354,8 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     if (!code)
         code = infer(reproduction, &settings, &inference, error);
     if (!code)
-        code = flags->format == MP_REPORT_JSON ? cli_print_inference_json(inference, error)
-                                               : cli_print_inference(inference, error);
+        code = flags->format.kind == MP_REPORT_JSON ? cli_print_inference_json(inference, error)
+                                                    : cli_print_inference(inference, error);
     if (!code)
         code = keep_inference(inference, seed, flags, error);
     mp_inference_destroy(inference);
@@ -373,10 +371,7 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    code = cli_format(flags.kind, flags.json, &flags.format, error);
-    if (!code && flags.format > MP_REPORT_JSON && (flags.infer || flags.list))
-        code = mp_fail(error, MP_EINVAL, "--format %s does not go with %s", flags.kind,
-                       flags.infer ? "--infer" : "--list");
+    code = cli_read_format(&flags.format, error);
     if (!code)
         code = find_file(words.word[0], path, error);
     if (!code)

@@ -20,9 +20,8 @@ static const double MUCH = 0.1; /* share of its time that rates may miss a run b
 struct what_if_flags {
     const char *database, *run;
     struct cli_words without, system, set;
-    bool bound, json;
-    const char *kind; /* of output */
-    enum mp_report_format format;
+    struct cli_format format;
+    bool bound;
 };
 
 /* One line of the table. */
@@ -73,8 +72,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
          "costs, proven, and how near systems come, also where\n"
          "that takes more than a second or so, and without\n"
          "--system; with it, tables have it anyway"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -92,7 +90,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
         "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 bool cli_is_what_if(int argc, char *const argv[]) {
@@ -581,7 +579,7 @@ int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct
     if (!code)
         code = work_out(&answer, systems, &flags, &request, store, error);
     if (!code)
-        code = show(&answer, flags.database, flags.format, error);
+        code = show(&answer, flags.database, flags.format.kind, error);
     destroy_request(&request);
     mp_other_system_destroy(answer.other);
     mp_what_if_destroy(answer.what_if);
