@@ -354,8 +354,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     if (!code)
         code = infer(reproduction, &settings, &inference, error);
     if (!code)
-        code = flags->format.kind == MP_REPORT_JSON ? cli_print_inference_json(inference, error)
-                                                    : cli_print_inference(inference, error);
+        code = cli_print_inference(inference, flags->format.kind, error);
     if (!code)
         code = keep_inference(inference, seed, flags, error);
     mp_inference_destroy(inference);
@@ -379,7 +378,7 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     if (!code && !flags.infer && (flags.budget || flags.seed || flags.write))
         code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
     if (!code && flags.list)
-        code = cli_print_published(reproduction, error);
+        code = cli_print_published(reproduction, flags.format.kind, error);
     else if (!code)
         code = flags.infer ? infer_and_print(reproduction, systems, &flags, error)
                            : run_and_print(reproduction, systems, &flags, error);
