@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/suite/loads.h"
 #include "harness/suite/paths.h"
+#include "harness/suite/replayed_loads.h"
 
 #define FIELD(member) offsetof(struct mp_suite, member)
 
