@@ -252,7 +252,7 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
             json_t *seconds = json_object();
             for (int kind = 0; kind < comparison->kinds; kind++)
                 json_object_set_new(seconds, mp_exchange_name((enum mp_exchange_kind)kind),
-                                    json_number(comparison->seconds[kind][row][c]));
+                                    number_value(comparison->seconds[kind][row][c]));
             json_array_append_new(
                 cells,
                 json_pack("{s:f, s:i, s:s, s:o}", "bytes", sizes[row].bytes, "nodes",
@@ -260,7 +260,7 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
                           mp_exchange_name((enum mp_exchange_kind)winner(comparison, row, c)),
                           "seconds", seconds));
         }
-    return cli_print_json(json_pack("{s:o, s:i, s:o}", "cluster", json_text(comparison->name),
+    return cli_print_json(json_pack("{s:o, s:i, s:o}", "cluster", text_value(comparison->name),
                                     "ranks_per_node", comparison->ranks_per_node, "points", cells),
                           error);
 }

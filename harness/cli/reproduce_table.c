@@ -350,7 +350,7 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
         json_t *figures = json_object();
         for (int j = 0; j < MP_FIGURES && cell->is_done; j++)
             json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
-                                json_number(cell->figure[j]));
+                                number_value(cell->figure[j]));
         json_array_append_new(cells,
                               json_pack("{ss ss ss so sb so so}", "machine",
                                         all->machines.part[i / pairs].name, "model",
@@ -358,7 +358,7 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
                                         all->jobs.part[i % all->jobs.count].name, "refused",
                                         cell->refusal ? json_string(cell->refusal) : json_null(),
                                         "out_of_memory", cell->out_of_memory, "of_bound",
-                                        cell->is_done ? json_number(cell->of_bound) : json_null(),
+                                        cell->is_done ? number_value(cell->of_bound) : json_null(),
                                         "figures", figures));
     }
     return cells;

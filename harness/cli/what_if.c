@@ -487,7 +487,7 @@ static json_t *pack_rows(const struct answer *answer) {
         const struct what_if_row *row = &answer->row[i];
         json_t *object = table_object(columns, COLUMNS, row);
         json_object_set_new(object, row->reason[0] ? "reason" : "options",
-                            json_text(row->reason[0] ? row->reason : row->other.options));
+                            text_value(row->reason[0] ? row->reason : row->other.options));
         json_array_append_new(rows, object);
     }
     return rows;
@@ -526,7 +526,7 @@ static json_t *pack_answer(const struct answer *answer, const char *database,
         run->system, "executor", run->executor, "workload", run->workload, "ranks", run->ranks,
         "iterations", run->iterations, "measured_ms", 1e3 * answer->measured, "replayed_ms",
         1e3 * replayed, "replayed_over_measured", replayed / answer->measured, "bound_ms",
-        json_number(1e3 * answer->bound), "of_bound", json_number(answer->of_bound), "rows",
+        number_value(1e3 * answer->bound), "of_bound", number_value(answer->of_bound), "rows",
         pack_rows(answer), "costliest_rank", "rank", answer->slowest, "saves_ms",
         1e3 * (replayed - answer->slowest_seconds), "costliest_layer", "layer", answer->layer,
         "saves_ms", answer->layer < 0 ? 0 : 1e3 * (replayed - answer->layer_seconds), "per_rank",

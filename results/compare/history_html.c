@@ -48,10 +48,10 @@ static json_t *pack_point(const struct mp_history_series *series, int i, double 
         format_change(change, by);
         snprintf(words, sizeof words, "%s %s", revision, by);
     }
-    return json_pack("[oooooioo]", json_text(revision), json_number(point->value),
-                     json_number(point->low), json_number(point->high), json_number(level),
-                     point->runs, json_text(point->started_at),
-                     change ? json_text(words) : json_null());
+    return json_pack("[oooooioo]", text_value(revision), number_value(point->value),
+                     number_value(point->low), number_value(point->high), number_value(level),
+                     point->runs, text_value(point->started_at),
+                     change ? text_value(words) : json_null());
 }
 
 static json_t *pack_series(const struct mp_history_series *series) {
@@ -65,7 +65,7 @@ static json_t *pack_series(const struct mp_history_series *series) {
     return page_choice(series->measure,
                        json_pack("{s[ssssssss] so}", "columns", "revision", "value", "low", "high",
                                  "level", "runs", "day", "change", "rows", rows),
-                       json_pack("{so}", "axisTitle", json_text(series->measure)));
+                       json_pack("{so}", "axisTitle", text_value(series->measure)));
 }
 
 static const char changed_caption[] =

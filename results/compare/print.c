@@ -201,34 +201,34 @@ static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *er
 
 /* ---- JSON ---- */
 
-static json_t *json_samples(const double samples[], int count) {
+static json_t *samples_value(const double samples[], int count) {
     json_t *array = json_array();
     for (int i = 0; i < count; i++)
-        json_array_append_new(array, json_number(samples[i]));
+        json_array_append_new(array, number_value(samples[i]));
     return array;
 }
 
-static json_t *json_metric(const struct mp_gate_metric *metric) {
+static json_t *metric_value(const struct mp_gate_metric *metric) {
     if (metric->exact)
         return table_object(exact_columns, EXACT, metric);
     json_t *object = table_object(timed_columns, TIMED, metric);
     json_object_set_new(object, "unit", json_string("ms"));
-    json_object_set_new(object, "base_samples", json_samples(metric->base_samples, metric->bases));
-    json_object_set_new(object, "head_samples", json_samples(metric->head_samples, metric->heads));
+    json_object_set_new(object, "base_samples", samples_value(metric->base_samples, metric->bases));
+    json_object_set_new(object, "head_samples", samples_value(metric->head_samples, metric->heads));
     return object;
 }
 
 static int print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
     json_t *metrics = json_array(), *notes = json_array();
     for (int i = 0; i < gate->metrics; i++)
-        json_array_append_new(metrics, json_metric(&gate->metric[i]));
+        json_array_append_new(metrics, metric_value(&gate->metric[i]));
     for (int i = 0; i < gate->notes; i++)
-        json_array_append_new(notes, json_text(gate->note[i]));
-    return json_print(
+        json_array_append_new(notes, text_value(gate->note[i]));
+    return print_object(
         json_pack("{s:i, s:s, s:s, s:o, s:o, s:f, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}",
                   "version", 1, "report", "compare", "outcome",
-                  mp_outcome_name(mp_gate_outcome(gate)), "base", json_text(gate->base), "head",
-                  json_text(gate->head), "minimum_effect", gate->minimum_effect, "same_program",
+                  mp_outcome_name(mp_gate_outcome(gate)), "base", text_value(gate->base), "head",
+                  text_value(gate->head), "minimum_effect", gate->minimum_effect, "same_program",
                   gate->same_program, "outcomes", "fail", gate->outcomes[MP_OUTCOME_FAIL],
                   "inconclusive", gate->outcomes[MP_OUTCOME_INCONCLUSIVE], "improved",
                   gate->outcomes[MP_OUTCOME_IMPROVED], "accepted",

@@ -8,12 +8,13 @@
 static json_t *pack(const struct mp_interval row[], int count) {
     json_t *rows = json_array();
     for (int i = 0; i < count; i++)
-        json_array_append_new(
-            rows, json_pack("[ooobooooooo]", json_text(row[i].label), json_text(row[i].group),
-                            json_text(row[i].text), row[i].is_inside, json_number(row[i].given[0]),
-                            json_number(row[i].given[1]), json_number(row[i].all[0]),
-                            json_number(row[i].all[1]), json_number(row[i].near[0]),
-                            json_number(row[i].near[1]), json_number(row[i].best)));
+        json_array_append_new(rows,
+                              json_pack("[ooobooooooo]", text_value(row[i].label),
+                                        text_value(row[i].group), text_value(row[i].text),
+                                        row[i].is_inside, number_value(row[i].given[0]),
+                                        number_value(row[i].given[1]), number_value(row[i].all[0]),
+                                        number_value(row[i].all[1]), number_value(row[i].near[0]),
+                                        number_value(row[i].near[1]), number_value(row[i].best)));
     return json_pack("{s[sssssssssss] so}", "columns", "label", "group", "text", "inside", "given",
                      "given2", "all", "all2", "near", "near2", "best", "rows", rows);
 }

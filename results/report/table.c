@@ -80,7 +80,7 @@ void table_set(struct table *table, int column, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     mp_clean_text(cell->text, TABLE_CELL, text);
-    set_value(cell, json_text(text));
+    set_value(cell, text_value(text));
 }
 
 /* As people see it. */
@@ -104,13 +104,13 @@ static void format_number(const struct table_column *column, double value, char 
 void table_number(struct table *table, int column, double value) {
     struct table_cell *cell = &last_row(table)[column];
     format_number(&table->column[column], value, cell->text);
-    set_value(cell, json_number(value));
+    set_value(cell, number_value(value));
 }
 
 void table_set_number(struct table *table, int column, double value, int decimals) {
     struct table_cell *cell = &last_row(table)[column];
     format_number(&(struct table_column){.decimals = decimals}, value, cell->text);
-    set_value(cell, json_number(value));
+    set_value(cell, number_value(value));
 }
 
 int table_remark(struct table *table, const char *text, struct mp_error *error) {
@@ -131,15 +131,15 @@ static json_t *value_of(const struct table_column *column, const void *row) {
     const char *at = (const char *)row + column->at;
     if (column->show && column->kind <= TABLE_LONG) {
         column->show(row, text);
-        return json_text(text);
+        return text_value(text);
     }
     switch (column->kind) {
     case TABLE_ARRAY:
-        return *at ? json_text(at) : json_null();
+        return *at ? text_value(at) : json_null();
     case TABLE_NUMBER:
-        return json_number(*(const double *)(const void *)at);
+        return number_value(*(const double *)(const void *)at);
     case TABLE_MS:
-        return json_number(1e3 * *(const double *)(const void *)at);
+        return number_value(1e3 * *(const double *)(const void *)at);
     case TABLE_COUNT:
         return json_integer(*(const int *)(const void *)at);
     case TABLE_LARGE:
@@ -147,7 +147,7 @@ static json_t *value_of(const struct table_column *column, const void *row) {
     case TABLE_FLAG:
         return json_boolean(*(const bool *)(const void *)at);
     default:
-        return json_text(*(const char *const *)(const void *)at);
+        return text_value(*(const char *const *)(const void *)at);
     }
 }
 
