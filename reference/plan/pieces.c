@@ -8,10 +8,7 @@ int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct 
     if (experts < 1 || capacity < 1)
         return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
     MP_TAKE(memory, pieces->item, capacity);
-    MP_TAKE(memory, pieces->first, experts);
-    MP_TAKE(memory, pieces->last, experts);
-    MP_TAKE(memory, pieces->turn, experts);
-    MP_TAKE(memory, pieces->of_node, experts);
+    MP_TAKE_EACH(memory, experts, pieces->first, pieces->last, pieces->turn, pieces->of_node);
     if (memory->lacking)
         return mp_arena_check(memory, error);
     mp_pieces_clear(pieces);
@@ -41,7 +38,7 @@ int mp_pieces_add(struct mp_pieces *pieces, int expert, int rank, int64_t routes
     return MP_OK;
 }
 
-int mp_plan_copy_pieces(struct mp_plan *plan, const struct mp_pieces *pieces,
+static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
                         struct mp_error *error) {
     for (int expert = 0; expert < pieces->experts; expert++)
         for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
@@ -110,11 +107,6 @@ static int prepare(const struct mp_plan *plan, const struct mp_load *load, struc
                                (long long)plan->iteration, plan->layer, expert, piece->rank,
                                pieces->item[piece->next].rank);
             piece->holder = mp_plan_holder_index(plan, expert, piece->rank);
-            if (piece->holder < 0)
-                return mp_fail(error, MP_EINVAL,
-                               "iteration %lld, layer %d: a piece of expert %d on rank %d, which "
-                               "does not hold it",
-                               (long long)plan->iteration, plan->layer, expert, piece->rank);
             piece->left = piece->routes;
             if (cut != MP_CUT_IN_ORDER && is_cut(pieces, expert))
                 piece->left -= own_part(load, piece, expert);
@@ -193,8 +185,10 @@ static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int exp
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error) {
-    int code = mp_plan_dispatch_begin(plan, error);
+    int code = copy_experts(plan, pieces, error);
 
+    if (!code)
+        code = mp_plan_dispatch_begin(plan, error);
     if (!code)
         code = prepare(plan, load, pieces, cut, error);
     for (int source = 0; source < load->ranks && !code; source++)

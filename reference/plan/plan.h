@@ -306,7 +306,8 @@ int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint3
                          struct mp_error *error);
 void mp_plan_dispatch_end_pair(struct mp_plan *plan);
 
-/* Every route goes to its expert's owner: plain expert parallelism. */
+/* Every route that a source's capacity leaves goes to its expert's owner: plain expert parallelism.
+ */
 int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error);
 

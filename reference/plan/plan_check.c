@@ -543,9 +543,8 @@ static int create_working(struct check *check, struct mp_error *error) {
         code = mp_placement_create(check->ranks, check->experts, &check->shared, error);
     if (code)
         return code;
-    MP_TAKE(&check->arena, check->last_pair, check->ranks);
+    MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra);
     MP_TAKE(&check->arena, check->kept, check->experts);
-    MP_TAKE(&check->arena, check->extra, check->ranks);
     if (check->arena.lacking)
         return mp_arena_check(&check->arena, error);
     mp_placement_copy(&check->present, &plan->before);

@@ -136,7 +136,6 @@ static void routes_fill_pieces(void **state) {
         struct cut_up row;
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
-        assert_ok(mp_plan_copy_pieces(&row.plan, &row.pieces, &error), &error);
         assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
         assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);
         check_pieces(&row);
@@ -173,10 +172,6 @@ static void pieces_that_do_not_fit_are_refused(void **state) {
     assert_ok(mp_load_create(2, 1, &load, &error), &error);
     load.count[1] = 6;
     assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
-    check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error),
-                  MP_EINVAL, &error,
-                  "iteration 0, layer 0: a piece of expert 0 on rank 1, which does not hold it");
-    assert_ok(mp_plan_copy_pieces(&plan, &pieces, &error), &error);
     check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error), MP_EPLAN,
                   &error,
                   "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
