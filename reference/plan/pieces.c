@@ -38,18 +38,39 @@ int mp_pieces_add(struct mp_pieces *pieces, int expert, int rank, int64_t routes
     return MP_OK;
 }
 
+/* Who of a rank's node has an expert, else its owner.  (What is fetched again for backward comes
+ * from where it stays.) */
+static int nearest_source(const struct mp_plan *plan, int expert, int rank) {
+    const struct mp_topology *topology = &plan->topology;
+    int node = mp_topology_node(topology, rank), owner = plan->during.owner[expert];
+    int found = mp_placement_next(&plan->during, expert, mp_topology_node_begin(topology, node));
+    bool near = found >= 0 && found < mp_topology_node_end(topology, node);
+    return near && !plan->rematerialise && mp_topology_node(topology, owner) != node ? found
+                                                                                     : owner;
+}
+
+/* All from ranks that have them before any of these copies. */
+static int copy_expert(struct mp_plan *plan, const struct mp_pieces *pieces, int expert,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
+        struct mp_piece *piece = &pieces->item[at];
+        bool has = mp_placement_holds(&plan->during, expert, piece->rank);
+        piece->holder = has ? -1 : nearest_source(plan, expert, piece->rank);
+    }
+    for (int32_t at = pieces->first[expert]; at >= 0 && !code; at = pieces->item[at].next)
+        if (pieces->item[at].holder >= 0)
+            code = mp_plan_add_copy_from(plan, expert, pieces->item[at].holder,
+                                         pieces->item[at].rank, MP_STAGE_AFTER_GATE, error);
+    return code;
+}
+
 static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
                         struct mp_error *error) {
-    for (int expert = 0; expert < pieces->experts; expert++)
-        for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
-            int rank = pieces->item[at].rank;
-            if (mp_placement_holds(&plan->during, expert, rank))
-                continue;
-            int code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
-            if (code)
-                return code;
-        }
-    return MP_OK;
+    int code = MP_OK;
+    for (int expert = 0; expert < pieces->experts && !code; expert++)
+        code = copy_expert(plan, pieces, expert, error);
+    return code;
 }
 
 static bool is_cut(const struct mp_pieces *pieces, int expert) {

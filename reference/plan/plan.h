@@ -288,6 +288,9 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
  */
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error);
+/* The same from another rank that has it by then: after the gate, from one that holds it before. */
+int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, enum mp_stage stage,
+                          struct mp_error *error);
 
 /* Which holder of `during` sends `rank` its slice of an expert's gradient sum: the rank itself if
  * it holds the expert, otherwise holder number rank mod n of the n holders, ascending (SYMI,
