@@ -20,7 +20,7 @@ static struct {
 } settings;
 static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool nvtx_session_start(void) {
+bool mp_nvtx_session_start(void) {
     pthread_mutex_lock(&settings_lock);
     if (!settings.known) {
         settings.known = true;

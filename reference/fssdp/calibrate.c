@@ -21,13 +21,9 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
         state->seconds_per_copy = (double)setting->expert_bytes / setting->bandwidth;
     }
     MP_TAKE(memory, state->total, setting->experts);
-    MP_TAKE(memory, state->row_total, ranks);
-    MP_TAKE(memory, state->computed, ranks);
-    MP_TAKE(memory, state->local, ranks);
-    MP_TAKE(memory, state->share_node, ranks + 1);
-    MP_TAKE(memory, state->share_all, ranks + 1);
-    MP_TAKE(memory, state->holder, ranks);
-    MP_TAKE(memory, state->arrivals, ranks);
+    MP_TAKE_EACH(memory, ranks, state->row_total, state->computed, state->local, state->holder,
+                 state->arrivals);
+    MP_TAKE_EACH(memory, ranks + 1, state->share_node, state->share_all);
     int code = mp_arena_check(memory, error);
     return code ? code : mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
 }

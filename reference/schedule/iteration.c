@@ -361,17 +361,27 @@ static int forward_step(const struct passage *passage, int step, struct mp_error
     return code ? code : return_rows(passage, step, error);
 }
 
+static int start_late(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = MP_OK;
+    if (schedule->layer[layer].passes_on)
+        code = wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
+    return code ? code
+                : start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching,
+                              error);
+}
+
 static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int code = attend(schedule, layer, error);
     if (code)
         return code;
     struct passage passage = passage_of(schedule, layer, MP_FORWARD);
-    if (passage.flat)
-        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    bool late_first = passage.flat && !passage.layer->passes_on;
+    if (late_first)
+        code = start_late(schedule, layer, error);
     if (!code)
         code = send_rows(&passage, error);
-    if (!code && !passage.flat)
-        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    if (!code && !late_first)
+        code = start_late(schedule, layer, error);
     if (!code && schedule->early && layer + 1 < schedule->layers)
         code = prepare(schedule, layer + 1, error);
     if (!code)

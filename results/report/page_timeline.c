@@ -89,7 +89,7 @@ static int add_exact(struct slice *slice, int rank, int64_t from, int64_t to, in
     if (slice->spans++ < EXACT_SPANS)
         return json_array_append_new(
             slice->exact, json_pack("[iIIio]", rank, (json_int_t)(from / 1000),
-                                    (json_int_t)((to + 999) / 1000), family, json_text(text)));
+                                    (json_int_t)((to + 999) / 1000), family, text_value(text)));
     json_decref(slice->exact);
     slice->exact = NULL;
     return 0;

@@ -207,7 +207,7 @@ LISTED = {
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
         "moeperf record -o run.db --loads router_traces --experts 64 -- torchrun pretrain_gpt.py": Listed(
-            "needs a router's counts, as harness/record/loads has"),
+            "needs a router's counts, as harness/record/recorded_loads has"),
         "moeperf record -o run.db --rules my.yaml --job job.yaml -- torchrun --nproc-per-node 2 train.py":
             Listed("needs PyTorch; harness/cli/hook has a double of it"),
         "moeperf predict --db run.db --run 1 --system all": Listed(

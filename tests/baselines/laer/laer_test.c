@@ -307,8 +307,8 @@ struct refusal {
 };
 static const struct refusal REFUSALS[] = {
     {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0 and 4"},
-    {8, 2, 1, 0, {{"slots", "3"}}, "3 slots on each of 2 ranks can't hold 8 experts"},
-    {8, 2, 1, 0, {{"slots", "0"}}, "0 slots on each of 2 ranks can't hold 8 experts"},
+    {8, 2, 1, 0, {{"slots", "3"}}, "3 on each of 2 ranks are too few for 8 experts"},
+    {8, 2, 1, 0, {{"slots", "0"}}, "0 on each of 2 ranks are too few for 8 experts"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "flex"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},

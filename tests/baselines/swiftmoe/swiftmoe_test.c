@@ -115,12 +115,9 @@ static void capacity_is_rounded_down_after_the_multiplication(void **state) {
     (void)state;
     struct mp_setting setting = {
         .experts = 4, .topology = {5, 5}, .tokens_per_rank = 10, .top_k = 2};
-    struct mp_swiftmoe_options options = {.slots = 2, .capacity_factor = 1.1};
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11); /* 1.1 * 100 / 10 */
-    options.capacity_factor = 1.19;
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11);
-    options.capacity_factor = 0;
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), -1);
+    assert_int_equal(mp_slot_capacity(&setting, 2, 1.1), 11); /* 1.1 * 100 / 10 */
+    assert_int_equal(mp_slot_capacity(&setting, 2, 1.19), 11);
+    assert_int_equal(mp_slot_capacity(&setting, 2, 0), -1);
 }
 
 /* V-SYMI-8: what survives under equally many replicas, and once they follow popularity. */

@@ -68,6 +68,7 @@ static void counts_of_two_databases(void **state) {
     assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs");
     assert_says("moeperf compare base.db more.db", 1, "rank 0: 64 -> 65");
     assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
+    assert_says("moeperf compare base.db more.db --format markdown", 1, "\n| ep | routes-local | ");
     json_t *object = json_of("moeperf compare base.db more.db --json", 1);
     assert_string_equal(json_string_value(json_object_get(object, "outcome")), "fail");
     json_decref(object);

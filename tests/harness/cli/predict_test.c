@@ -203,14 +203,16 @@ static void exchanges_win_where_messages_are_small(void **state) {
     char *output = shell("moeperf predict --exchanges --cluster tutel --html exchanges.html "
                          "--set levels.cluster.message-cost=4e-6",
                          0);
-    assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat:\n"));
+    assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat\n"));
     assert_non_null(strstr(output, "\n  1 KiB  deduplicated 1.81  "));
     assert_non_null(strstr(output, "\n  4 MiB               flat  "));
     assert_non_null(strstr(output, "\n  1 KiB     1.54     2.96  "));
-    assert_non_null(strstr(output, "\nleader, times as fast as flat:\n"));
+    assert_non_null(strstr(output, "\nleader, times as fast as flat\n"));
     assert_null(strstr(output, "\npipelined"));
     free(output);
     free(shell("grep -q 'Times as fast as exchange flat' exchanges.html", 0));
+    assert_says("moeperf predict --exchanges --cluster tutel --format latex | grep -c caption", 0,
+                "4\n");
     json_t *object = json_of("moeperf predict --exchanges --cluster tutel --nodes 4 --json", 0);
     const json_t *points = json_object_get(object, "points");
     assert_int_equal(json_array_size(points), 7);

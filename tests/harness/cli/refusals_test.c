@@ -38,7 +38,7 @@ static const struct refusal cases[] = {
     {"too few slots for flexmoe", "flexmoe", "--set options.slots=3",
      "flexmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
     {"too few slots for laer", "laer", "--set options.slots=3",
-     "laer needs a slot for every expert: 3 slots on each of 2 ranks can't hold 8 experts"},
+     "laer needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
     {"fewer replicas than experts", "eplb", "--set options.replicas=4",
      "eplb needs as many physical experts on every rank and at least one of each: 4 can't be those "
      "of 8 experts on 2 ranks"},

@@ -116,7 +116,7 @@ static size_t outside_of(const json_t *result) {
     const json_t *line;
     json_array_foreach(json_object_get(result, "lines"), i, line) {
         outside += json_is_false(json_object_get(line, "inside")) &&
-                   !json_is_null(json_object_get(line, "best"));
+                   !json_is_null(json_object_get(line, "ours"));
     }
     return outside;
 }
@@ -148,6 +148,12 @@ static void inferring_is_kept_in_the_file(void **state) {
     assert_true(json_equal(first, second));
     assert_int_equal(json_integer_value(json_object_get(first, "sets")), 4);
     assert_int_equal(json_array_size(json_object_get(first, "outside")), outside_of(first));
+    const json_t *line_of = json_array_get(json_object_get(first, "lines"), 0);
+    assert_true(json_number_value(json_object_get(line_of, "all_sets_low")) <=
+                json_number_value(json_object_get(line_of, "nearly_as_good_low")));
+    assert_says("moeperf reproduce copy.yaml --infer --budget 56 --seed 5 --set layers=2 "
+                "--format csv | grep -c '^\\(laer,\\|unknowns,\\)'",
+                0, "30\n");
     json_decref(second);
     json_decref(first);
     first = json_of("moeperf reproduce copy.yaml --infer --budget 56 --seed 5 --write --json", 0);
@@ -157,7 +163,7 @@ static void inferring_is_kept_in_the_file(void **state) {
     json_array_foreach(json_object_get(first, "lines"), i, told) {
         assert_true(json_equal(json_object_get(told, "inside"),
                                json_object_get(json_array_get(again, i), "inside")));
-        assert_true(json_equal(json_object_get(told, "best"),
+        assert_true(json_equal(json_object_get(told, "ours"),
                                json_object_get(json_array_get(again, i), "ours")));
     }
     json_decref(second);

@@ -94,6 +94,49 @@ static void copies_arrive_once(void **state) {
     }
 }
 
+/* Of copies of copies, those of one expert and rank follow its hops, and the owner sends nothing.
+ */
+static void copies_of_copies_stay_in_their_node(void **state) {
+    uint64_t random = test_seed();
+    int stayed = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct bench bench;
+        struct mp_error error = {0};
+        int copies[64], late = 0;
+        create(&bench, &random, "fssdp", test_random_int(&random, 1, 40));
+        struct mp_predictor *predictor = bench.predictor;
+        struct mp_plan *plan = predictor->planner.plan;
+        random_plan(&bench, &random, MP_STAGE_BEFORE_GATE, copies);
+        int begin = (int)(test_random(&random) % (uint64_t)bench.machine.nodes) *
+                    bench.machine.ranks_per_node;
+        for (int e = 0; e < plan->experts; e++) {
+            int from = mp_placement_next(&plan->during, e, begin);
+            int end = begin + bench.machine.ranks_per_node;
+            bool near = from >= 0 && from < end && from != plan->during.owner[e];
+            for (int to = begin; near && to < end; to++)
+                if (!mp_placement_holds(&plan->during, e, to) && ++late)
+                    assert_ok(mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error),
+                              &error);
+        }
+        double sent[64], received[64], all[2] = {0};
+        mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
+        assert_int_equal(predictor->late_fetch.any, late > 0);
+        mp_traffic_totals(predictor->traffic, sent, received);
+        for (int r = 0; late > 0 && r < predictor->ranks; r++) {
+            bool inside = r >= begin && r < begin + bench.machine.ranks_per_node;
+            assert_true(inside || (sent[r] == 0 && received[r] == 0));
+            all[0] += sent[r];
+            all[1] += received[r];
+        }
+        for (int side = 0; late > 0 && side < 2; side++)
+            assert_close(all[side], late * bench.parameters, 1e-6);
+        stayed += late;
+        destroy(&bench);
+    }
+    assert_true(stayed > 0);
+}
+
 /* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
  * rank to rank. */
 static void no_port_carries_a_piece_twice(void **state) {
@@ -377,6 +420,7 @@ static void what_moves_between_hosts_comes_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_arrive_once),
+        cmocka_unit_test(copies_of_copies_stay_in_their_node),
         cmocka_unit_test(no_port_carries_a_piece_twice),
         cmocka_unit_test(a_broadcast_of_nccl_is_a_ring),
         cmocka_unit_test(slices_come_from_everybody),

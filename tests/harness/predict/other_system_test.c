@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "harness/predict/recording.h"
+#include "harness/predict/spools.h"
 #include "tests/harness/predict/predictor_support.h"
 #include "tests/results/runs.h"
 
@@ -628,7 +628,7 @@ static const char *const others[] = {"ep",      "fssdp",     "fastermoe", "laer"
 enum { OTHERS = sizeof others / sizeof *others, MOST_RANKS = 8 };
 
 static bool keep_step(void *context, const struct mp_prediction *prediction) {
-    return mp_predict_recording_step(context, prediction, NULL) == MP_OK;
+    return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
 /* The job as it would be written into a database; owned by the caller. */
@@ -647,7 +647,7 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
                     const struct mp_systems *systems, const char *const set[], const char *name) {
     struct mp_cluster *cluster = test_cluster(machine);
     struct mp_predict_job job;
-    struct mp_predict_recording *recording;
+    struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct mp_error error = {0};
     char spools[96], path[MOST_RANKS][128], system[64];
@@ -661,12 +661,12 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     job.file.job.ranks_per_node = machine->ranks_per_node;
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
-    runs_ok(mp_predict_recording_create(spools, &job, cluster, &recording, &error), &error);
+    runs_ok(mp_predict_spools_create(spools, &job, cluster, &recording, &error), &error);
     const struct mp_predict_watch watch = {recording, keep_step, NULL};
-    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
-                               &summary, &error),
+    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch, &summary,
+                               &error),
             &error);
-    runs_ok(mp_predict_recording_finish(&recording, MP_OK, "", &summary, &error), &error);
+    runs_ok(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error), &error);
     for (int r = 0; r < job.file.job.ranks; r++) {
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];

@@ -232,6 +232,36 @@ static void foreign_bytes_are_refused(void **state) {
     mp_arena_release(&memory);
 }
 
+static void slots_that_do_not_fit_a_job_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        int per_rank, shards;
+        double factor;
+        const char *words;
+    } rows[] = {
+        {3, 1, 0, NULL},
+        {2, 1, 0, "tested needs a slot for every expert: 2 on each of 3 ranks are too few for 7"},
+        {INT32_MAX / 3 + 1, 1, 0, "are too many for 7 experts"},
+        {3, 2, 0, NULL},
+        {3, 2, 1, "with expert-shards 2 it takes capacity-factor 0"},
+        {3, 1, 0.75, NULL}, /* 0.75 * 12 / 9 = 1 */
+        {3, 1, 0.74,
+         "leaves a slot less than 1 route: 2 tokens on each of 3 ranks to 2 experts "
+         "each, over 9 slots"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct mp_setting setting = {.experts = 7,
+                                           .topology = {3, 3},
+                                           .shards = rows[i].shards,
+                                           .tokens_per_rank = 2,
+                                           .top_k = 2};
+        struct mp_error error = {0};
+        int code = mp_layouts_check("tested", &setting, rows[i].per_rank, rows[i].factor, &error);
+        assert_int_equal(code, rows[i].words ? MP_EINVAL : MP_OK);
+        assert_true(!rows[i].words || strstr(error.text, rows[i].words));
+    }
+}
+
 int main(void) {
     uint64_t random = test_seed();
     const struct CMUnitTest tests[] = {
@@ -239,6 +269,7 @@ int main(void) {
         cmocka_unit_test_prestate(earlier_slots_serve_earlier_homes, &random),
         cmocka_unit_test_prestate(saved_layouts_come_back, &random),
         cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
+        cmocka_unit_test(slots_that_do_not_fit_a_job_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

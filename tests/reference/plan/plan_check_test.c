@@ -129,10 +129,20 @@ static bool break_fetch_source(struct example *example) {
     struct mp_transfer *fetch = some(&example->plan.fetch);
     if (!fetch)
         return false;
-    switch (below(3)) {
+    switch (below(4)) {
     case 0: /* from itself, which does not have it yet */
         fetch->from = fetch->to;
         return true;
+    case 3: /* from who gets it in the same stage, or later */
+        for (int i = 0; i < example->plan.fetch.count; i++) {
+            const struct mp_transfer *other = &example->plan.fetch.item[i];
+            if (other == fetch || other->expert != fetch->expert ||
+                (other->stage == MP_STAGE_BEFORE_GATE && fetch->stage != MP_STAGE_BEFORE_GATE))
+                continue;
+            fetch->from = other->to;
+            return true;
+        }
+        return false;
     case 1:
         fetch->from = example->plan.topology.ranks;
         return true;

@@ -147,7 +147,7 @@ struct spoilt_case {
     const char *sentence;
 };
 static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 4, this is ABI 3"},
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 5, this is ABI 4"},
     {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
     {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
     {spoil_title, MP_EINVAL, "system complete: the title is empty"},
@@ -248,6 +248,9 @@ static void plans_begin_with_the_systems_homes(void **state) {
     assert_int_equal(plan.share.count, 1);
     assert_int_equal(plan.fetch.count, 1);
     plain.optimizer = NULL;
+    plain.split = MP_OPTIMIZER_SLICES;
+    assert_int_equal(mp_system_optimizer(&plain, NULL), MP_OPTIMIZER_SLICES);
+    plain.split = MP_OPTIMIZER_OWNER;
     plain.initial_holders = NULL;
     plain.before_gate = NULL;
     assert_ok(mp_system_initial_homes(&plain, NULL, 2, home, &error), &error);

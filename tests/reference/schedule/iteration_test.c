@@ -174,6 +174,29 @@ static void copies_travel_under_attention(void **state) {
     destroy_scribe(scribe);
 }
 
+/* A copy of a copy sets out when that is here, behind rows. */
+static void copies_are_made_of_copies(void **state) {
+    struct mp_error error = {0};
+    char text[TEXT];
+    (void)state;
+    struct scribe *scribe = create_scribe(1, 4);
+    struct mp_plan made;
+    golden_plan(&made, 0);
+    assert_ok(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error), &error);
+    assert_ok(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error), &error);
+    dispatch(&made);
+    scribe->plan[0] = &made;
+    run(scribe);
+    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+                           "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
+    made.fetch.item[1].from = made.before.owner[0];
+    run(scribe);
+    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+                           ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
 /* The next layer's copies set out once rows and late copies have, whether rows travel in one step
  * or in several. */
 static void copies_are_fetched_early(void **state) {
@@ -565,6 +588,7 @@ int main(void) {
         cmocka_unit_test(copies_travel_under_attention),
         cmocka_unit_test(shadows_come_last_and_first),
         cmocka_unit_test(copies_are_fetched_early),
+        cmocka_unit_test(copies_are_made_of_copies),
         cmocka_unit_test(slices_set_out_ahead),
         cmocka_unit_test(a_shared_expert_hides_rows),
         cmocka_unit_test(homes_follow_the_step),

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 #include "tests/support.h"
 
 enum { RANDOM_LOADS_EXPERTS = 64 };

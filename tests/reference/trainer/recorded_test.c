@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 #include "tests/harness/folder.h"
 
 /* 64 tokens an iteration, 128 routes of each of two layers. */

@@ -472,6 +472,14 @@ static int print_head_samples(const struct mp_gate *gate, FILE *out, struct mp_e
     return mp_gate_print_benchstat(gate, true, out, error);
 }
 
+static int print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    return mp_gate_print(gate, MP_REPORT_JSON, out, error);
+}
+
+static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    return mp_gate_print(gate, MP_REPORT_TEXT, out, error);
+}
+
 static int count_in(const char *text, const char *words) {
     int count = 0;
     for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
@@ -493,7 +501,7 @@ static void formats(void **state) {
     assert_non_null(strstr(text, "a &lt;b&gt; &amp; &quot;c&quot; ??????:"));
     assert_null(strchr(text, '\xff'));
     free(text);
-    text = printed(gate, mp_gate_print_json);
+    text = printed(gate, print_json);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     assert_int_equal(json_array_size(json_object_get(object, "metrics")), (size_t)gate->metrics);
@@ -521,7 +529,7 @@ static void formats(void **state) {
         count_in(text, "BenchmarkIteration/job=a__b_____c__________/system=fssdp/ranks=2 1 "),
         GATE_PAIRS);
     free(text);
-    text = printed(gate, mp_gate_print);
+    text = printed(gate, print_text);
     assert_non_null(strstr(text, "fail: 2 failed"));
     for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);

@@ -117,6 +117,18 @@ static char *printed(print *how) {
     return text;
 }
 
+static int print_text(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_TEXT, out, error);
+}
+
+static int print_json(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_JSON, out, error);
+}
+
+static int print_csv(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_CSV, out, error);
+}
+
 /* Blanks in a row count as one. */
 static void squeeze(char *text) {
     char *to = text;
@@ -136,6 +148,23 @@ static void assert_lines(const char *text, const char *const lines[], size_t cou
     }
 }
 
+/* Times, and the exact measures that differ; a table after the other. */
+static void as_tables(void **state) {
+    static const char *const lines[] = {
+        "table,job,base,head,effect,noise_floor,outcome,system,ranks,exact,reason,where,metric,",
+        "\nms per iteration,fssdp,10.0,10.5,0.05,0.01,fail,",
+        "\n\ntable,job,metric,base,head,outcome,system,",
+        "\nexact measures,fssdp,copies,3.0,5.0,fail,",
+        "\nexact measures,fssdp,bytes,,0.5,fail,",
+    };
+    char *text = printed(print_csv);
+    (void)state;
+    assert_lines(text, lines, sizeof lines / sizeof *lines);
+    assert_null(strstr(text, "routes"));
+    assert_null(strstr(text, "loss"));
+    free(text);
+}
+
 static void as_text(void **state) {
     static const char *const lines[] = {
         "base before 1111\nhead after?[1m 2222\n\nms per iteration\n",
@@ -152,7 +181,7 @@ static void as_text(void **state) {
         "A second note.\n",
         "\nfail: 3 failed, 2 inconclusive, 0 improved, 0 accepted, 1 passed\n",
     };
-    char *text = printed(mp_gate_print);
+    char *text = printed(print_text);
     (void)state;
     squeeze(text);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
@@ -165,13 +194,13 @@ static void as_text_of_a_kind(void **state) {
     int all = gate.metrics;
     (void)state;
     gate.metrics = 1;
-    char *text = printed(mp_gate_print);
+    char *text = printed(print_text);
     assert_non_null(strstr(text, "0 exact measures are equal, 0 are not, 0 cannot be told."));
     assert_null(strstr(text, "exact measure "));
     free(text);
     gate.metrics = 1;
     gate.metric = &metrics[2];
-    text = printed(mp_gate_print);
+    text = printed(print_text);
     assert_non_null(strstr(text, "0 exact measures are equal, 1 is not, 0 cannot be told."));
     assert_null(strstr(text, "ms per iteration"));
     free(text);
@@ -193,7 +222,7 @@ static void many_places_are_counted(void **state) {
     struct mp_gate before = gate;
     gate.metric = many;
     gate.metrics = 11;
-    char *text = printed(mp_gate_print);
+    char *text = printed(print_text);
     for (char *at = text; *at; at++) /* paragraphs may be broken */
         *at = *at == '\n' ? ' ' : *at;
     squeeze(text);
@@ -275,7 +304,7 @@ static void assert_timed(const json_t *metric) {
 }
 
 static void as_json(void **state) {
-    json_t *object = parsed(mp_gate_print_json);
+    json_t *object = parsed(print_json);
     (void)state;
     assert_string_equal(string(object, "outcome"), "fail");
     assert_string_equal(string(object, "base"), "before 1111");
@@ -358,6 +387,7 @@ static void as_benchstat(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_text),
+        cmocka_unit_test(as_tables),
         cmocka_unit_test(as_text_of_a_kind),
         cmocka_unit_test(many_places_are_counted),
         cmocka_unit_test(as_junit),

@@ -50,7 +50,7 @@ static char *written(const struct row rows[], int count, enum mp_report_format f
     table_init(&table, columns, COLUMNS);
     runs_ok(table_fill(&table, rows, count, sizeof *rows, &error), &error);
     if (format == MP_REPORT_JSON)
-        runs_ok(json_print(table_json(&table), out, &error), &error);
+        runs_ok(print_object(table_json(&table), out, &error), &error);
     else
         table_write(&table, format, title, out);
     fclose(out);

@@ -1,5 +1,5 @@
 /* Loads beside a recording: what tables say is in the database by rank, iteration and layer. */
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 
 #include <errno.h>
 #include <sys/stat.h>

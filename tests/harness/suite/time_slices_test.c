@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "harness/suite/launch.h"
-#include "harness/suite/slices.h"
+#include "harness/suite/time_slices.h"
 #include "tests/harness/folder.h"
 
 enum { ITERATIONS = 100, PATIENCE = 250 };

@@ -1,6 +1,6 @@
 /* Loads files: what was written is read, by any number of ranks that divides the sources, and can
  * be replayed; what is cut, damaged or of another job is refused. */
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 
 #include <endian.h>
 #include <unistd.h>
@@ -241,6 +241,6 @@ int main(void) {
         cmocka_unit_test(others_loads_are_refused),
     };
     random_state = test_seed();
-    return cmocka_run_group_tests_name("reference/trainer/loads", tests, enter_folder,
+    return cmocka_run_group_tests_name("reference/trainer/loads_file", tests, enter_folder,
                                        leave_folder);
 }

@@ -1,5 +1,5 @@
-/* Slices: see slices.h, and mp_launch_in_slices in launch.h. */
-#include "harness/suite/slices.h"
+/* Slices: see time_slices.h, and mp_launch_in_slices in launch.h. */
+#include "harness/suite/time_slices.h"
 
 #include <errno.h>
 #include <inttypes.h>
