@@ -1,7 +1,5 @@
 #include "baselines/deepspeed/deepspeed.h"
 
-#include <stdlib.h>
-
 #include "reference/plan/groups.h"
 
 #define FIELD(member) offsetof(struct mp_deepspeed_options, member)

@@ -1,7 +1,6 @@
 /* EPLB as a system: when to place anew, and the descriptor. */
 #include "baselines/eplb/eplb.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"

@@ -1,5 +1,4 @@
 /* Replicating experts and packing them onto ranks (deepseek-ai/EPLB). */
-#include <stdlib.h>
 
 #include "baselines/eplb/eplb.h"
 

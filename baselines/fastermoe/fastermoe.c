@@ -2,7 +2,6 @@
 #include "baselines/fastermoe/fastermoe.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "reference/plan/groups.h"
 

@@ -1,9 +1,6 @@
 /* FlexMoE as a system: layouts between iterations, options and the descriptor. */
 #include "baselines/flexmoe/flexmoe.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "reference/plan/layouts.h"
 
 #define FIELD(member) offsetof(struct mp_flexmoe_options, member)

@@ -1,5 +1,4 @@
 /* Slots of a layer while it is planned: primitives and what they cost. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"

@@ -1,5 +1,4 @@
 /* Who computes which source's routes: HarMoEny's redistribution (see harmoeny.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/harmoeny/harmoeny.h"

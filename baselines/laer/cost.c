@@ -1,5 +1,4 @@
 /* What a layout would have cost. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/laer/laer.h"

@@ -1,7 +1,6 @@
 /* LAER-MoE as a system: candidates for the next layout, and the descriptor. */
 #include "baselines/laer/laer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"

@@ -1,5 +1,4 @@
 /* Layouts: slots per expert, and where they are (LAER-MoE, arXiv 2602.11686). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/laer/laer.h"

@@ -1,6 +1,5 @@
 /* Who computes how many routes: least-loaded spilling (arXiv 2601.17111). */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/llep/llep.h"

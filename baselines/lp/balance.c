@@ -1,5 +1,4 @@
 /* The least largest load of ranks, in whole routes (see lp.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/lp/lp.h"

@@ -1,7 +1,6 @@
 /* LP as a system: options, placements and the descriptor. */
 #include "baselines/lp/lp.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/eplb/eplb.h"

@@ -1,9 +1,6 @@
 /* Clusters on ranks: what a placement takes, what none is below, and local search. */
 #include "baselines/moetuner/links.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "baselines/moetuner/links_match.h"
 #include "reference/plan/load.h"
 

@@ -1,6 +1,5 @@
 #include "baselines/moetuner/moetuner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/moetuner/clusters.h"

@@ -1,6 +1,4 @@
 /* Who computes how many routes: exact balance by pairs of home groups (MoonshotAI/MoonEP). */
-#include <stdlib.h>
-#include <string.h>
 
 #include "baselines/moonep/moonep.h"
 

@@ -1,5 +1,4 @@
 /* Equally many experts on every rank, and the largest load small: greedy, exact and hybrid. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/smartmoe/smartmoe.h"

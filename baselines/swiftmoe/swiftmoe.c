@@ -1,7 +1,6 @@
 /* SYMI as a system: options, layouts that follow popularity, plans and the descriptor. */
 #include "baselines/swiftmoe/swiftmoe.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"

@@ -1,7 +1,6 @@
 #include "baselines/tamoe/tamoe.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "reference/plan/groups.h"
 

@@ -1,6 +1,5 @@
 #include "baselines/tutel/tutel.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/capacity.h"

@@ -1,7 +1,5 @@
 /* Which copies get how many routes: the quota planner of UltraEP (see ultraep.h). */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "baselines/ultraep/ultraep.h"
 

@@ -1,5 +1,4 @@
 /* moeperf compare: two groups of runs, counts exactly and times by effect and evidence. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 #include "harness/cli/predict_exchanges.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* moeperf report: what the database says. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"

@@ -1,6 +1,5 @@
 #include "harness/cli/show_trace.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

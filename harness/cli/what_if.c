@@ -1,7 +1,6 @@
 /* moeperf predict --run: see what_if.h. */
 #include "harness/cli/what_if.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,7 @@ struct mp_cluster {
     char *file;              /* path, for messages */
     const char *description; /* one line */
     const char *device;      /* name */
-    int device_line, peak_line;
+    int peak_line;
     struct mp_quantity nodes, ranks_per_node;
     struct mp_quantity peak[MP_PRECISIONS]; /* FLOP/s, dense; not all are given */
     struct mp_quantity memory;              /* bytes of a device */

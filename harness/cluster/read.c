@@ -219,7 +219,6 @@ static int read_device(struct mp_cluster *cluster, const struct mp_yaml *value,
     static const char *const words[] = {"name", "peak", "efficiency", NULL};
     static const char *const none[] = {NULL};
     const struct mp_yaml *peak, *efficiency;
-    cluster->device_line = value->line;
     int code = check_keys(cluster, value, "device", words, mp_cluster_device_fields, error);
     if (!code)
         code = read_text(cluster, value, "device", "name", &cluster->device, error);

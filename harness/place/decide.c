@@ -1,7 +1,6 @@
 #include "harness/place/decide.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/arena.h"

@@ -1,6 +1,5 @@
 #include "harness/place/fixed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"

@@ -1,7 +1,5 @@
 #include "profiler/cupti/parse.h"
 
-#include <string.h>
-
 #include "profiler/cupti/versions.h"
 #include "profiler/record/spool.h"
 

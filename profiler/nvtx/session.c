@@ -1,6 +1,5 @@
 #include "profiler/nvtx/session.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* Ranges that may end on another thread: a fixed number of places, taken and given back without a
  * lock.  An id is its place's number below the number of its use, so that the id of a range that
  * has ended is not mistaken for the one that has its place now. */
-#include <string.h>
 
 #include "profiler/nvtx/threads.h"
 

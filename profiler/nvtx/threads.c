@@ -324,12 +324,7 @@ static void measure_spare(void) {
 static void *write_often(void *unused) {
     measure_spare();
     for (;;) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += session.flush_ms / 1000;
-        until.tv_nsec += session.flush_ms % 1000 * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = mp_clock_after(session.flush_ms);
         sem_clockwait(&session.wake, CLOCK_MONOTONIC, &until);
         atomic_store(&session.asked, false);
         pthread_mutex_lock(&session.lock);

@@ -2,7 +2,6 @@
 #include "profiler/straggler/graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "profiler/record/record.h"
 #include "reference/base/arena.h"

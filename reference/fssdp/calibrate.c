@@ -4,7 +4,6 @@
  * Only two sums per rank are kept, the routes it computes and those of them that are its own
  * tokens': what leaves a rank is what its tokens make minus the latter, what enters it is what it
  * computes minus the latter.  An expert with one holder then costs nothing to account for. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"

@@ -2,7 +2,6 @@
 #include "reference/fssdp/fssdp.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/recent.h"

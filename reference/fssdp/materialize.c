@@ -2,7 +2,6 @@
  *
  * Where every rank has room for all hot experts, every rank gets them.  Otherwise the free slots
  * are shared out in proportion to load and each copy goes where the topology lacks it most. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"

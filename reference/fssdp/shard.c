@@ -2,7 +2,6 @@
  *
  * Hot experts are copied anyway, so their owner does not matter; Algorithm 2 spreads the others so
  * that each layer's cold load is even.  Only the number of experts over all layers is fixed. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"

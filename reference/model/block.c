@@ -2,8 +2,6 @@
 #include "reference/model/block.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* operation(model, name, arguments...): queue a device operation on the model's stream. */
 #define QUEUE(model, name, ...)                                                                    \

@@ -1,7 +1,6 @@
 #include "reference/plan/distinct.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/elementary.h"

@@ -1,7 +1,5 @@
 #include "reference/plan/pieces.h"
 
-#include <stdlib.h>
-
 int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
                      struct mp_error *error) {
     *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};

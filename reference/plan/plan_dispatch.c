@@ -2,7 +2,6 @@
  *
  * While pair p is being written, part_begin[p + 1] is the running end of its parts. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "reference/plan/plan.h"
 #include "reference/plan/split.h"

@@ -2,7 +2,6 @@
 #include "reference/plan/slots.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,

@@ -1,6 +1,5 @@
 /* A history as a page: what changed in a table, and a chart of each series. */
 #include <math.h>
-#include <string.h>
 
 #include "results/compare/history.h"
 #include "results/report/page.h"

@@ -1,7 +1,6 @@
 /* What was found, as JSON in the two formats of trackers. */
 #include <jansson.h>
 #include <math.h>
-#include <string.h>
 
 #include "results/compare/gate.h"
 #include "results/report/query.h"

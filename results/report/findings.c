@@ -1,7 +1,6 @@
 #include "results/report/findings.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "results/report/query.h"
 #include "results/report/waiting_words.h"

@@ -1,7 +1,6 @@
 #include "results/report/grid.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/query.h"

@@ -1,7 +1,6 @@
 /* What ranks did when.  An iteration with few spans is shown span by span.  Of more, a rank's time
  * is cut into equal bins, each of which shows what most of it went to. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/query.h"

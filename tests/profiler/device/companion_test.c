@@ -1,5 +1,6 @@
 #include "tests/profiler/device/companion.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "profiler/device/companion.h"
@@ -124,10 +125,41 @@ static void a_child_leaves_the_file_alone(void **state) {
     assert_int_equal(contents->unread, 0);
 }
 
+static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wakes;
+
+/* What signals it takes, and whether its wait ends by the clock of mp_clock_after. */
+static void *look_around(void *unused) {
+    static sigset_t blocked;
+    (void)unused;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    struct timespec until = mp_clock_after(1);
+    pthread_mutex_lock(&waiting);
+    while (!pthread_cond_timedwait(&wakes, &waiting, &until)) /* nobody wakes it */
+        ;
+    pthread_mutex_unlock(&waiting);
+    return &blocked;
+}
+
+static void a_thread_leaves_signals_alone(void **state) {
+    (void)state;
+    pthread_t thread;
+    sigset_t own;
+    void *blocked;
+    int64_t began = mp_clock_ns();
+    assert_int_equal(mp_companion_thread(&thread, &wakes, look_around), 0);
+    assert_int_equal(pthread_join(thread, &blocked), 0);
+    assert_true(mp_clock_ns() - began >= 1000000);
+    assert_true(sigismember(blocked, SIGTERM) && sigismember(blocked, SIGCHLD));
+    pthread_sigmask(SIG_SETMASK, NULL, &own);
+    assert_false(sigismember(&own, SIGTERM));
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_come_from_the_launcher),
                                               cmocka_unit_test(names_have_one_id_each),
                                               cmocka_unit_test(without_a_folder_it_is_off),
-                                              cmocka_unit_test(a_child_leaves_the_file_alone)};
+                                              cmocka_unit_test(a_child_leaves_the_file_alone),
+                                              cmocka_unit_test(a_thread_leaves_signals_alone)};
     return cmocka_run_group_tests_name("companion", tests, companion_setup, companion_teardown);
 }

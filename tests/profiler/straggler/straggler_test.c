@@ -158,13 +158,10 @@ static void balance_by_hand(void **state) {
     (void)state;
     struct mp_balance balance = mp_balance_of(routes, 4, sorted);
     assert_close(balance.imbalance.max_over_mean, 2.4, 1e-12);
-    assert_close(balance.max_violation, 1.4, 1e-12);
     assert_close(balance.variation, 0.87178, 1e-5);
     assert_close(balance.imbalance.effective, 2.58641, 1e-5);
-    assert_close(balance.inverse_simpson, 2.27273, 1e-5);
     assert_close(balance.imbalance.dead_fraction, 0.25, 1e-12);
     assert_close(balance.overload_fraction, 0.2875, 1e-12);
-    assert_close(balance.balancedness, 0.41667, 1e-5);
     assert_close(balance.gini, 0.45, 1e-12);
     assert_close(mp_balance_of(upwards, 4, sorted).gini, 0.45, 1e-12);
     assert_close(balance.chance_variation, 0.2, 1e-12);

@@ -49,10 +49,20 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
     return MP_OK;
 }
 
+/* Rows travel in the half of the exchange that is theirs. */
+static void check_half(const struct scribe *scribe, const struct mp_operation *operation) {
+    bool is_back = operation->kind == MP_TRAVEL_RETURNS || operation->kind == MP_WORK_COMBINE;
+    if (is_back || operation->kind == MP_TRAVEL_ROWS || operation->kind == MP_WORK_PERMUTE)
+        assert_int_equal(scribe->activity.phase, is_back == (operation->direction == MP_FORWARD)
+                                                     ? MP_PHASE_COMBINE
+                                                     : MP_PHASE_DISPATCH);
+}
+
 static int note(struct scribe *scribe, enum verb verb, const struct mp_operation *operation,
                 struct mp_error *error) {
     assert_int_equal(scribe->open_spans, 1);
     assert_true(scribe->events < MOST_EVENTS);
+    check_half(scribe, operation);
     if (scribe->events == scribe->fail_at)
         return mp_fail(error, MP_ECOMM, "event %d", scribe->events);
     scribe->event[scribe->events++] = (struct event){verb, *operation};
