@@ -2,8 +2,7 @@
 #include "baselines/systems.h"
 #include "tests/support.h"
 
-static void all_systems_register_once(void **state) {
-    (void)state;
+TEST(all_systems_register_once) {
     /* A line each: the commands of baselines/README.md add to them. */
     /* clang-format off */
     static const char *const name[] = {
@@ -45,11 +44,4 @@ static void all_systems_register_once(void **state) {
     assert_null(mp_systems_find(&systems, "fsdp", &error));
     assert_string_equal(error.text, "unknown system \"fsdp\"; did you mean \"fssdp\"?");
     assert_int_equal(mp_systems_register_all(&systems, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_systems_register_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

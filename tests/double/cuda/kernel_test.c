@@ -158,6 +158,7 @@ static void test_sorts_of_arrays_cut_short(void **state) {
 
 int main(void) {
     random_state = test_seed();
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_indices),

@@ -234,6 +234,7 @@ static void test_parameters_astray(void **state) {
 
 int main(void) {
     random_state = test_seed();
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_work_on_two_devices), TEST(test_environment),       TEST(test_no_device),

@@ -184,8 +184,7 @@ static void record(void) {
     mp_store_close(folder.store);
 }
 
-static void advice_works_where_it_is_printed(void **state) {
-    (void)state;
+TEST(advice_works_where_it_is_printed) {
     predict();
     measure();
     record();
@@ -203,7 +202,4 @@ static void advice_works_where_it_is_printed(void **state) {
     print_message("%d commands\n", advised.count);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(advice_works_where_it_is_printed)};
-    return cmocka_run_group_tests_name("advice", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

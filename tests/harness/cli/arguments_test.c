@@ -27,8 +27,7 @@ static int parse(struct parsed *parsed, char *argv[], struct mp_error *error) {
 #define WORDS(...) ((char *[]){(char[]){"try"}, __VA_ARGS__, NULL})
 #define WORD(text) ((char[]){text})
 
-static void flags_and_words_are_told_apart(void **state) {
-    (void)state;
+TEST(flags_and_words_are_told_apart) {
     struct parsed parsed;
     struct mp_error error = {0};
     assert_int_equal(parse(&parsed,
@@ -46,8 +45,7 @@ static void flags_and_words_are_told_apart(void **state) {
     assert_string_equal(parsed.words.word[1], "-");
 }
 
-static void mistakes_are_named(void **state) {
-    (void)state;
+TEST(mistakes_are_named) {
     static const struct {
         char word[3][16];
         const char *message;
@@ -74,8 +72,7 @@ static void mistakes_are_named(void **state) {
     }
 }
 
-static void paragraphs_fit_the_page(void **state) {
-    (void)state;
+TEST(paragraphs_fit_the_page) {
     uint64_t seed = test_seed();
     char text[2000], read[4000] = "", line[256];
     size_t length = 0;
@@ -101,13 +98,4 @@ static void paragraphs_fit_the_page(void **state) {
     }
     assert_string_equal(read, text); /* nothing lost, nothing added */
     fclose(file);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_and_words_are_told_apart),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(paragraphs_fit_the_page),
-    };
-    return cmocka_run_group_tests_name("arguments", tests, NULL, NULL);
 }

@@ -69,8 +69,7 @@ static int64_t whole_runs(void) {
     return runs;
 }
 
-static void a_killed_run_leaves_what_was_added(void **state) {
-    (void)state;
+TEST(a_killed_run_leaves_what_was_added) {
     uint64_t random = test_seed();
     const char *const words[] = {"moeperf", "run", "k.yaml", "--quiet", "--db", "k.db", NULL};
     int64_t runs = 0;
@@ -86,8 +85,7 @@ static void a_killed_run_leaves_what_was_added(void **state) {
     assert_int_equal(whole_runs(), runs + JOBS);
 }
 
-static void a_killed_report_changes_nothing(void **state) {
-    (void)state;
+TEST(a_killed_report_changes_nothing) {
     uint64_t random = test_seed();
     const char *const words[] = {"moeperf", "report", "--db", "k.db", NULL};
     int64_t runs = whole_runs();
@@ -102,10 +100,4 @@ static void a_killed_report_changes_nothing(void **state) {
     free(after);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_run_leaves_what_was_added),
-        cmocka_unit_test(a_killed_report_changes_nothing),
-    };
-    return cmocka_run_group_tests_name("kill", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -104,7 +104,7 @@ static void assert_nothing_was_done(void) {
     free(shell("cmp kept.db before.db", 0));
 }
 
-static void refused_alone(void **state) {
+TEST_EACH(refused_alone, cases) {
     const struct refusal *c = *state;
     char text[256], line[1024], words[512];
     snprintf(text, sizeof text, "  - {name: bad, system: %s}\n", c->system);
@@ -115,8 +115,7 @@ static void refused_alone(void **state) {
     assert_nothing_was_done();
 }
 
-static void every_job_is_refused(void **state) {
-    (void)state;
+TEST(every_job_is_refused) {
     write_suite("  - {name: one, system: ep}\n  - {name: two, system: smartmoe}\n");
     assert_says("moeperf run bad.yaml --db kept.db --set experts=9", 2,
                 "moeperf run: bad.yaml:5: job one: experts: 9 experts can't be divided evenly over "
@@ -126,8 +125,7 @@ static void every_job_is_refused(void **state) {
 }
 
 /* What is wrong by itself is no refusal, whatever stands beside it or in the same job. */
-static void mistakes_beside_a_refusal_are_errors(void **state) {
-    (void)state;
+TEST(mistakes_beside_a_refusal_are_errors) {
     static const struct {
         const char *job, *says;
     } slips[] = {
@@ -152,8 +150,7 @@ static void mistakes_beside_a_refusal_are_errors(void **state) {
 }
 
 /* Others run, in all rounds; the refused one is there once, and decides nothing. */
-static void among_others_it_is_a_row(void **state) {
-    (void)state;
+TEST(among_others_it_is_a_row) {
     write_suite("  - {name: first, system: llep}\n"
                 "  - {name: bad, system: ep}\n"
                 "  - {name: last, system: fssdp, executor: predicted, cluster: h100, change: "
@@ -201,17 +198,4 @@ static int enter(void **state) {
     return failed;
 }
 
-int main(void) {
-    enum { CASES = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, refused_alone, NULL, NULL,
-                                       (void *)(uintptr_t)&cases[i]};
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(every_job_is_refused),
-        cmocka_unit_test(mistakes_beside_a_refusal_are_errors),
-        cmocka_unit_test(among_others_it_is_a_row), /* leaves a folder out */
-    };
-    return cmocka_run_group_tests_name("refusals", tests, enter, leave_folder) +
-           cmocka_run_group_tests_name("refusals among others", others, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -79,20 +79,12 @@ static void check(const char *file, const char *jobs, const char *gate, const ch
     mp_yaml_destroy(document);
 }
 
-static void commands_for_github_work(void **state) {
-    (void)state;
+TEST(commands_for_github_work) {
     check("github.yaml", "jobs", "gate", "history");
 }
 
-static void commands_for_gitlab_work(void **state) {
-    (void)state;
+TEST(commands_for_gitlab_work) {
     check("gitlab.yaml", NULL, "moeperf-gate", "moeperf-history");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_for_github_work),
-        cmocka_unit_test(commands_for_gitlab_work),
-    };
-    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

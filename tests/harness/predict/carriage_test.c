@@ -59,9 +59,8 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     return all;
 }
 
-static void copies_arrive_once(void **state) {
+TEST(copies_arrive_once) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
@@ -96,9 +95,8 @@ static void copies_arrive_once(void **state) {
 
 /* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
  * rank to rank. */
-static void no_port_carries_a_piece_twice(void **state) {
+TEST(no_port_carries_a_piece_twice) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
@@ -137,11 +135,10 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
 
 /* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
  * Elsewhere, and without all ranks, the owner has two to send to. */
-static void a_broadcast_of_nccl_is_a_ring(void **state) {
+TEST(a_broadcast_of_nccl_is_a_ring) {
     uint64_t random = test_seed();
     struct bench bench;
     int copies[64];
-    (void)state;
     do {
         create(&bench, &random, "fssdp", 1);
         if (bench.machine.nodes > 1 && bench.machine.ranks_per_node > 2)
@@ -170,10 +167,9 @@ static double all_received(const struct mp_predictor *predictor,
 }
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
-static void slices_of_replicas_stay_among_them(void **state) {
+TEST(slices_of_replicas_stay_among_them) {
     uint64_t random = test_seed();
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct bench bench;
         create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
@@ -283,10 +279,9 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     phase[1] = slowest(gradients);
 }
 
-static void phases_take_what_symi_says(void **state) {
+TEST(phases_take_what_symi_says) {
     struct symi symi = {.prediction = {0}};
     double still[2], moving[2];
-    (void)state;
     create_symi(&symi);
     run_symi(&symi, MP_OPTIMIZER_REPLICA_SLICES, still);
     double local = symi.host_seconds / 2;
@@ -303,10 +298,9 @@ static void phases_take_what_symi_says(void **state) {
 }
 
 /* Slices of all ranks come to every holder, and gradients go back. */
-static void slices_come_from_everybody(void **state) {
+TEST(slices_come_from_everybody) {
     uint64_t random = test_seed();
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct bench bench;
         create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
@@ -346,11 +340,10 @@ static void slices_come_from_everybody(void **state) {
 }
 
 /* Experts that move take as long from host to host, and then their parameters come up. */
-static void what_moves_between_hosts_comes_up(void **state) {
+TEST(what_moves_between_hosts_comes_up) {
     uint64_t random = test_seed();
     double clock[2][64];
     struct bench bench;
-    (void)state;
     create(&bench, &random, "fssdp", 8);
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
@@ -372,17 +365,4 @@ static void what_moves_between_hosts_comes_up(void **state) {
     assert_close(clock[1][1] - clock[0][1], 2 * bench.parameters / bench.machine.host_bandwidth,
                  1e-12);
     destroy(&bench);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_arrive_once),
-        cmocka_unit_test(no_port_carries_a_piece_twice),
-        cmocka_unit_test(a_broadcast_of_nccl_is_a_ring),
-        cmocka_unit_test(slices_come_from_everybody),
-        cmocka_unit_test(slices_of_replicas_stay_among_them),
-        cmocka_unit_test(phases_take_what_symi_says),
-        cmocka_unit_test(what_moves_between_hosts_comes_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

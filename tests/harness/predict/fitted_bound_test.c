@@ -155,13 +155,12 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
     return mp_bound_covers(system, MP_EXCHANGE_FLAT, dropped > 0, 1) ? least / taken : 0;
 }
 
-static void no_system_is_below(void **state) {
+TEST(no_system_is_below) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     uint64_t random = test_seed();
     double most = 0, sum = 0;
     int covered = 0;
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int i = 0, count = cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
@@ -227,11 +226,10 @@ static void make_up_still(uint64_t *random, enum still still, struct fitted_case
 
 /* EP can't be beaten there, and takes what the bound says: of the slowest rank in each pass.  Ranks
  * that are alike share the update, too. */
-static void where_nothing_moves_it_is_the_time(void **state) {
+TEST(where_nothing_moves_it_is_the_time) {
     uint64_t random = test_seed();
     double worst = 1, sum = 0;
     int count = cases(60);
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct fitted_case made = {0};
         make_up_still(&random, (enum still)(i % STILLS), &made);
@@ -250,12 +248,4 @@ static void where_nothing_moves_it_is_the_time(void **state) {
     }
     print_message("bound over time: mean %.6f, least %.6f\n", sum, worst);
     assert_true(sum > 0.99);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_system_is_below),
-        cmocka_unit_test(where_nothing_moves_it_is_the_time),
-    };
-    return cmocka_run_group_tests_name("harness/predict/fitted_bound", tests, NULL, NULL);
 }

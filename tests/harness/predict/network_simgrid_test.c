@@ -166,7 +166,7 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
     mp_cluster_destroy(cluster);
 }
 
-static void close_to_simgrid(void **state) {
+TEST_RANDOM(close_to_simgrid) {
     static const int sizes[][2] = {{2, 4}, {4, 4}, {4, 8}, {8, 8}};
     static const double bytes[] = {10240, 1 << 20, 64 << 20};
     print_message("ranks  cards  kind            bytes/rank  SimGrid, s     ours, s    error  of a "
@@ -237,11 +237,4 @@ static void close_to_simgrid(void **state) {
 
 #endif
 
-int main(void) {
-    uint64_t seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(close_to_simgrid, &seed),
-    };
-    return cmocka_run_group_tests_name("network against SimGrid", tests, make_folder,
-                                       remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

@@ -87,8 +87,7 @@ static const struct {
     {"as wide as the card", 2, 2, 1, 1, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
 };
 
-static void hand_worked_cases(void **state) {
-    (void)state;
+TEST(hand_worked_cases) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct shape shape = {
             cases[i].nodes,      cases[i].ranks, cases[i].ports, false, 100e6, 10e6, 0.25, 1,
@@ -106,8 +105,7 @@ static void hand_worked_cases(void **state) {
     }
 }
 
-static void copies_stay_at_home(void **state) {
-    (void)state;
+TEST(copies_stay_at_home) {
     struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1, 0};
     struct bench bench = make_bench(&shape);
     double done, seconds, sent, received, ready = 3;
@@ -122,8 +120,7 @@ static void copies_stay_at_home(void **state) {
     free_bench(&bench);
 }
 
-static void collectives_follow_their_formulas(void **state) {
-    (void)state;
+TEST(collectives_follow_their_formulas) {
     /* Two nodes of four, two cards: all-gather of 30 MB each: 1 step between, two ranks on a
      * card: 3*2/1 + 1; then 3 steps of 60 MB inside: 6/10 + 0.25. */
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
@@ -230,7 +227,7 @@ static void check_bounds(const struct draw *draw) {
         assert_true(fabs(makespan - first - busiest) <= 1e-5 * busiest);
 }
 
-static void bounds_hold(void **state) {
+TEST_RANDOM(bounds_hold) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -240,7 +237,7 @@ static void bounds_hold(void **state) {
     }
 }
 
-static void back_is_forward_of_the_transpose(void **state) {
+TEST_RANDOM(back_is_forward_of_the_transpose) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -260,7 +257,7 @@ static void back_is_forward_of_the_transpose(void **state) {
     }
 }
 
-static void times_scale(void **state) {
+TEST_RANDOM(times_scale) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -285,7 +282,7 @@ static void times_scale(void **state) {
 }
 
 /* Nodes in the opposite order: everybody is done when he was. */
-static void nodes_are_alike(void **state) {
+TEST_RANDOM(nodes_are_alike) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -308,7 +305,7 @@ static void nodes_are_alike(void **state) {
 
 /* The last rank is never done earlier for a message that grows, or a rank that comes later. (Single
  * ranks may be: a large message of another rank makes theirs the short ones.) */
-static void more_takes_no_less(void **state) {
+TEST_RANDOM(more_takes_no_less) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -374,7 +371,7 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
 /* Alone a gate takes bytes / bandwidth and messages * cost, and so does an exchange whose ranks
  * come at once; no exchange takes less than that, nor than at a lower cost; bytes are what they
  * were. */
-static void messages_cost_what_is_said(void **state) {
+TEST_RANDOM(messages_cost_what_is_said) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -409,8 +406,7 @@ static void messages_cost_what_is_said(void **state) {
 
 /* 10 MB/s, 2 s, a message costs 0.5 s: in a ring it does with every step, and for as many ranks as
  * share a card. */
-static void messages_cost_in_rings(void **state) {
-    (void)state;
+TEST(messages_cost_in_rings) {
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
     struct bench bench = make_priced(&shape, 0.5);
     assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 2 * 0.5 + 3 * 0.85, 1e-12);
@@ -423,7 +419,7 @@ static void messages_cost_in_rings(void **state) {
     free_bench(&bench);
 }
 
-static void bytes_are_conserved(void **state) {
+TEST_RANDOM(bytes_are_conserved) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
@@ -501,7 +497,7 @@ static bool sends(size_t pattern, int from, int to, int ranks) {
 }
 
 /* Many ranks and few, and a number that fills no lanes. */
-static void gates_are_queues(void **state) {
+TEST_RANDOM(gates_are_queues) {
     uint64_t *seed = *state;
     static const int shapes[][3] = {{18, 6, 6}, {18, 6, 3}, {18, 6, 1}, {5, 3, 3}, {3, 5, 1}};
     for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
@@ -532,7 +528,7 @@ static void gates_are_queues(void **state) {
 
 /* Few of many: nodes that take part in an exchange, among others that do not, are done when they
  * are alone.  Gates of their own: to the bit, since neither order nor sums change. */
-static void those_who_do_nothing_do_not_matter(void **state) {
+TEST_RANDOM(those_who_do_nothing_do_not_matter) {
     uint64_t *seed = *state;
     for (int i = 0; i < 60; i++) {
         int per = 1 << test_random_int(seed, 0, 3), few = test_random_int(seed, 2, 40 / per);
@@ -596,7 +592,7 @@ static int rows_of(void *context, int from, uint32_t rows[], int32_t to[]) {
     return count;
 }
 
-static void order_of_adding_is_no_matter(void **state) {
+TEST_RANDOM(order_of_adding_is_no_matter) {
     uint64_t *seed = *state;
     for (int i = 0; i < 60; i++) {
         struct shape shape = random_shape(seed);
@@ -637,8 +633,7 @@ static void order_of_adding_is_no_matter(void **state) {
 }
 
 /* Bytes are kept by message: a matrix of so many ranks would take a thousand times as much. */
-static void memory_follows_messages(void **state) {
-    (void)state;
+TEST(memory_follows_messages) {
     enum { NODES = 2048, PER_NODE = 8, RANKS = NODES * PER_NODE, MOST = 50 << 20 };
     static double ready[RANKS], done[RANKS];
     struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0, 0};
@@ -707,34 +702,10 @@ static void close_to_fair_sharing(uint64_t *seed, bool staggered) {
     }
 }
 
-static void together_as_with_fair_sharing(void **state) {
+TEST_RANDOM(together_as_with_fair_sharing) {
     close_to_fair_sharing(*state, false);
 }
 
-static void staggered_as_with_fair_sharing(void **state) {
+TEST_RANDOM(staggered_as_with_fair_sharing) {
     close_to_fair_sharing(*state, true);
-}
-
-int main(void) {
-    uint64_t seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hand_worked_cases),
-        cmocka_unit_test(copies_stay_at_home),
-        cmocka_unit_test(collectives_follow_their_formulas),
-        cmocka_unit_test_prestate(bounds_hold, &seed),
-        cmocka_unit_test_prestate(back_is_forward_of_the_transpose, &seed),
-        cmocka_unit_test_prestate(times_scale, &seed),
-        cmocka_unit_test_prestate(nodes_are_alike, &seed),
-        cmocka_unit_test_prestate(more_takes_no_less, &seed),
-        cmocka_unit_test_prestate(messages_cost_what_is_said, &seed),
-        cmocka_unit_test(messages_cost_in_rings),
-        cmocka_unit_test_prestate(bytes_are_conserved, &seed),
-        cmocka_unit_test_prestate(gates_are_queues, &seed),
-        cmocka_unit_test_prestate(those_who_do_nothing_do_not_matter, &seed),
-        cmocka_unit_test_prestate(order_of_adding_is_no_matter, &seed),
-        cmocka_unit_test(memory_follows_messages),
-        cmocka_unit_test_prestate(together_as_with_fair_sharing, &seed),
-        cmocka_unit_test_prestate(staggered_as_with_fair_sharing, &seed),
-    };
-    return cmocka_run_group_tests_name("network", tests, NULL, NULL);
 }

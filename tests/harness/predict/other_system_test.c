@@ -222,7 +222,7 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
                          (way ? BACKWARD : 1) * (share * FIXED + PER_ROUTE * routes), 0.02);
 }
 
-static void costs_are_those_of_the_spans(void **state) {
+TEST_WITH(costs_are_those_of_the_spans, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -285,12 +285,12 @@ static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int 
     return holds;
 }
 
-static void a_slow_rank_stays_slow(void **state) {
+TEST_WITH(a_slow_rank_stays_slow, runs_setup, runs_teardown) {
     assert_mostly(*state, slow_rank_is_slow);
 }
 
 /* Nothing but half of an expert more on one of the ranks. */
-static void a_balanced_system_takes_what_is_left(void **state) {
+TEST_WITH(a_balanced_system_takes_what_is_left, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -304,7 +304,7 @@ static void a_balanced_system_takes_what_is_left(void **state) {
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
  * not. */
-static void the_bound_is_the_best_placement(void **state) {
+TEST_WITH(the_bound_is_the_best_placement, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int slow = 1; slow <= 3; slow += 2) {
@@ -326,7 +326,7 @@ static void the_bound_is_the_best_placement(void **state) {
 }
 
 /* What the model lacks is in it as it is in every system's time. */
-static void the_bound_has_what_the_model_lacks(void **state) {
+TEST_WITH(the_bound_has_what_the_model_lacks, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -340,7 +340,7 @@ static void the_bound_has_what_the_model_lacks(void **state) {
     forget(&asked);
 }
 
-static void experts_in_shards_have_no_bound(void **state) {
+TEST_WITH(experts_in_shards_have_no_bound, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -354,7 +354,7 @@ static void experts_in_shards_have_no_bound(void **state) {
 }
 
 /* Iterations that are longer are so with any system. */
-static void own_work_is_that_of_the_iteration(void **state) {
+TEST_WITH(own_work_is_that_of_the_iteration, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -367,7 +367,7 @@ static void own_work_is_that_of_the_iteration(void **state) {
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
-static void own_work_beside_layers_has_its_place(void **state) {
+TEST_WITH(own_work_beside_layers_has_its_place, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -387,7 +387,7 @@ static void own_work_beside_layers_has_its_place(void **state) {
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
-static void what_the_model_lacks_stays(void **state) {
+TEST_WITH(what_the_model_lacks_stays, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -402,7 +402,7 @@ static void what_the_model_lacks_stays(void **state) {
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
-static void copies_take_what_ranks_stood_still(void **state) {
+TEST_WITH(copies_take_what_ranks_stood_still, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     double byte[2];
@@ -420,7 +420,7 @@ static void copies_take_what_ranks_stood_still(void **state) {
 }
 
 /* Without rows to take it from, the bandwidth (1e9 B/s) says what a row takes. */
-static void sizes_are_those_of_who_ran_it(void **state) {
+TEST_WITH(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown) {
     static const struct {
         struct kind kind;
         int row, expert; /* B */
@@ -459,7 +459,7 @@ static void sizes_are_those_of_who_ran_it(void **state) {
 
 /* In steps, half of the rows are there at once, and the others arrive under their experts; experts
  * are called once more in each of 4 passes. */
-static void steps_save_time_where_transfers_pass_beside_work(void **state) {
+TEST_WITH(steps_save_time_where_transfers_pass_beside_work, runs_setup, runs_teardown) {
     static const char *const flat[][2] = {{"shadows", "0"}, {"smart-schedule", "no"}};
     static const char *const steps[][2] = {{"shadows", "0"}, {"group-size", "1"}};
     static const struct kind kinds[] = {
@@ -487,7 +487,7 @@ static void steps_save_time_where_transfers_pass_beside_work(void **state) {
 
 /* All experts have as many routes: what they take beside them is what the run measured of one, and
  * the rest goes with routes. */
-static void what_a_run_cannot_tell_apart_it_has_measured(void **state) {
+TEST_WITH(what_a_run_cannot_tell_apart_it_has_measured, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -507,7 +507,7 @@ static void what_a_run_cannot_tell_apart_it_has_measured(void **state) {
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
  * exchange: seen where nothing hides it. */
-static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
+TEST_WITH(a_run_in_steps_shows_calls_and_what_is_not_hidden, runs_setup, runs_teardown) {
 #define STEPS "system: fastermoe, options: {shadows: 0, group-size: 1}"
     static const struct kind kinds[] = {
         {.per_row = PER_ROW, .job = JOB(STEPS)},
@@ -543,11 +543,11 @@ static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     return pays;
 }
 
-static void experts_that_moved_stay_there(void **state) {
+TEST_WITH(experts_that_moved_stay_there, runs_setup, runs_teardown) {
     assert_mostly(*state, moving_pays);
 }
 
-static void systems_take_options(void **state) {
+TEST_WITH(systems_take_options, runs_setup, runs_teardown) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
     struct runs_folder *folder = *state;
@@ -586,7 +586,7 @@ static void systems_take_options(void **state) {
     forget(&asked);
 }
 
-static void what_is_missing_is_named(void **state) {
+TEST_WITH(what_is_missing_is_named, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
@@ -737,7 +737,7 @@ static const char *const sizes[] = {"layers=2",
 enum { LOADS = 8, MICRO_BATCHES };
 
 /* Planners' intervals count iterations from the first, whatever the loads call it. */
-static void others_take_what_they_are_predicted_to_take(void **state) {
+TEST_WITH(others_take_what_they_are_predicted_to_take, runs_setup, runs_teardown) {
     struct test_machine machine = GOOD_MACHINE;
     const char *numbered[sizeof sizes / sizeof *sizes];
     memcpy(numbered, sizes, sizeof sizes);
@@ -747,51 +747,16 @@ static void others_take_what_they_are_predicted_to_take(void **state) {
 }
 
 /* What passes inside nodes is hidden by what leaves them, and only known to be no slower. */
-static void nodes_share_their_links(void **state) {
+TEST_WITH(nodes_share_their_links, runs_setup, runs_teardown) {
     struct test_machine machine = GOOD_MACHINE;
     assert_others(*state, &machine, sizes, 0.12, 0.06);
 }
 
-static void micro_batches_are_carried_out(void **state) {
+TEST_WITH(micro_batches_are_carried_out, runs_setup, runs_teardown) {
     struct test_machine machine = GOOD_MACHINE;
     const char *several[sizeof sizes / sizeof *sizes];
     memcpy(several, sizes, sizeof sizes);
     several[MICRO_BATCHES] = "predict.micro-batches=2";
     machine.nodes = 1;
     assert_others(*state, &machine, several, 0.1, 0.005);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(costs_are_those_of_the_spans, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_slow_rank_stays_slow, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_balanced_system_takes_what_is_left, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(the_bound_is_the_best_placement, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(the_bound_has_what_the_model_lacks, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(experts_in_shards_have_no_bound, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(own_work_beside_layers_has_its_place, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(what_the_model_lacks_stays, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(copies_take_what_ranks_stood_still, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
-                                        runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_a_run_cannot_tell_apart_it_has_measured, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(a_run_in_steps_shows_calls_and_what_is_not_hidden,
-                                        runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(experts_that_moved_stay_there, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(systems_take_options, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(others_take_what_they_are_predicted_to_take, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(nodes_share_their_links, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(micro_batches_are_carried_out, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("harness/predict/other_system", tests, NULL, NULL);
 }

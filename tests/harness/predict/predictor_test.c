@@ -199,11 +199,10 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
     mp_predictor_destroy(predictor);
 }
 
-static void every_system_keeps_the_laws(void **state) {
+TEST(every_system_keeps_the_laws) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     uint64_t random = test_seed();
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
@@ -235,11 +234,10 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
     return watcher.hash;
 }
 
-static void same_inputs_same_bytes(void **state) {
+TEST(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     uint64_t random = test_seed();
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++) {
         struct test_case test;
@@ -260,11 +258,10 @@ static void same_inputs_same_bytes(void **state) {
     }
 }
 
-static void loads_of_another_shape_are_refused(void **state) {
+TEST(loads_of_another_shape_are_refused) {
     struct test_case test;
     struct mp_prediction prediction;
     struct mp_error error = {0};
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
@@ -292,14 +289,13 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
 
 /* FasterMoE's topology-aware gate in predictions: every source keeps the limit in every
  * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
-static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
+TEST(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
     struct test_case test;
     struct mp_error error = {0};
     struct seen_loads seen;
     char words[64];
     uint64_t random = test_seed();
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
@@ -338,13 +334,12 @@ static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
 }
 
 /* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
-static void a_loss_that_knows_the_topology_is_predicted(void **state) {
+TEST(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
     struct test_case test;
     struct mp_error error = {0};
     struct seen_loads seen;
     uint64_t random = test_seed();
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
@@ -378,11 +373,10 @@ static void a_loss_that_knows_the_topology_is_predicted(void **state) {
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
-static void a_gate_with_room_changes_nothing(void **state) {
+TEST(a_gate_with_room_changes_nothing) {
     struct mp_error error = {0};
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct test_case test;
         uint64_t same = random;
@@ -420,8 +414,7 @@ static const struct {
                 {MP_PHASE_DISPATCH, MP_BACKWARD}};
 
 /* The rank's own work is longer by all products with the matrices, shorter by rows copied. */
-static void one_hot_dispatch_costs_its_products(void **state) {
-    (void)state;
+TEST(one_hot_dispatch_costs_its_products) {
     struct mp_prediction prediction[2];
     struct mp_memory memory[2];
     double products_seconds = 0;
@@ -456,11 +449,10 @@ static void one_hot_dispatch_costs_its_products(void **state) {
 
 /* No row of a token travels twice, however many chunks there are; when they do is another matter.
  */
-static void chunks_of_tokens_have_the_same_rows(void **state) {
+TEST(chunks_of_tokens_have_the_same_rows) {
     struct mp_prediction prediction[MP_MOST_DEGREE + 1];
     struct mp_error error = {0};
     uint64_t random = test_seed();
-    (void)state;
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
         uint64_t same = random;
@@ -479,13 +471,12 @@ static void chunks_of_tokens_have_the_same_rows(void **state) {
 }
 
 /* More memory than there is: a result, of the fullest rank. */
-static void out_of_memory_is_a_result(void **state) {
+TEST(out_of_memory_is_a_result) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
     struct mp_memory memory;
     uint64_t random = test_seed();
     int rank;
-    (void)state;
     machine.memory = 1e6;
     test_case_create(&test, &machine, "fssdp", 3, 16, 1);
     test_fill_loads(&test, &random, 0.9);
@@ -503,10 +494,9 @@ static void out_of_memory_is_a_result(void **state) {
 }
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
-static void late_copies_are_told_apart(void **state) {
+TEST(late_copies_are_told_apart) {
     enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
     struct mp_plan plan = {.during.words = WORDS};
-    (void)state;
     for (int expert = 0; expert < EXPERTS; expert++)
         for (int rank = 0; rank < RANKS; rank++) {
             uint64_t late[EXPERTS * WORDS] = {0};
@@ -520,20 +510,4 @@ static void late_copies_are_told_apart(void **state) {
                 assert_false(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS));
             }
         }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_system_keeps_the_laws),
-        cmocka_unit_test(same_inputs_same_bytes),
-        cmocka_unit_test(loads_of_another_shape_are_refused),
-        cmocka_unit_test(a_gate_that_keeps_tokens_home_is_predicted),
-        cmocka_unit_test(a_loss_that_knows_the_topology_is_predicted),
-        cmocka_unit_test(a_gate_with_room_changes_nothing),
-        cmocka_unit_test(one_hot_dispatch_costs_its_products),
-        cmocka_unit_test(chunks_of_tokens_have_the_same_rows),
-        cmocka_unit_test(out_of_memory_is_a_result),
-        cmocka_unit_test(late_copies_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

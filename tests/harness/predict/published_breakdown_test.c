@@ -200,8 +200,7 @@ static double mean_of(const double value[RANKS]) {
 }
 
 /* One rate, calibrated with FSDP, predicts the other two. */
-static void expert_times_of_methods(void **state) {
-    (void)state;
+TEST(expert_times_of_methods) {
     skip_without_traces();
     double rate = 0;
     for (int method = FSDP; method < METHODS; method++) {
@@ -229,8 +228,7 @@ static double error_of(const double predicted[RANKS], const double measured[RANK
     return sum / RANKS;
 }
 
-static void expert_times_of_devices(void **state) {
-    (void)state;
+TEST(expert_times_of_devices) {
     skip_without_traces();
     for (int method = 0; method < METHODS; method++) {
         struct outcome outcome = predict(method);
@@ -247,8 +245,7 @@ static void expert_times_of_devices(void **state) {
     }
 }
 
-static void exchanges_and_iterations_in_order(void **state) {
-    (void)state;
+TEST(exchanges_and_iterations_in_order) {
     skip_without_traces();
     struct outcome outcome[METHODS];
     for (int method = 0; method < METHODS; method++) {
@@ -279,11 +276,4 @@ static int setup(void **state) {
     return read_published(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(expert_times_of_methods),
-        cmocka_unit_test(expert_times_of_devices),
-        cmocka_unit_test(exchanges_and_iterations_in_order),
-    };
-    return cmocka_run_group_tests_name("published breakdown", tests, setup, NULL);
-}
+TEST_GROUP(setup, NULL);

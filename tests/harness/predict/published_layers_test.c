@@ -217,7 +217,7 @@ static int read_all(void **state) {
     return mp_systems_register_all(&systems, &error);
 }
 
-static void layer_times_are_predicted(void **state) {
+TEST_WITH(layer_times_are_predicted, read_all, NULL) {
     const char *whole = "predictor, whole", *by_expert = "predictor, by expert";
     need_file(loads_path);
     need_file(on_one_node.path);
@@ -239,9 +239,4 @@ static void layer_times_are_predicted(void **state) {
     double transferred = error_of(&on_two_nodes, on_two_nodes.predicted, line, 0);
     print_message("16 ranks from the constants of 8: mean absolute error %.2f %%\n", transferred);
     assert_true(transferred <= 7.5);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(layer_times_are_predicted, read_all)};
-    return cmocka_run_group_tests_name("published layers", tests, NULL, NULL);
 }

@@ -199,9 +199,8 @@ static void check_sources(const struct bench *bench, const struct mp_steps *step
     }
 }
 
-static void every_route_is_in_its_step(void **state) {
+TEST(every_route_is_in_its_step) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
@@ -262,9 +261,8 @@ static void check_hop(struct bench *bench, uint64_t *random, const struct mp_ste
     check_as_expected(bench, random, steps->traffic[hop], alone);
 }
 
-static void rows_are_passed_on_hop_by_hop(void **state) {
+TEST(rows_are_passed_on_hop_by_hop) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
@@ -331,9 +329,8 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
         }
 }
 
-static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
+TEST(rows_of_tokens_are_passed_on_level_by_level) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
@@ -368,13 +365,12 @@ static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
 }
 
 /* Without copies that come late nothing stays behind the last step. */
-static void nothing_is_late_unless_said(void **state) {
+TEST(nothing_is_late_unless_said) {
     uint64_t random = test_seed();
     struct bench bench;
     struct mp_steps steps = {0};
     struct mp_steps_memory memory = {0};
     struct mp_error error = {0};
-    (void)state;
     create(&bench, &random);
     draw_plan(&bench, &random);
     assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
@@ -394,9 +390,8 @@ static double allocated(void) {
 }
 
 /* What predictors keep of layers has a limit: it is what was really allocated. */
-static void bytes_are_those_that_were_allocated(void **state) {
+TEST(bytes_are_those_that_were_allocated) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps[2] = {{0}, {0}};
@@ -420,15 +415,4 @@ static void bytes_are_those_that_were_allocated(void **state) {
         destroy_plan(&bench);
         destroy(&bench);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_route_is_in_its_step),
-        cmocka_unit_test(rows_are_passed_on_hop_by_hop),
-        cmocka_unit_test(rows_of_tokens_are_passed_on_level_by_level),
-        cmocka_unit_test(nothing_is_late_unless_said),
-        cmocka_unit_test(bytes_are_those_that_were_allocated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static double median(struct mp_what_if *what_if, struct mp_what_if_change change
     return mp_what_if_median(what_if, &change);
 }
 
-static void slowdowns_are_those_by_hand(void **state) {
+TEST_WITH(slowdowns_are_those_by_hand, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
@@ -99,7 +99,7 @@ static void slowdowns_are_those_by_hand(void **state) {
 }
 
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
-static void who_left_before_needs_nobody_later(void **state) {
+TEST_WITH(who_left_before_needs_nobody_later, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
@@ -136,7 +136,7 @@ static void who_left_before_needs_nobody_later(void **state) {
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
-static void spans_across_an_iterations_ends_are_left_out(void **state) {
+TEST_WITH(spans_across_an_iterations_ends_are_left_out, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct runs_rank rank;
     struct mp_recorded recorded;
@@ -176,7 +176,7 @@ static void spans_across_an_iterations_ends_are_left_out(void **state) {
 }
 
 /* Random runs of ranks that meet again and again give their own times back. */
-static void random_runs_give_themselves_back(void **state) {
+TEST_WITH(random_runs_give_themselves_back, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int round = 1; round <= 20; round++) {
@@ -245,7 +245,7 @@ static void random_runs_give_themselves_back(void **state) {
     }
 }
 
-static void what_is_missing_is_named(void **state) {
+TEST_WITH(what_is_missing_is_named, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_recorded recorded;
     struct mp_error error = {0};
@@ -283,7 +283,7 @@ static void what_is_missing_is_named(void **state) {
 
 /* Rank 1 takes part in the layer and has no span of its experts: evenly each has half of the 10 ms
  * of rank 0, and without rank 0 nobody computes anything. */
-static void who_has_no_span_had_nothing_to_compute(void **state) {
+TEST_WITH(who_has_no_span_had_nothing_to_compute, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
@@ -323,20 +323,4 @@ static void who_has_no_span_had_nothing_to_compute(void **state) {
     assert_close(median(what_if, change), 3e-3, 1e-5);
     mp_what_if_destroy(what_if);
     mp_recorded_destroy(&recorded);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slowdowns_are_those_by_hand, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(who_left_before_needs_nobody_later, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(spans_across_an_iterations_ends_are_left_out, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(random_runs_give_themselves_back, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(who_has_no_span_had_nothing_to_compute, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("harness/predict/what_if", tests, NULL, NULL);
 }

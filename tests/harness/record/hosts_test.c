@@ -223,7 +223,7 @@ static void assert_aligned(const struct world *world) {
     }
 }
 
-static void clocks_are_aligned_to_within_what_is_stated(void **state) {
+TEST_WITH(clocks_are_aligned_to_within_what_is_stated, runs_setup, runs_teardown) {
     struct world world = world_of(state, 0, RANKS_OF_HOST);
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
@@ -247,7 +247,7 @@ static void clocks_are_aligned_to_within_what_is_stated(void **state) {
 }
 
 /* Wall clocks are minutes apart, and the ranks are still of one time. */
-static void wall_clocks_say_nothing(void **state) {
+TEST_WITH(wall_clocks_say_nothing, runs_setup, runs_teardown) {
     struct world world = world_of(state, 2, 1);
     world.host[1].wall_ns = world.host[0].wall_ns + INT64_C(3600000000000);
     record_all(&world);
@@ -260,7 +260,7 @@ static void wall_clocks_say_nothing(void **state) {
         "0");
 }
 
-static void without_anything_in_common_wall_clocks_count(void **state) {
+TEST_WITH(without_anything_in_common_wall_clocks_count, runs_setup, runs_teardown) {
     struct world world = world_of(state, 3, 1);
     for (int h = 0; h < world.hosts; h++)
         world.host[h].wall_ns = INT64_C(1700000000000000000) + h * 1000000;
@@ -312,7 +312,7 @@ static void write_collectives(struct world *world, int host, int rank, int64_t t
     runs_ok(spool_writer_close(&writer, &world->error), &world->error);
 }
 
-static void collectives_of_nccl_count(void **state) {
+TEST_WITH(collectives_of_nccl_count, runs_setup, runs_teardown) {
     struct world world = world_of(state, 3, 2);
     world.has_exchange = false;
     record_all(&world);
@@ -328,7 +328,7 @@ static void collectives_of_nccl_count(void **state) {
 }
 
 /* Hosts of one name that started at different times are several. */
-static void hosts_of_one_name_are_several(void **state) {
+TEST_WITH(hosts_of_one_name_are_several, runs_setup, runs_teardown) {
     struct world world = world_of(state, 2, 1);
     strcpy(world.host[1].name, world.host[0].name);
     record_all(&world);
@@ -350,7 +350,7 @@ static void assert_refused(struct world *world, const char *const folder[], int 
     assert_string_equal(runs_query(world->folder->store, "SELECT count(*) FROM run"), "0");
 }
 
-static void what_is_not_one_run_is_refused(void **state) {
+TEST_WITH(what_is_not_one_run_is_refused, runs_setup, runs_teardown) {
     struct world world = world_of(state, 3, 1);
     char part[4][100];
     const char *const all[] = {part[0], part[1], part[2]}, *const two[] = {part[0], part[2]},
@@ -385,7 +385,7 @@ static void what_is_not_one_run_is_refused(void **state) {
     assert_int_equal(merge(&world, all, 3, false), MP_OK);
 }
 
-static void runs_of_other_launches_are_refused(void **state) {
+TEST_WITH(runs_of_other_launches_are_refused, runs_setup, runs_teardown) {
     struct world world = world_of(state, 2, 1);
     char part[2][100];
     const char *const both[] = {part[0], part[1]};
@@ -400,7 +400,7 @@ static void runs_of_other_launches_are_refused(void **state) {
     assert_refused(&world, both, 2, "is of run job 17 and ");
 }
 
-static void folders_without_spools_are_named(void **state) {
+TEST_WITH(folders_without_spools_are_named, runs_setup, runs_teardown) {
     struct world world = world_of(state, 2, 1);
     const char *const nowhere[] = {"/nowhere/at/all"}, *const empty[] = {world.folder->path};
     assert_int_equal(merge(&world, nowhere, 1, false), MP_ENOTFOUND);
@@ -410,7 +410,7 @@ static void folders_without_spools_are_named(void **state) {
 }
 
 /* What a killed program left beside the database goes, a living one's stays. */
-static void what_dead_programs_left_is_removed(void **state) {
+TEST_WITH(what_dead_programs_left_is_removed, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char host[64] = "", dead[200], alive[200], made[MP_PATH_SIZE], file[220];
     struct mp_error error = {0};
@@ -428,21 +428,4 @@ static void what_dead_programs_left_is_removed(void **state) {
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(made, W_OK), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(clocks_are_aligned_to_within_what_is_stated),
-        TEST(wall_clocks_say_nothing),
-        TEST(without_anything_in_common_wall_clocks_count),
-        TEST(collectives_of_nccl_count),
-        TEST(hosts_of_one_name_are_several),
-        TEST(what_is_not_one_run_is_refused),
-        TEST(runs_of_other_launches_are_refused),
-        TEST(folders_without_spools_are_named),
-        TEST(what_dead_programs_left_is_removed),
-    };
-    return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

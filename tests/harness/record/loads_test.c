@@ -119,7 +119,7 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
             }
 }
 
-static void tables_among_the_spools_are_the_runs(void **state) {
+TEST_WITH(tables_among_the_spools_are_the_runs, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     static struct counts counts;
@@ -137,7 +137,7 @@ static void tables_among_the_spools_are_the_runs(void **state) {
                         "1|system: ep\n");
 }
 
-static void micro_batches_of_a_named_folder_are_added_up(void **state) {
+TEST_WITH(micro_batches_of_a_named_folder_are_added_up, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     static struct counts counts;
@@ -156,7 +156,7 @@ static void micro_batches_of_a_named_folder_are_added_up(void **state) {
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
-static void a_cut_table_gives_what_is_whole(void **state) {
+TEST_WITH(a_cut_table_gives_what_is_whole, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     static struct counts counts;
@@ -179,7 +179,7 @@ static void a_cut_table_gives_what_is_whole(void **state) {
 }
 
 /* What was named is an error and adds nothing; what was found is left out. */
-static void tables_of_other_ranks(void **state) {
+TEST_WITH(tables_of_other_ranks, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     static struct counts counts;
@@ -201,7 +201,7 @@ static void tables_of_other_ranks(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
 }
 
-static void iterations_that_nobody_recorded(void **state) {
+TEST_WITH(iterations_that_nobody_recorded, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_record_loads loads;
@@ -224,7 +224,7 @@ static void iterations_that_nobody_recorded(void **state) {
 }
 
 /* A trace is cut at frames, which end inside iterations. */
-static void a_cut_trace_gives_whole_iterations(void **state) {
+TEST_WITH(a_cut_trace_gives_whole_iterations, runs_setup, runs_teardown) {
     enum { WIDE = 65536, DEEP = 10 };
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
@@ -260,7 +260,7 @@ static void a_cut_trace_gives_whole_iterations(void **state) {
 }
 
 /* A rank has no loads of iterations that it has not recorded. */
-static void a_rank_that_ended_earlier(void **state) {
+TEST_WITH(a_rank_that_ended_earlier, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     static struct counts counts;
@@ -275,19 +275,4 @@ static void a_rank_that_ended_earlier(void **state) {
     assert_string_equal(
         runs_query(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank"),
         "0|4\n1|2");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(tables_among_the_spools_are_the_runs),
-        TEST(micro_batches_of_a_named_folder_are_added_up),
-        TEST(a_cut_table_gives_what_is_whole),
-        TEST(tables_of_other_ranks),
-        TEST(iterations_that_nobody_recorded),
-        TEST(a_cut_trace_gives_whole_iterations),
-        TEST(a_rank_that_ended_earlier),
-    };
-    return cmocka_run_group_tests_name("loads", tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
     return mp_mapping_totals(fixture->mapping);
 }
 
-static void a_clock_may_jump_anywhere(void **state) {
+TEST_WITH(a_clock_may_jump_anywhere, set_up, tear_down) {
     struct fixture *fixture = *state;
     range(fixture, STEP, INT64_MIN, INT64_MIN + 10);
     range(fixture, WORK, 100, 200);
@@ -100,7 +100,7 @@ static void a_clock_may_jump_anywhere(void **state) {
 }
 
 /* More than 64 bits of nanoseconds lie between its ends: its clock was not right. */
-static void a_range_longer_than_time_is_no_span(void **state) {
+TEST_WITH(a_range_longer_than_time_is_no_span, set_up, tear_down) {
     struct fixture *fixture = *state;
     range(fixture, WORK, INT64_MIN, 1);
     range(fixture, STEP, -2, INT64_MAX);
@@ -111,7 +111,7 @@ static void a_range_longer_than_time_is_no_span(void **state) {
     assert_int_equal(totals->iterations, 0);
 }
 
-static void an_open_range_is_no_span_whenever_it_began(void **state) {
+TEST_WITH(an_open_range_is_no_span_whenever_it_began, set_up, tear_down) {
     struct fixture *fixture = *state;
     range(fixture, WORK, -500, 0);
     range(fixture, WORK, 500, 0);
@@ -122,7 +122,7 @@ static void an_open_range_is_no_span_whenever_it_began(void **state) {
     assert_int_equal(totals->spans, 1);
 }
 
-static void the_reason_for_its_end_is_written_whole_and_last(void **state) {
+TEST_WITH(the_reason_for_its_end_is_written_whole_and_last, set_up, tear_down) {
     struct fixture *fixture = *state;
     static char reason[1501];
     struct mp_spool_reader *reader = NULL;
@@ -164,7 +164,7 @@ static void assert_spans(const struct fixture *fixture, const char *expected) {
 }
 
 /* The way back of the second counted range comes first, as autograd has it. */
-static void echoes_are_of_their_range_s_layer(void **state) {
+TEST_WITH(echoes_are_of_their_range_s_layer, set_up, tear_down) {
     struct fixture *fixture = *state;
     range(fixture, STEP, 100, 900);
     range(fixture, COUNTED, 200, 210);
@@ -178,7 +178,7 @@ static void echoes_are_of_their_range_s_layer(void **state) {
 }
 
 /* Iteration 1's work is done on the GPU while the host is in iteration 2. */
-static void a_gpu_s_time_stands_for_the_host_s(void **state) {
+TEST_WITH(a_gpu_s_time_stands_for_the_host_s, set_up, tear_down) {
     struct fixture *fixture = *state;
     for (int step = 0; step < 2; step++) {
         const int host = 100 + 100 * step, device = 1000 + 1000 * step;
@@ -202,7 +202,7 @@ static void a_gpu_s_time_stands_for_the_host_s(void **state) {
 }
 
 /* What lies in another range is no span, and neither are its echoes. */
-static void echoes_fall_away_with_their_range(void **state) {
+TEST_WITH(echoes_fall_away_with_their_range, set_up, tear_down) {
     struct fixture *fixture = *state;
     range(fixture, STEP, 100, 900);
     range(fixture, STEP, 150, 800);
@@ -214,7 +214,7 @@ static void echoes_fall_away_with_their_range(void **state) {
     assert_spans(fixture, "iteration 0 -1 - 100, expert 0 -1 - 200, ");
 }
 
-static void of_equal_ranges_the_outer_one_counts(void **state) {
+TEST_WITH(of_equal_ranges_the_outer_one_counts, set_up, tear_down) {
     struct fixture *fixture = *state;
     for (uint16_t level = 2; level-- > 0;) { /* the inner one ends first */
         const struct mp_range is = {.start_ns = 200,
@@ -275,48 +275,48 @@ static void assert_exchanges(void **state, const char *order, const char *expect
     assert_int_equal(totals->combines, combines);
 }
 
-static void what_comes_behind_experts_is_their_way_back(void **state) {
+TEST_WITH(what_comes_behind_experts_is_their_way_back, set_up, tear_down) {
     assert_exchanges(state, "xexxex", "d0- c0- d1- c1-");
 }
 
-static void backward_the_ways_are_the_other_way_round(void **state) {
+TEST_WITH(backward_the_ways_are_the_other_way_round, set_up, tear_down) {
     assert_exchanges(state, "xexxexxExxEx", "d0f c0f d1f c1f c1b d1b c0b d0b");
 }
 
 /* As autograd has them, where the experts' own way back is not recorded. */
-static void an_echo_goes_the_way_of_its_exchange(void **state) {
+TEST_WITH(an_echo_goes_the_way_of_its_exchange, set_up, tear_down) {
     assert_exchanges(state, "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b");
 }
 
-static void exchanges_may_be_cut_into_chunks(void **state) {
+TEST_WITH(exchanges_may_be_cut_into_chunks, set_up, tear_down) {
     assert_exchanges(state, "xxeexx", "d0- d0- c0- c0-");
 }
 
-static void chunks_may_overlap(void **state) {
+TEST_WITH(chunks_may_overlap, set_up, tear_down) {
     assert_exchanges(state, "xxexex", "d0- d0- c0- c1-");
 }
 
 /* A backward pass of which the experts are not recorded. */
-static void what_lies_behind_the_last_way_back_stays(void **state) {
+TEST_WITH(what_lies_behind_the_last_way_back_stays, set_up, tear_down) {
     assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-");
 }
 
 /* The way back is not recorded; nor is it where each way there has two ranges. */
-static void dispatches_alone_stay(void **state) {
+TEST_WITH(dispatches_alone_stay, set_up, tear_down) {
     assert_exchanges(state, "xexexe", "d0- d1- d2-");
 }
 
-static void a_way_back_that_is_cut_stays(void **state) {
+TEST_WITH(a_way_back_that_is_cut_stays, set_up, tear_down) {
     assert_exchanges(state, "xxex", "d0- d1- d2-");
 }
 
-static void two_dispatches_of_a_layer_stay(void **state) {
+TEST_WITH(two_dispatches_of_a_layer_stay, set_up, tear_down) {
     assert_exchanges(state, "xxexxexxe", "d0- d1- d2- d3- d4- d5-");
 }
 
 /* A block of experts, whose products take longest after its first meeting: in total, though not in
  * the first block. */
-static void waiting_cuts_the_span_that_it_is_in(void **state) {
+TEST_WITH(waiting_cuts_the_span_that_it_is_in, set_up, tear_down) {
     struct fixture *fixture = *state;
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
@@ -352,30 +352,4 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
     assert_string_equal(text, "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
                               "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(a_clock_may_jump_anywhere),
-        TEST(a_range_longer_than_time_is_no_span),
-        TEST(an_open_range_is_no_span_whenever_it_began),
-        TEST(echoes_are_of_their_range_s_layer),
-        TEST(a_gpu_s_time_stands_for_the_host_s),
-        TEST(echoes_fall_away_with_their_range),
-        TEST(of_equal_ranges_the_outer_one_counts),
-        TEST(what_comes_behind_experts_is_their_way_back),
-        TEST(backward_the_ways_are_the_other_way_round),
-        TEST(an_echo_goes_the_way_of_its_exchange),
-        TEST(exchanges_may_be_cut_into_chunks),
-        TEST(chunks_may_overlap),
-        TEST(what_lies_behind_the_last_way_back_stays),
-        TEST(dispatches_alone_stay),
-        TEST(a_way_back_that_is_cut_stays),
-        TEST(two_dispatches_of_a_layer_stay),
-        TEST(waiting_cuts_the_span_that_it_is_in),
-        TEST(the_reason_for_its_end_is_written_whole_and_last),
-    };
-    return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);
 }

@@ -9,6 +9,16 @@
 #include "profiler/record/spool.h"
 #include "tests/results/runs.h"
 
+/* Processes of no launcher, whatever started this one. */
+static int leave_launcher(void **state) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                            "MV2_COMM_WORLD_RANK",  "RANK",
+                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    return runs_setup(state);
+}
+
 enum { FIRST = 3, LAST = 900, ACTIVITIES = 100 };
 static const char precious[] = "precious";
 
@@ -63,7 +73,7 @@ static void be_the_program(const char *spools, const char *own_file) {
     _exit(0);
 }
 
-static void what_happened_to_a_recording_is_said(void **state) {
+TEST_WITH(what_happened_to_a_recording_is_said, leave_launcher, runs_teardown) {
     struct runs_folder *folder = *state;
     static char name[] = "program";
     static char *const command[] = {name, NULL};
@@ -109,15 +119,4 @@ static void what_happened_to_a_recording_is_said(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT group_concat(name) FROM v_fact WHERE "
                                                   "value LIKE '%closed%'"),
                         "cupti.note,nccl.note");
-}
-
-int main(void) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                            "MV2_COMM_WORLD_RANK",  "RANK",
-                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
-    static const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        what_happened_to_a_recording_is_said, runs_setup, runs_teardown)};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    return cmocka_run_group_tests_name("notes", tests, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static void assert_phase(const struct mp_rules *rules, const struct known_name *
         assert_int_not_equal(rule->layer.source, MP_RULE_COUNT);
 }
 
-static void names_of_frameworks_have_their_phase(void **state) {
+TEST_WITH(names_of_frameworks_have_their_phase, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     ranges_begin(ranges, 0);
@@ -130,7 +130,7 @@ static void record_unknown(struct ranges *ranges, const char *step, bool tells_l
     }
 }
 
-static void structure_says_what_names_do_not(void **state) {
+TEST_WITH(structure_says_what_names_do_not, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -154,7 +154,7 @@ static void structure_says_what_names_do_not(void **state) {
     mp_rules_destroy(&rules);
 }
 
-static void without_a_range_of_iterations_their_end_is_found(void **state) {
+TEST_WITH(without_a_range_of_iterations_their_end_is_found, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     record_unknown(ranges, NULL, true);
@@ -166,7 +166,7 @@ static void without_a_range_of_iterations_their_end_is_found(void **state) {
 }
 
 /* Of two that cover the time the outer one, of two that are called so the longer one. */
-static void one_range_is_the_iteration(void **state) {
+TEST_WITH(one_range_is_the_iteration, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -195,7 +195,7 @@ static void one_range_is_the_iteration(void **state) {
 }
 
 /* What the file makes of the ranges, once somebody has said what frob is. */
-static void a_suggestion_maps_ranges_when_it_is_filled_in(void **state) {
+TEST_WITH(a_suggestion_maps_ranges_when_it_is_filled_in, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_mapping *mapping = NULL;
@@ -215,7 +215,7 @@ static void a_suggestion_maps_ranges_when_it_is_filled_in(void **state) {
 }
 
 /* Experts inside a range called so, too: it is the inner one that is meant. */
-static void a_layer_with_its_parts_inside_is_left_out(void **state) {
+TEST_WITH(a_layer_with_its_parts_inside_is_left_out, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -238,7 +238,7 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
 }
 
 /* Two meetings around what is called experts, in a layer of its own. */
-static void meetings_next_to_experts_are_exchanges(void **state) {
+TEST_WITH(meetings_next_to_experts_are_exchanges, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -267,7 +267,7 @@ static void meetings_next_to_experts_are_exchanges(void **state) {
 /* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
  * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
  * which is long, as far apart as they come. */
-static void busy_ranks_meet_where_names_say_so(void **state) {
+TEST_WITH(busy_ranks_meet_where_names_say_so, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -294,7 +294,7 @@ static void busy_ranks_meet_where_names_say_so(void **state) {
 }
 
 /* What is known by a rule counts, not what its caller's name looks like. */
-static void callers_of_known_exchanges_are_left_out(void **state) {
+TEST_WITH(callers_of_known_exchanges_are_left_out, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -322,7 +322,7 @@ static void callers_of_known_exchanges_are_left_out(void **state) {
 }
 
 /* As torch's emit_nvtx writes them: neither layers nor iterations. */
-static void numbers_of_operators_say_nothing(void **state) {
+TEST_WITH(numbers_of_operators_say_nothing, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     char name[64];
@@ -339,7 +339,7 @@ static void numbers_of_operators_say_nothing(void **state) {
     mp_rules_destroy(&rules);
 }
 
-static void ranks_may_have_different_names(void **state) {
+TEST_WITH(ranks_may_have_different_names, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     char said[4000] = "";
@@ -365,7 +365,7 @@ static void ranks_may_have_different_names(void **state) {
 
 /* ---- many names, hostile names ---- */
 
-static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
+TEST_WITH(ten_thousand_names_are_told_in_a_few_lines, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     char said[8000] = "", name[64];
@@ -412,7 +412,7 @@ static const char *const hostile[] = {
 };
 
 /* Every one has a rule of its own. */
-static void hostile_names_are_quoted(void **state) {
+TEST_WITH(hostile_names_are_quoted, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -440,7 +440,7 @@ static void hostile_names_are_quoted(void **state) {
 }
 
 /* Whatever its bytes are, a name's proposal is read back and covers it. */
-static void random_names_are_covered(void **state) {
+TEST_WITH(random_names_are_covered, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     enum { NAMES = 150 };
@@ -470,7 +470,7 @@ static void random_names_are_covered(void **state) {
 
 /* ---- rules in use ---- */
 
-static void rules_in_use_stay(void **state) {
+TEST_WITH(rules_in_use_stay, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -510,7 +510,7 @@ static void rules_in_use_stay(void **state) {
     mp_rules_destroy(&rules);
 }
 
-static void payloads_are_proposed(void **state) {
+TEST_WITH(payloads_are_proposed, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
@@ -536,7 +536,7 @@ static void payloads_are_proposed(void **state) {
     mp_rules_destroy(&rules);
 }
 
-static void a_file_that_is_there_stays(void **state) {
+TEST_WITH(a_file_that_is_there_stays, ranges_set_up, ranges_tear_down) {
     struct ranges *ranges = *state;
     struct mp_suggestion *suggestion = NULL;
     struct mp_error error = {0};
@@ -557,29 +557,4 @@ static void a_file_that_is_there_stays(void **state) {
     assert_int_equal(fread(text, 1, sizeof text, file), 4);
     fclose(file);
     assert_string_equal(text, "mine");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, ranges_set_up, ranges_tear_down)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(names_of_frameworks_have_their_phase),
-        TEST(structure_says_what_names_do_not),
-        TEST(without_a_range_of_iterations_their_end_is_found),
-        TEST(one_range_is_the_iteration),
-        TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
-        TEST(a_layer_with_its_parts_inside_is_left_out),
-        TEST(meetings_next_to_experts_are_exchanges),
-        TEST(busy_ranks_meet_where_names_say_so),
-        TEST(callers_of_known_exchanges_are_left_out),
-        TEST(numbers_of_operators_say_nothing),
-        TEST(ranks_may_have_different_names),
-        TEST(ten_thousand_names_are_told_in_a_few_lines),
-        TEST(hostile_names_are_quoted),
-        TEST(random_names_are_covered),
-        TEST(rules_in_use_stay),
-        TEST(payloads_are_proposed),
-        TEST(a_file_that_is_there_stays),
-    };
-    return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);
 }

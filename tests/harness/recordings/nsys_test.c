@@ -413,6 +413,7 @@ static void changed_bytes_do_no_harm(void **state) {
     assert_query(folder, "PRAGMA integrity_check", "ok");
 }
 
+#undef TEST
 #define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
 
 int main(void) {

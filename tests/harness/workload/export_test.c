@@ -83,8 +83,7 @@ static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
     return block;
 }
 
-static void csv_comes_back_as_it_was(void **state) {
-    (void)state;
+TEST(csv_comes_back_as_it_was) {
     static struct loads loads;
     uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
@@ -108,8 +107,7 @@ static void csv_comes_back_as_it_was(void **state) {
     }
 }
 
-static void one_iteration_and_layer_can_be_chosen(void **state) {
-    (void)state;
+TEST(one_iteration_and_layer_can_be_chosen) {
     static struct loads loads;
     uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
@@ -163,7 +161,7 @@ static const struct refusal refusals[] = {
      "can't write /dev/full: No space left"},
 };
 
-static void wish_is_refused(void **state) {
+TEST_EACH(wish_is_refused, refusals) {
     const struct refusal *refusal = *state;
     static struct loads loads;
     uint64_t random = 7;
@@ -180,16 +178,4 @@ static void wish_is_refused(void **state) {
     assert_int_equal(count_entries(".", ".partial"), 0);
 }
 
-int main(void) {
-    static const struct CMUnitTest plain[] = {
-        cmocka_unit_test(csv_comes_back_as_it_was),
-        cmocka_unit_test(one_iteration_and_layer_can_be_chosen),
-    };
-    enum { PLAIN = sizeof plain / sizeof *plain, BAD = sizeof refusals / sizeof *refusals };
-    struct CMUnitTest tests[PLAIN + BAD];
-    memcpy(tests, plain, sizeof plain);
-    for (int i = 0; i < BAD; i++)
-        tests[PLAIN + i] = (struct CMUnitTest){refusals[i].name, wish_is_refused, NULL, NULL,
-                                               (void *)(uintptr_t)&refusals[i]};
-    return cmocka_run_group_tests_name("export", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

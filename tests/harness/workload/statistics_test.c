@@ -44,8 +44,7 @@ static struct mp_trace_summary summarise(const struct mp_trace_statistics *stati
     return summary;
 }
 
-static void a_trace_by_hand(void **state) {
-    (void)state;
+TEST(a_trace_by_hand) {
     static const struct loads loads = {
         .shape = {2, 4, 2, 1, 0},
         .iterations = 4,
@@ -170,8 +169,7 @@ static void check_close(double value, double expected) {
         assert_close(value, expected, 1e-9);
 }
 
-static void random_traces(void **state) {
-    (void)state;
+TEST(random_traces) {
     uint64_t random = test_seed();
     struct loads *loads = malloc(sizeof *loads);
     assert_non_null(loads);
@@ -198,12 +196,4 @@ static void random_traces(void **state) {
         mp_trace_statistics_destroy(statistics);
     }
     free(loads);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_by_hand),
-        cmocka_unit_test(random_traces),
-    };
-    return cmocka_run_group_tests_name("statistics of a trace", tests, NULL, NULL);
 }

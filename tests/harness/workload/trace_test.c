@@ -168,8 +168,7 @@ static struct mp_trace_stream *script_stream(struct scripted *scripted, struct m
     return stream;
 }
 
-static void streams_keep_order_and_sums(void **state) {
-    (void)state;
+TEST(streams_keep_order_and_sums) {
     for (size_t i = 0; i < sizeof order_cases / sizeof *order_cases; i++) {
         const struct order_case *c = &order_cases[i];
         bool destroyed = false;
@@ -207,8 +206,7 @@ static const struct mp_trace_shape bad_shapes[] = {{0, 3, 1, 1, 0},
                                                    {1 << 16, 1 << 16, 1, 1, 1},
                                                    {INT32_MAX, INT32_MAX, 1, 1, 1}};
 
-static void impossible_shapes_are_refused(void **state) {
-    (void)state;
+TEST(impossible_shapes_are_refused) {
     for (size_t i = 0; i < sizeof bad_shapes / sizeof *bad_shapes; i++) {
         bool destroyed = false;
         struct scripted scripted = {NULL, 0, 0, 0, &destroyed};
@@ -312,8 +310,23 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
     return blocks;
 }
 
-static void what_is_written_is_read_back(void **state) {
-    (void)state;
+/* 16 ranks x 32 experts, as in published traces, and memory that does not grow with the file.
+ * First: other tests' memory would hide this one's. */
+TEST(memory_does_not_grow_with_the_file) {
+    const struct mp_trace_shape shape = {16, 32, 24, 4, 2};
+    struct rusage before, after;
+    struct mp_error error;
+    write_trace("short.mptrace", shape, 5, 0, 11);
+    assert_int_equal(compare("short.mptrace", shape, 0, 11, &error), 5 * 96);
+    getrusage(RUSAGE_SELF, &before);
+    write_trace("long.mptrace", shape, 100, 0, 11);
+    assert_int_equal(compare("long.mptrace", shape, 0, 11, &error), 100 * 96);
+    getrusage(RUSAGE_SELF, &after);
+    print_message("  20 MB of blocks: %ld KiB more\n", after.ru_maxrss - before.ru_maxrss);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
+}
+
+TEST(what_is_written_is_read_back) {
     uint64_t seed = test_seed();
     for (int n = 0; n < 30; n++) {
         struct mp_trace_shape shape = {test_random_int(&seed, 1, 9), test_random_int(&seed, 1, 70),
@@ -333,8 +346,7 @@ static void what_is_written_is_read_back(void **state) {
     }
 }
 
-static void a_block_may_be_larger_than_a_frame(void **state) {
-    (void)state;
+TEST(a_block_may_be_larger_than_a_frame) {
     const struct mp_trace_shape shape = {700, 1000, 2, 1, 8};
     uint64_t seed = test_seed();
     struct mp_error error;
@@ -425,8 +437,7 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
     (*exact)++;
 }
 
-static void a_file_cut_anywhere_gives_its_whole_frames(void **state) {
-    (void)state;
+TEST(a_file_cut_anywhere_gives_its_whole_frames) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
     unsigned char *bytes = make_damage_file(&size, frame);
@@ -439,8 +450,7 @@ static void a_file_cut_anywhere_gives_its_whole_frames(void **state) {
     free(bytes);
 }
 
-static void a_flipped_byte_anywhere_is_found(void **state) {
-    (void)state;
+TEST(a_flipped_byte_anywhere_is_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
     uint64_t seed = test_seed();
@@ -456,8 +466,7 @@ static void a_flipped_byte_anywhere_is_found(void **state) {
     free(bytes);
 }
 
-static void bytes_behind_the_end_are_found(void **state) {
-    (void)state;
+TEST(bytes_behind_the_end_are_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
     unsigned char *bytes = make_damage_file(&size, frame);
@@ -493,8 +502,7 @@ static const struct header_case header_cases[] = {
     {"{\"version\":", MP_EFORMAT, "is no trace"},
 };
 
-static void headers_that_say_impossible_things_are_refused(void **state) {
-    (void)state;
+TEST(headers_that_say_impossible_things_are_refused) {
     for (size_t i = 0; i < sizeof header_cases / sizeof *header_cases; i++) {
         const struct header_case *c = &header_cases[i];
         struct mp_trace_stream *stream;
@@ -513,8 +521,7 @@ static void headers_that_say_impossible_things_are_refused(void **state) {
     }
 }
 
-static void what_is_no_file_is_said(void **state) {
-    (void)state;
+TEST(what_is_no_file_is_said) {
     struct mp_trace_stream *stream;
     struct mp_error missing = {0}, folder = {0};
     mkdir("folder", 0755);
@@ -527,8 +534,7 @@ static void what_is_no_file_is_said(void **state) {
 
 /* ---- writing ---- */
 
-static void a_writer_refuses_what_is_out_of_order(void **state) {
-    (void)state;
+TEST(a_writer_refuses_what_is_out_of_order) {
     const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
     const struct {
         int64_t iteration;
@@ -555,8 +561,7 @@ static void a_writer_refuses_what_is_out_of_order(void **state) {
 }
 
 /* Of half an iteration, or when the caller gives up, nothing stays; what was there stays. */
-static void only_whole_files_take_the_name(void **state) {
-    (void)state;
+TEST(only_whole_files_take_the_name) {
     const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
     write_file("kept.mptrace", "what was there");
     for (int commit = 0; commit < 2; commit++) {
@@ -577,8 +582,7 @@ static void only_whole_files_take_the_name(void **state) {
     }
 }
 
-static void a_full_disk_is_said_and_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_full_disk_is_said_and_leaves_nothing) {
     const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
     struct mp_trace_writer *writer = start("full.mptrace", shape, "", "");
     struct mp_trace_block block = {0};
@@ -604,8 +608,7 @@ static void a_full_disk_is_said_and_leaves_nothing(void **state) {
     mp_load_destroy(&block.load);
 }
 
-static void a_killed_writer_leaves_no_trace_of_that_name(void **state) {
-    (void)state;
+TEST(a_killed_writer_leaves_no_trace_of_that_name) {
     int ready[2];
     char letter;
     assert_int_equal(pipe(ready), 0);
@@ -633,8 +636,7 @@ static void a_killed_writer_leaves_no_trace_of_that_name(void **state) {
     assert_int_equal(access("killed.mptrace", F_OK), 0);
 }
 
-static void a_place_that_is_no_file_is_refused(void **state) {
-    (void)state;
+TEST(a_place_that_is_no_file_is_refused) {
     const struct mp_trace_info info = {.shape = {2, 3, 1, 1, 2}};
     struct mp_trace_writer *writer;
     struct mp_error folder = {0}, absent = {0};
@@ -646,40 +648,4 @@ static void a_place_that_is_no_file_is_refused(void **state) {
     rmdir("place");
 }
 
-/* 16 ranks x 32 experts, as in published traces, and memory that does not grow with the file. */
-static void memory_does_not_grow_with_the_file(void **state) {
-    (void)state;
-    const struct mp_trace_shape shape = {16, 32, 24, 4, 2};
-    struct rusage before, after;
-    struct mp_error error;
-    write_trace("short.mptrace", shape, 5, 0, 11);
-    assert_int_equal(compare("short.mptrace", shape, 0, 11, &error), 5 * 96);
-    getrusage(RUSAGE_SELF, &before);
-    write_trace("long.mptrace", shape, 100, 0, 11);
-    assert_int_equal(compare("long.mptrace", shape, 0, 11, &error), 100 * 96);
-    getrusage(RUSAGE_SELF, &after);
-    print_message("  20 MB of blocks: %ld KiB more\n", after.ru_maxrss - before.ru_maxrss);
-    assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        /* First: the others' memory would hide this one's. */
-        cmocka_unit_test(memory_does_not_grow_with_the_file),
-        cmocka_unit_test(streams_keep_order_and_sums),
-        cmocka_unit_test(impossible_shapes_are_refused),
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(a_block_may_be_larger_than_a_frame),
-        cmocka_unit_test(a_file_cut_anywhere_gives_its_whole_frames),
-        cmocka_unit_test(a_flipped_byte_anywhere_is_found),
-        cmocka_unit_test(bytes_behind_the_end_are_found),
-        cmocka_unit_test(headers_that_say_impossible_things_are_refused),
-        cmocka_unit_test(what_is_no_file_is_said),
-        cmocka_unit_test(a_writer_refuses_what_is_out_of_order),
-        cmocka_unit_test(only_whole_files_take_the_name),
-        cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
-        cmocka_unit_test(a_killed_writer_leaves_no_trace_of_that_name),
-        cmocka_unit_test(a_place_that_is_no_file_is_refused),
-    };
-    return cmocka_run_group_tests_name("trace", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

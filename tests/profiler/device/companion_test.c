@@ -13,8 +13,7 @@ static void unset_ranks(void) {
         unsetenv(names[i]);
 }
 
-static void ranks_come_from_the_launcher(void **state) {
-    (void)state;
+TEST(ranks_come_from_the_launcher) {
     int rank, ranks;
     unset_ranks();
     mp_companion_rank(&rank, &ranks);
@@ -50,8 +49,7 @@ static void ranks_come_from_the_launcher(void **state) {
 }
 
 /* More names than the table starts with, in random order, asked for again and again. */
-static void names_have_one_id_each(void **state) {
-    (void)state;
+TEST(names_have_one_id_each) {
     enum { NAMES = 250 };
     struct mp_companion companion;
     struct mp_error error = {0};
@@ -85,8 +83,7 @@ static void names_have_one_id_each(void **state) {
     }
 }
 
-static void without_a_folder_it_is_off(void **state) {
-    (void)state;
+TEST(without_a_folder_it_is_off) {
     struct mp_companion companion;
     struct mp_error error = {0};
     unsetenv("MOEPERF_DEVICE_SPOOLS");
@@ -101,8 +98,7 @@ static void without_a_folder_it_is_off(void **state) {
 }
 
 /* The child must not add an end to its parent's file. */
-static void a_child_leaves_the_file_alone(void **state) {
-    (void)state;
+TEST(a_child_leaves_the_file_alone) {
     struct mp_companion companion;
     struct mp_error error = {0};
     int status;
@@ -124,10 +120,4 @@ static void a_child_leaves_the_file_alone(void **state) {
     assert_int_equal(contents->unread, 0);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_come_from_the_launcher),
-                                              cmocka_unit_test(names_have_one_id_each),
-                                              cmocka_unit_test(without_a_folder_it_is_off),
-                                              cmocka_unit_test(a_child_leaves_the_file_alone)};
-    return cmocka_run_group_tests_name("companion", tests, companion_setup, companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

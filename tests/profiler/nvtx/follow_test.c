@@ -79,8 +79,7 @@ static int starts_in(const char *path) {
     return found;
 }
 
-static void threads_tell_where_they_are(void **state) {
-    (void)state;
+TEST(threads_tell_where_they_are) {
     uint64_t random = test_seed();
     setenv("NVTX_INJECTION64_PATH", COLLECTOR, 1);
     setenv("MOEPERF_NVTX_SPOOLS", sample_folder, 1);
@@ -120,7 +119,4 @@ static void threads_tell_where_they_are(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(threads_tell_where_they_are)};
-    return cmocka_run_group_tests_name("followers", tests, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

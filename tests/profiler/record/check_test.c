@@ -6,14 +6,12 @@
 
 #include "tests/support.h"
 
-static void the_standard_text_has_its_check(void **state) {
-    (void)state;
+TEST(the_standard_text_has_its_check) {
     assert_int_equal(spool_crc32("123456789", 9), 0xcbf43926u);
     assert_int_equal(spool_crc32("", 0), 0);
 }
 
-static void every_length_and_place_is_as_with_zlib(void **state) {
-    (void)state;
+TEST(every_length_and_place_is_as_with_zlib) {
     uint64_t random = test_seed();
     uint8_t bytes[600];
     for (int round = 0; round < 4000; round++) {
@@ -30,10 +28,4 @@ static void every_length_and_place_is_as_with_zlib(void **state) {
             spool_crc32_on(spool_crc32(bytes + place, first), bytes + place + first, size - first),
             check);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_standard_text_has_its_check),
-                                       cmocka_unit_test(every_length_and_place_is_as_with_zlib)};
-    return cmocka_run_group_tests_name("check", tests, NULL, NULL);
 }

@@ -87,11 +87,10 @@ static struct mp_straggler analysed(const struct synthetic *plan, uint64_t *rand
     return found;
 }
 
-static void injected_causes_are_named(void **state) {
+TEST(injected_causes_are_named) {
     uint64_t random = test_seed();
     int all = 0, all_named = 0;
     double worst = 0;
-    (void)state;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
@@ -125,10 +124,9 @@ static void injected_causes_are_named(void **state) {
 }
 
 /* Two causes, of one rank or, at different places, of two. */
-static void pairs_of_causes_are_named(void **state) {
+TEST(pairs_of_causes_are_named) {
     uint64_t random = test_seed();
     int right = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
         struct synthetic plan = random_plan(&random), also = plan;
         int first, second;
@@ -150,10 +148,9 @@ static void pairs_of_causes_are_named(void **state) {
     assert_true(right >= 95);
 }
 
-static void clean_runs_have_no_finding(void **state) {
+TEST(clean_runs_have_no_finding) {
     uint64_t random = test_seed();
     int alarms = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
         struct synthetic plan = random_plan(&random);
         struct mp_straggler found = analysed(&plan, &random);
@@ -164,13 +161,4 @@ static void clean_runs_have_no_finding(void **state) {
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(injected_causes_are_named),
-        cmocka_unit_test(pairs_of_causes_are_named),
-        cmocka_unit_test(clean_runs_have_no_finding),
-    };
-    return cmocka_run_group_tests_name("straggler attribution", tests, NULL, NULL);
 }

@@ -120,10 +120,9 @@ static struct known known_analysis(const struct pipeline *plan, const struct pip
 
 /* S, M_W and M_S of a slow rank, a large last stage, both or neither: within what the replay of
  * public traces was off (1.3 to 2.6 % of S). */
-static void slowdowns_are_those_of_the_known_analysis(void **state) {
+TEST(slowdowns_are_those_of_the_known_analysis) {
     uint64_t random = test_seed();
     double worst = 0;
-    (void)state;
     for (int i = 0; i < 16; i++) {
         double parts = 0;
         struct pipeline plan = random_plan(&random);
@@ -161,10 +160,9 @@ static void slowdowns_are_those_of_the_known_analysis(void **state) {
 
 /* ---- what makes up a pipeline ---- */
 
-static void stages_are_seen_by_who_feeds_whom(void **state) {
+TEST(stages_are_seen_by_who_feeds_whom) {
     uint64_t random = test_seed();
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 10; i++) {
         struct pipeline plan = random_plan(&random);
         struct pipeline_run run;
@@ -193,7 +191,7 @@ static void stages_are_seen_by_who_feeds_whom(void **state) {
 
 /* Rank 0 sends at 1 and goes on; rank 1 waits from 0 to 3 for it: the message takes 2.  Were the
  * work before it 2 longer, both ends would move by that. */
-static void a_recv_waits_for_its_send(void **state) {
+TEST(a_recv_waits_for_its_send) {
     struct mp_recorded_rank rank[] = {{0, 9, 0, 3, 0}, {0, 9, 3, 2, 0}};
     struct mp_recorded_span span[] = {{0, 1, 0, -1, 0, MP_PHASE_ATTENTION, 0},
                                       {1, 2, 0, -1, 1, MP_PHASE_SEND, 0},
@@ -204,7 +202,6 @@ static void a_recv_waits_for_its_send(void **state) {
     struct mp_graph_seconds now[5];
     struct mp_graph *graph;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_graph_create(&times, 0, &graph, &error), MP_OK);
     assert_int_equal(graph->node[3].last, 1);
     assert_close(graph->node[3].transfer, 2, 1e-12);
@@ -223,13 +220,12 @@ static void a_recv_waits_for_its_send(void **state) {
 
 /* Everybody to the next and from the one before: nobody feeds anybody.  Nor do those of a circle in
  * which each first receives, and then answers. */
-static void a_ring_is_no_pipeline(void **state) {
+TEST(a_ring_is_no_pipeline) {
     enum { RANKS = 4, NEXT, ODD_FIRST, ANSWERS };
     struct mp_recorded_rank rank[RANKS];
     struct mp_recorded_span span[2 * RANKS];
     struct mp_graph *graph;
     struct mp_error error = {0};
-    (void)state;
     for (int how = NEXT; how <= ANSWERS; how++) {
         for (int r = 0; r < RANKS; r++) {
             const bool receives = how == ANSWERS || (how == ODD_FIRST && r % 2);
@@ -249,11 +245,10 @@ static void a_ring_is_no_pipeline(void **state) {
     }
 }
 
-static void what_cannot_be_told_is_said(void **state) {
+TEST(what_cannot_be_told_is_said) {
     uint64_t random = test_seed();
     struct pipeline plan = random_plan(&random);
     struct pipeline_run run;
-    (void)state;
     plan.replicas = 1;
     plan.stages = 3;
     plan.layers[2] = plan.layers[1];
@@ -332,10 +327,9 @@ static bool is_found(const struct mp_straggler *found, const struct pipeline *pl
     return false;
 }
 
-static void injected_causes_are_named(void **state) {
+TEST(injected_causes_are_named) {
     uint64_t random = test_seed();
     int all = 0, all_named = 0;
-    (void)state;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
@@ -363,10 +357,9 @@ static void injected_causes_are_named(void **state) {
 }
 
 /* Of one rank (and its stage): of two that are late at once only the later one is waited for. */
-static void pairs_of_causes_are_named(void **state) {
+TEST(pairs_of_causes_are_named) {
     uint64_t random = test_seed();
     int right = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
         struct pipeline plan = random_plan(&random), also = plan;
         struct pipeline_run run;
@@ -392,10 +385,9 @@ static void pairs_of_causes_are_named(void **state) {
     assert_true(right >= 95);
 }
 
-static void clean_pipelines_have_no_finding(void **state) {
+TEST(clean_pipelines_have_no_finding) {
     uint64_t random = test_seed();
     int alarms = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
         struct pipeline plan = random_plan(&random);
         struct pipeline_run run;
@@ -410,18 +402,4 @@ static void clean_pipelines_have_no_finding(void **state) {
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slowdowns_are_those_of_the_known_analysis),
-        cmocka_unit_test(stages_are_seen_by_who_feeds_whom),
-        cmocka_unit_test(a_recv_waits_for_its_send),
-        cmocka_unit_test(a_ring_is_no_pipeline),
-        cmocka_unit_test(what_cannot_be_told_is_said),
-        cmocka_unit_test(injected_causes_are_named),
-        cmocka_unit_test(pairs_of_causes_are_named),
-        cmocka_unit_test(clean_pipelines_have_no_finding),
-    };
-    return cmocka_run_group_tests_name("straggler pipeline", tests, NULL, NULL);
 }

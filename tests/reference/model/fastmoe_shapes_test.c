@@ -238,8 +238,7 @@ static void check(const struct work *work) {
     }
 }
 
-static void experts_are_the_sum_over_routes(void **state) {
-    (void)state;
+TEST(experts_are_the_sum_over_routes) {
     static struct work work;
     for (size_t index = 0; index < sizeof SHAPES / sizeof *SHAPES; index++) {
         int dropped = 0;
@@ -258,8 +257,4 @@ static void experts_are_the_sum_over_routes(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_the_sum_over_routes)};
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("fastmoe_shapes", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

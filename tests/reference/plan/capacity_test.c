@@ -33,8 +33,7 @@ static void assert_capacity(enum mp_capacity_formula formula, const struct vecto
         assert_int_equal(mp_capacity(formula, &sizes), expected);
 }
 
-static void published_capacities_come_out(void **state) {
-    (void)state;
+TEST(published_capacities_come_out) {
     for (size_t index = 0; index < sizeof VECTORS / sizeof *VECTORS; index++) {
         const struct vector *row = &VECTORS[index];
         assert_capacity(MP_CAPACITY_HETUMOE, row, 1, row->hetumoe);
@@ -47,8 +46,7 @@ static void published_capacities_come_out(void **state) {
     }
 }
 
-static void rows_are_named_as_the_choices(void **state) {
-    (void)state;
+TEST(rows_are_named_as_the_choices) {
     char word[MP_CHOICE_SIZE];
     for (int formula = 0; formula < MP_CAPACITY_FORMULAS; formula++) {
         assert_true(mp_choice_word(MP_CAPACITY_CHOICES, formula, word));
@@ -84,8 +82,7 @@ static const struct edge EDGES[] = {
     {"nothing at all", 100, 4, 1, 0.0, 0, 0},
 };
 
-static void edges_of_the_released_formula(void **state) {
-    (void)state;
+TEST(edges_of_the_released_formula) {
     for (size_t index = 0; index < sizeof EDGES / sizeof *EDGES; index++) {
         const struct edge *row = &EDGES[index];
         print_message("  %s\n", row->name);
@@ -104,7 +101,7 @@ static int64_t quotient(int64_t a, int64_t b) {
 }
 
 /* Shares that are whole and factors in sixteenths are exact in either precision. */
-static void formulas_agree_with_whole_numbers(void **state) {
+TEST_RANDOM(formulas_agree_with_whole_numbers) {
     uint64_t *random = *state;
     for (int round = 0; round < 2000; round++) {
         int experts = test_random_int(random, 1, 300), top_k = test_random_int(random, 1, 8);
@@ -125,15 +122,4 @@ static void formulas_agree_with_whole_numbers(void **state) {
             assert_int_equal(mp_capacity((enum mp_capacity_formula)formula, &sizes),
                              expected[formula]);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_capacities_come_out),
-        cmocka_unit_test(rows_are_named_as_the_choices),
-        cmocka_unit_test(edges_of_the_released_formula),
-        cmocka_unit_test_prestate(formulas_agree_with_whole_numbers, &random),
-    };
-    return cmocka_run_group_tests_name("capacity", tests, NULL, NULL);
 }

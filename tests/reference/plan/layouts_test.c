@@ -74,7 +74,7 @@ static void assert_derived(const struct mp_slots *slots, const struct mp_placeme
     }
 }
 
-static void slots_and_homes_belong_together(void **state) {
+TEST_RANDOM(slots_and_homes_belong_together) {
     uint64_t *random = *state;
     int changed = 0;
     for (int round = 0; round < 300; round++) {
@@ -108,7 +108,7 @@ static void slots_and_homes_belong_together(void **state) {
 
 /* Whether both have the same experts in the same slots, indexed alike. */
 /* Homes of before the last change still have their slots, if asked for, and no others have. */
-static void earlier_slots_serve_earlier_homes(void **state) {
+TEST_RANDOM(earlier_slots_serve_earlier_homes) {
     uint64_t *random = *state;
     int derived = 0;
     for (int round = 0; round < 60; round++) {
@@ -154,7 +154,7 @@ static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *ot
     return same;
 }
 
-static void saved_layouts_come_back(void **state) {
+TEST_RANDOM(saved_layouts_come_back) {
     uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         int ranks = test_random_int(random, 1, 9), experts = test_random_int(random, 1, 20);
@@ -198,7 +198,7 @@ static void assert_unread(struct mp_layouts *layouts, const char *bytes, size_t 
         fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
-static void foreign_bytes_are_refused(void **state) {
+TEST_RANDOM(foreign_bytes_are_refused) {
     uint64_t *random = *state;
     struct mp_layouts layouts, other;
     char saved[1024], wrong[1024];
@@ -230,15 +230,4 @@ static void foreign_bytes_are_refused(void **state) {
     assert_int_equal(mp_layouts_create(&memory, 1, 3, 0, 2, 0, &other, NULL), MP_EINVAL);
     assert_int_equal(mp_layouts_create(&memory, 1, 3, 5, 0, 0, &other, NULL), MP_EINVAL);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(slots_and_homes_belong_together, &random),
-        cmocka_unit_test_prestate(earlier_slots_serve_earlier_homes, &random),
-        cmocka_unit_test_prestate(saved_layouts_come_back, &random),
-        cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

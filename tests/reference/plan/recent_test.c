@@ -49,7 +49,7 @@ static void assert_sums(const struct mp_recent *recent, const struct history *hi
         }
 }
 
-static void sums_are_those_of_the_window(void **state) {
+TEST_RANDOM(sums_are_those_of_the_window) {
     uint64_t *random = *state;
     struct history history;
     create_history(random, &history);
@@ -70,7 +70,7 @@ static void sums_are_those_of_the_window(void **state) {
 }
 
 /* Saved after `before` iterations, restored with another window, and pushed on. */
-static void a_restored_window_goes_on(void **state) {
+TEST_RANDOM(a_restored_window_goes_on) {
     uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         int before = test_random_int(random, 0, ITERATIONS - 1);
@@ -99,7 +99,7 @@ static void a_restored_window_goes_on(void **state) {
     }
 }
 
-static void foreign_bytes_are_refused(void **state) {
+TEST_RANDOM(foreign_bytes_are_refused) {
     uint64_t *random = *state;
     struct history history;
     struct mp_recent recent, other;
@@ -127,14 +127,4 @@ static void foreign_bytes_are_refused(void **state) {
     assert_int_equal(mp_recent_create(&memory, COUNTS, 0, &other, NULL), MP_EINVAL);
     mp_arena_release(&memory);
     destroy_history(&history);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(sums_are_those_of_the_window, &random),
-        cmocka_unit_test_prestate(a_restored_window_goes_on, &random),
-        cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

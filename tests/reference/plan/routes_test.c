@@ -46,9 +46,8 @@ static void check_first(struct mp_load *load) {
     load->routes = routes;
 }
 
-static void counts_and_transitions_are_those_of_tokens(void **state) {
+TEST(counts_and_transitions_are_those_of_tokens) {
     uint64_t random = test_seed();
-    (void)state;
     for (int run = 0; run < 200; run++) {
         const int top_k = test_random_int(&random, 1, MOST);
         int32_t tokens[RANKS];
@@ -82,12 +81,11 @@ static void counts_and_transitions_are_those_of_tokens(void **state) {
     }
 }
 
-static void layers_without_tokens_are_independent(void **state) {
+TEST(layers_without_tokens_are_independent) {
     struct mp_load layer[2];
     struct mp_error error = {0};
     uint32_t next[4] = {1, 0, 0, 0}; /* it is added to */
     int64_t total[4];
-    (void)state;
     for (int l = 0; l < 2; l++)
         assert_ok(mp_load_create(2, 2, &layer[l], &error), &error);
     memcpy(layer[0].count, (uint32_t[]){3, 2, 4, 1}, 4 * sizeof(uint32_t)); /* 7 and 3 of 10 */
@@ -107,10 +105,9 @@ static void layers_without_tokens_are_independent(void **state) {
         mp_load_destroy(&layer[l]);
 }
 
-static void what_tokens_cannot_have_is_said(void **state) {
+TEST(what_tokens_cannot_have_is_said) {
     struct mp_load load, copy;
     struct mp_error error = {0};
-    (void)state;
     assert_ok(mp_load_create(1, 3, &load, &error), &error);
     assert_ok(mp_load_create(1, 3, &copy, &error), &error);
     assert_int_equal(mp_load_give_routes(&load, 4, (int32_t[]){2}, &error), MP_EINVAL);
@@ -141,13 +138,4 @@ static void what_tokens_cannot_have_is_said(void **state) {
     assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
     mp_load_destroy(&load);
     mp_load_destroy(&copy);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_and_transitions_are_those_of_tokens),
-        cmocka_unit_test(layers_without_tokens_are_independent),
-        cmocka_unit_test(what_tokens_cannot_have_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,12 +141,11 @@ static void run(struct scribe *scribe) {
 
 /* Hecate, section 4: spAG under attention, spRS behind the second exchange, each layer's stage
  * waited for when the one below has computed its experts' gradients. */
-static void copies_travel_under_attention(void **state) {
+TEST(copies_travel_under_attention) {
     struct scribe *scribe = create_scribe(2, 4);
     struct mp_plan plans[2];
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int l = 0; l < 2; l++) {
         golden_plan(&plans[l], l);
         assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
@@ -176,8 +175,7 @@ static void copies_travel_under_attention(void **state) {
 
 /* What slices are put together of may set out under the layers above; then all that is behind it in
  * the background is, too. */
-static void slices_set_out_ahead(void **state) {
-    (void)state;
+TEST(slices_set_out_ahead) {
     struct scribe *scribe = create_scribe(4, 4);
     struct mp_plan made;
     char text[TEXT];
@@ -221,10 +219,9 @@ static void slices_set_out_ahead(void **state) {
 
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
  * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
-static void shadows_come_last_and_first(void **state) {
+TEST(shadows_come_last_and_first) {
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int shared = 0; shared < 2; shared++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
@@ -265,10 +262,9 @@ static void shadows_come_last_and_first(void **state) {
 
 /* What all tokens go through is computed while rows travel, and late copies with a pipelined
  * exchange. */
-static void a_shared_expert_hides_rows(void **state) {
+TEST(a_shared_expert_hides_rows) {
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
@@ -304,11 +300,10 @@ static void a_shared_expert_hides_rows(void **state) {
 }
 
 /* Slices are put together at their homes two layers at a time, and experts move before. */
-static void homes_follow_the_step(void **state) {
+TEST(homes_follow_the_step) {
     struct scribe *scribe = create_scribe(3, 4);
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     dispatch(&made);
     scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
@@ -325,12 +320,11 @@ static void homes_follow_the_step(void **state) {
 }
 
 /* Serving ends with the head, and slices are put together only for homes that have changed. */
-static void serving_goes_forward_only(void **state) {
+TEST(serving_goes_forward_only) {
     struct mp_error error = {0};
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     assert_ok(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
     made.rematerialise = true;
@@ -365,12 +359,11 @@ static void serving_goes_forward_only(void **state) {
 }
 
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
-static void asynchronous_moves_set_out_first_and_end_before_the_update(void **state) {
+TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_error error = {0};
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     dispatch(&made);
     scribe->plan[0] = &made;
@@ -452,7 +445,7 @@ static void assert_experts(const struct scribe *scribe) {
         bool own = operation->step == layer->steps;
         if (operation->direction == MP_FORWARD) {
             assert_false(on_its_way(scribe, i, MP_TRAVEL_FETCH, operation->layer));
-            if (own || layer->steps == 1 || layer->needs_late[operation->step])
+            if (own || layer->needs_late[operation->step])
                 assert_false(on_its_way(scribe, i, MP_TRAVEL_LATE_FETCH, operation->layer));
             continue;
         }
@@ -481,10 +474,9 @@ static void assert_travels(const struct scribe *scribe, int micro_batches) {
         }
 }
 
-static void any_plans_keep_the_laws(void **state) {
+TEST(any_plans_keep_the_laws) {
     uint64_t random = test_seed();
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 60; i++) {
         struct example examples[MOST_LAYERS];
         int layers = test_random_int(&random, 1, MOST_LAYERS);
@@ -513,18 +505,4 @@ static void any_plans_keep_the_laws(void **state) {
             destroy_example(&examples[l]);
         destroy_scribe(scribe);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_travel_under_attention),
-        cmocka_unit_test(shadows_come_last_and_first),
-        cmocka_unit_test(slices_set_out_ahead),
-        cmocka_unit_test(a_shared_expert_hides_rows),
-        cmocka_unit_test(homes_follow_the_step),
-        cmocka_unit_test(serving_goes_forward_only),
-        cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
-        cmocka_unit_test(any_plans_keep_the_laws),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

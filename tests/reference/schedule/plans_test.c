@@ -77,9 +77,8 @@ static void check_exchange(const struct mp_plan *plan) {
     assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
 }
 
-static void exchanges_are_scheduled_as_routes_go(void **state) {
+TEST(exchanges_are_scheduled_as_routes_go) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 150; i++) {
         struct example example;
         random_kind_of_example(&random, test_random_int(&random, 0, 1), &example);
@@ -89,9 +88,8 @@ static void exchanges_are_scheduled_as_routes_go(void **state) {
 }
 
 /* Shadows as FasterMoE makes them: some experts on every rank, each route with its source. */
-static void shadowed_experts_stay(void **state) {
+TEST(shadowed_experts_stay) {
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 60; i++) {
         struct mp_topology topology = {test_random_int(&random, 2, 12), 1};
         int experts = test_random_int(&random, 1, 12);
@@ -118,7 +116,7 @@ static void shadowed_experts_stay(void **state) {
 }
 
 /* One expert, a copy of every kind: which of its transfers each of three micro-batches has. */
-static void micro_batches_share_what_stays(void **state) {
+TEST(micro_batches_share_what_stays) {
     static const struct {
         enum mp_stage stage;
         bool again;
@@ -133,7 +131,6 @@ static void micro_batches_share_what_stays(void **state) {
          {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
     };
     struct mp_error error = {0};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mp_plan plan;
         assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error), &error);
@@ -151,13 +148,4 @@ static void micro_batches_share_what_stays(void **state) {
         }
         mp_plan_destroy(&plan);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges_are_scheduled_as_routes_go),
-        cmocka_unit_test(shadowed_experts_stay),
-        cmocka_unit_test(micro_batches_share_what_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,7 @@ static void save_for_ever(struct small_trainer *small, const char *folder, _Atom
     _exit(1);
 }
 
-static void a_kill_leaves_a_whole_checkpoint(void **state) {
-    (void)state;
+TEST(a_kill_leaves_a_whole_checkpoint) {
     enum { KILLS = 30 };
     int later = 0, status;
     _Atomic int *saved =
@@ -87,8 +86,7 @@ static void a_kill_leaves_a_whole_checkpoint(void **state) {
 }
 
 /* A disk that gets full at some byte of the new checkpoint leaves the old one as it was. */
-static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
-    (void)state;
+TEST(a_full_disk_leaves_the_previous_checkpoint) {
     struct small_trainer small, other;
     struct mp_error error = {0};
     struct rlimit before;
@@ -119,8 +117,7 @@ static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
 }
 
 /* What another run is writing is its own, as long as it lives. */
-static void two_runs_do_not_write_one_checkpoint(void **state) {
-    (void)state;
+TEST(two_runs_do_not_write_one_checkpoint) {
     struct small_trainer small;
     struct mp_error error = {0};
     create(&small);
@@ -143,8 +140,7 @@ static void two_runs_do_not_write_one_checkpoint(void **state) {
     small_trainer_destroy(&small);
 }
 
-static void names_with_slashes_are_folders(void **state) {
-    (void)state;
+TEST(names_with_slashes_are_folders) {
     struct small_trainer small;
     struct mp_error error = {0};
     create(&small);
@@ -161,8 +157,7 @@ static void names_with_slashes_are_folders(void **state) {
 }
 
 /* The folder behind a link is written, whether it is empty or has a checkpoint; the link stays. */
-static void links_to_folders_are_followed(void **state) {
-    (void)state;
+TEST(links_to_folders_are_followed) {
     struct small_trainer small;
     struct mp_error error = {0};
     struct stat status;
@@ -186,8 +181,7 @@ static void links_to_folders_are_followed(void **state) {
     small_trainer_destroy(&small);
 }
 
-static void others_folders_are_left_alone(void **state) {
-    (void)state;
+TEST(others_folders_are_left_alone) {
     struct small_trainer small;
     create(&small);
     assert_int_equal(mkdir("precious", 0777) | mkdir("vacant", 0777), 0);
@@ -219,8 +213,7 @@ static void others_folders_are_left_alone(void **state) {
 }
 
 /* A shard whose checksum is right may still not belong here. */
-static void shards_that_do_not_belong_are_refused(void **state) {
-    (void)state;
+TEST(shards_that_do_not_belong_are_refused) {
     struct small_trainer small;
     create(&small);
     uint32_t floats = (uint32_t)mp_trainer_model(small.trainer)->experts.chunk;
@@ -276,8 +269,7 @@ static float value(int expert, int buffer, size_t at) {
 
 /* Slices of ranks by which experts don't divide: the last one is filled up, with what is nobody's.
  * One rank puts them together, be it that it keeps experts whole or as its only slice. */
-static void slices_of_other_ranks_are_put_together(void **state) {
-    (void)state;
+TEST(slices_of_other_ranks_are_put_together) {
     enum { OTHERS = 5, ALL = 2 * 4 };
     static const char *const systems[] = {"system=fssdp", "system=swiftmoe"};
     static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
@@ -317,8 +309,7 @@ static void slices_of_other_ranks_are_put_together(void **state) {
     }
 }
 
-static void damaged_descriptions_are_refused(void **state) {
-    (void)state;
+TEST(damaged_descriptions_are_refused) {
     struct small_trainer small;
     create(&small);
     step(&small);
@@ -352,8 +343,7 @@ static void damaged_descriptions_are_refused(void **state) {
 }
 
 /* Homes that other versions wrote are read: per layer four owners, then four words of holders. */
-static void homes_lie_as_they_are_documented(void **state) {
-    (void)state;
+TEST(homes_lie_as_they_are_documented) {
     struct small_trainer small;
     struct mp_shard shard;
     struct mp_error error = {0};
@@ -374,8 +364,7 @@ static void homes_lie_as_they_are_documented(void **state) {
 }
 
 /* The lines of a description may be in any order, as in files of before. */
-static void descriptions_are_read_in_any_order(void **state) {
-    (void)state;
+TEST(descriptions_are_read_in_any_order) {
     struct small_trainer small;
     struct mp_error error = {0};
     char turned[2000] = "";
@@ -401,20 +390,5 @@ static void descriptions_are_read_in_any_order(void **state) {
     small_trainer_destroy(&small);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
-        cmocka_unit_test(a_full_disk_leaves_the_previous_checkpoint),
-        cmocka_unit_test(two_runs_do_not_write_one_checkpoint),
-        cmocka_unit_test(names_with_slashes_are_folders),
-        cmocka_unit_test(links_to_folders_are_followed),
-        cmocka_unit_test(others_folders_are_left_alone),
-        cmocka_unit_test(shards_that_do_not_belong_are_refused),
-        cmocka_unit_test(slices_of_other_ranks_are_put_together),
-        cmocka_unit_test(damaged_descriptions_are_refused),
-        cmocka_unit_test(homes_lie_as_they_are_documented),
-        cmocka_unit_test(descriptions_are_read_in_any_order),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("checkpoint", tests, enter_folder, leave_folder);
-}
+TEST_SEED(random_state);
+TEST_GROUP(enter_folder, leave_folder);

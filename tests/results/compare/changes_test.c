@@ -46,10 +46,9 @@ static void count_found(uint64_t *random, bool has_step, int *any, int *right) {
     }
 }
 
-static void steps_are_found_and_flat_series_are_flat(void **state) {
+TEST(steps_are_found_and_flat_series_are_flat) {
     int any, right;
     uint64_t random = test_seed();
-    (void)state;
     count_found(&random, true, &any, &right);
     print_message("5 %% steps: %d of %d found, %d where they are\n", any, SERIES, right);
     assert_true(any >= SERIES * 19 / 20 - SAMPLING);
@@ -61,10 +60,9 @@ static void steps_are_found_and_flat_series_are_flat(void **state) {
 
 /* Worked out by hand: of 0 0 0 0 4 4 4 4 the sides of the middle are 4 apart, and nothing inside:
  * 4 * 4 / 8 * 2 * 4 = 16; every other split is less. */
-static void a_step_without_noise(void **state) {
+TEST(a_step_without_noise) {
     const double value[] = {0, 0, 0, 0, 4, 4, 4, 4};
     struct mp_change *change;
-    (void)state;
     assert_int_equal(find(value, 8, &change),
                      0); /* 2 of C(8, 4) = 70 orders are as far: p = .029 */
     free(change);
@@ -88,10 +86,9 @@ static double energy_of(const double value[], int count, int split) {
            (2 * sum[0][1] / (m * n) - sum[0][0] / (m * (m - 1)) - sum[1][1] / (n * (n - 1)));
 }
 
-static void a_single_change_is_the_farthest_split(void **state) {
+TEST(a_single_change_is_the_farthest_split) {
     uint64_t random = test_seed();
     int singles = 0;
-    (void)state;
     for (int s = 0; s < SERIES; s++) {
         double value[POINTS];
         struct mp_change *change;
@@ -117,11 +114,10 @@ static bool has_change(const struct mp_change change[], int changes, int index) 
 }
 
 /* Three levels up, and the same backwards: changes on either side of the first that is found. */
-static void stairs(void **state) {
+TEST(stairs) {
     uint64_t random = test_seed();
     double value[60], mirrored[60];
     struct mp_change *up, *down;
-    (void)state;
     for (int i = 0; i < 60; i++)
         mirrored[59 - i] = value[i] = (i < 15   ? 0
                                        : i < 40 ? 10
@@ -134,11 +130,10 @@ static void stairs(void **state) {
     free(down);
 }
 
-static void up_and_down_again(void **state) {
+TEST(up_and_down_again) {
     uint64_t random = test_seed();
     double value[60];
     struct mp_change *change;
-    (void)state;
     for (int i = 0; i < 60; i++)
         value[i] = (i >= 20 && i < 40 ? 110 : 100) + normal(&random) / 2;
     int changes = find(value, 60, &change);
@@ -156,9 +151,8 @@ static void up_and_down_again(void **state) {
 }
 
 /* Twice the values, or another level, is the same question; so is the series backwards. */
-static void scale_and_level_do_not_matter(void **state) {
+TEST(scale_and_level_do_not_matter) {
     uint64_t random = test_seed();
-    (void)state;
     for (int s = 0; s < 50; s++) {
         double value[POINTS], other[POINTS];
         struct mp_change *one, *two;
@@ -178,12 +172,11 @@ static void scale_and_level_do_not_matter(void **state) {
     }
 }
 
-static void what_is_too_short_or_no_number(void **state) {
+TEST(what_is_too_short_or_no_number) {
     double value[] = {1, 2, 1, NAN};
     struct mp_change *change;
     struct mp_error error = {0};
     int changes;
-    (void)state;
     for (int count = 0; count < 4; count++) {
         assert_int_equal(find(value, count, &change), 0);
         free(change);
@@ -195,17 +188,4 @@ static void what_is_too_short_or_no_number(void **state) {
     const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     assert_int_equal(find(same, 10, &change), 0);
     free(change);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_found_and_flat_series_are_flat),
-        cmocka_unit_test(a_step_without_noise),
-        cmocka_unit_test(a_single_change_is_the_farthest_split),
-        cmocka_unit_test(stairs),
-        cmocka_unit_test(up_and_down_again),
-        cmocka_unit_test(scale_and_level_do_not_matter),
-        cmocka_unit_test(what_is_too_short_or_no_number),
-    };
-    return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 static const struct gate_run usual = {0};
 
-static void unchanged_passes(void **state) {
+TEST_WITH(unchanged_passes, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -20,7 +20,7 @@ static void unchanged_passes(void **state) {
 }
 
 /* A/A measurements leave a floor behind that the next comparison shows and obeys. */
-static void floors_are_kept(void **state) {
+TEST_WITH(floors_are_kept, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     int kept;
     struct mp_error error = {0};
@@ -49,7 +49,7 @@ static void floors_are_kept(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void slowdown_is_found_and_placed(void **state) {
+TEST_WITH(slowdown_is_found_and_placed, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
@@ -65,7 +65,7 @@ static void slowdown_is_found_and_placed(void **state) {
 }
 
 /* Waiting is named only where no work explains it, and work also where many phases share it. */
-static void waiting_and_spread_work(void **state) {
+TEST_WITH(waiting_and_spread_work, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run waits = {.wait_ms = .6}, spread = {.spread_ms = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &waits);
@@ -85,7 +85,7 @@ static void waiting_and_spread_work(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void speedup_mirrors_it(void **state) {
+TEST_WITH(speedup_mirrors_it, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run slower = {.expert_ms = .5};
     gate_add_pairs(folder, GATE_PAIRS, &slower, &usual);
@@ -107,7 +107,7 @@ static void speedup_mirrors_it(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void one_copy_more_is_a_finding(void **state) {
+TEST_WITH(one_copy_more_is_a_finding, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run more = {.copies_more = 1, .is_other_program = true};
     gate_add_pairs(folder, 2, &usual, &more);
@@ -136,7 +136,7 @@ static void one_copy_more_is_a_finding(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void routes_are_compared_expert_by_expert(void **state) {
+TEST_WITH(routes_are_compared_expert_by_expert, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run other = {.has_other_routes = true}; /* their sum is the same */
     gate_add_pairs(folder, 1, &usual, &other);
@@ -147,7 +147,7 @@ static void routes_are_compared_expert_by_expert(void **state) {
 }
 
 /* Plans that rest on measured speeds differ by themselves. */
-static void told_speeds_explain_differences(void **state) {
+TEST_WITH(told_speeds_explain_differences, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run more = {.copies_more = 1, .bandwidth = 2e9};
     gate_add_pairs(folder, 4, &usual, &more);
@@ -157,7 +157,7 @@ static void told_speeds_explain_differences(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void many_runs_outvote_told_speeds(void **state) {
+TEST_WITH(many_runs_outvote_told_speeds, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     for (int i = 0; i < 5; i++) {
         struct gate_run base = {.bandwidth = 1e9 + i}, more = {.bandwidth = 2e9 + i};
@@ -173,7 +173,7 @@ static void many_runs_outvote_told_speeds(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void base_that_varies_decides_nothing(void **state) {
+TEST_WITH(base_that_varies_decides_nothing, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run runs[] = {{.side = "base", .round = 0},
                                     {.side = "base", .round = 1, .copies_more = 1},
@@ -186,7 +186,7 @@ static void base_that_varies_decides_nothing(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void losses(void **state) {
+TEST_WITH(losses, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct {
         struct gate_run head;
@@ -213,7 +213,7 @@ static void losses(void **state) {
     }
 }
 
-static void machines(void **state) {
+TEST_WITH(machines, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run elsewhere = {.cpu = "cpu B", .expert_ms = 1, .copies_more = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &elsewhere);
@@ -254,7 +254,7 @@ static struct mp_gate *gate_of_doubtful(struct runs_folder *folder, const struct
 
 /* Too short or not steady: no pass, and no fail of what noise may be; but what is beyond the
  * minimum effect by more than any noise fails, with phase, layer and rank. */
-static void doubtful_times(void **state) {
+TEST_WITH(doubtful_times, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct {
         struct gate_run run;
@@ -282,14 +282,14 @@ static void doubtful_times(void **state) {
     }
 }
 
-static void shared_cores_say_nothing(void **state) {
+TEST_WITH(shared_cores_say_nothing, runs_setup, runs_teardown) {
     struct mp_gate *gate = gate_of_doubtful(*state, &(struct gate_run){.shares_cores = true}, 14);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "shared cores");
     mp_gate_destroy(gate);
 }
 
 /* Of too few for an interval, too, and of none of which the noise is unknown. */
-static void few_pairs_that_differ_much(void **state) {
+TEST_WITH(few_pairs_that_differ_much, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
@@ -309,7 +309,7 @@ static void few_pairs_that_differ_much(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void few_and_missing_runs(void **state) {
+TEST_WITH(few_and_missing_runs, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run slower = {.expert_ms = 2};
     gate_add_pairs(folder, 1, &usual, &slower);
@@ -331,7 +331,7 @@ static void few_and_missing_runs(void **state) {
 }
 
 /* What either side's recording costs is no measure, and stands beside the outcome. */
-static void recording_costs_are_noted(void **state) {
+TEST_WITH(recording_costs_are_noted, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     assert_int_equal(
@@ -353,7 +353,7 @@ static void recording_costs_are_noted(void **state) {
 }
 
 /* What neither did, neither did differently. */
-static void runs_that_both_sides_miss(void **state) {
+TEST_WITH(runs_that_both_sides_miss, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const char *const sides[] = {"base", "head"};
     int found = 0;
@@ -375,7 +375,7 @@ static void runs_that_both_sides_miss(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void predicted_times_are_exact(void **state) {
+TEST_WITH(predicted_times_are_exact, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
                           same = {.is_predicted = true, .suite_run = "b"},
@@ -409,7 +409,7 @@ static void refuse(struct runs_folder *folder, const struct mp_gate_side *base,
         fail_msg("\"%s\" is not in \"%s\"", words, error.text);
 }
 
-static void refusals(void **state) {
+TEST_WITH(refusals, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     gate_add_run(folder, &usual);
     gate_add_run(folder, &(struct gate_run){.suite_run = "b", .job_text = "name: y\nbatch: 16\n"});
@@ -442,7 +442,7 @@ static void refusals(void **state) {
     runs_destroy(&empty);
 }
 
-static void finds_pairs(void **state) {
+TEST_WITH(finds_pairs, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     char *base, *head;
@@ -479,7 +479,7 @@ static int count_in(const char *text, const char *words) {
     return count;
 }
 
-static void formats(void **state) {
+TEST_WITH(formats, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct gate_run base = {.job = "a <b> & \"c\" \xff\x01\xed\xa0\x80\xef\xbf\xbf"};
     struct gate_run slower = base;
@@ -529,7 +529,7 @@ static void formats(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void facts_of_runs(void **state) {
+TEST_WITH(facts_of_runs, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     const struct mp_store_fact fact = {"pairs", "other"};
@@ -540,34 +540,4 @@ static void facts_of_runs(void **state) {
                                    "ORDER BY name"),
                         "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
     assert_int_equal(mp_store_add_fact(folder->store, 2, &fact, &error), MP_ENOTFOUND);
-}
-
-int main(void) {
-#define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, runs_setup, runs_teardown)
-    const struct CMUnitTest tests[] = {
-        GATE_TEST(unchanged_passes),
-        GATE_TEST(floors_are_kept),
-        GATE_TEST(slowdown_is_found_and_placed),
-        GATE_TEST(waiting_and_spread_work),
-        GATE_TEST(speedup_mirrors_it),
-        GATE_TEST(one_copy_more_is_a_finding),
-        GATE_TEST(routes_are_compared_expert_by_expert),
-        GATE_TEST(told_speeds_explain_differences),
-        GATE_TEST(many_runs_outvote_told_speeds),
-        GATE_TEST(base_that_varies_decides_nothing),
-        GATE_TEST(losses),
-        GATE_TEST(machines),
-        GATE_TEST(doubtful_times),
-        GATE_TEST(shared_cores_say_nothing),
-        GATE_TEST(few_pairs_that_differ_much),
-        GATE_TEST(runs_that_both_sides_miss),
-        GATE_TEST(few_and_missing_runs),
-        GATE_TEST(recording_costs_are_noted),
-        GATE_TEST(predicted_times_are_exact),
-        GATE_TEST(refusals),
-        GATE_TEST(finds_pairs),
-        GATE_TEST(formats),
-        GATE_TEST(facts_of_runs),
-    };
-    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ static void read_changes(const struct runs_folder *folder, struct mp_history *hi
     read_lines(history, path, NULL);
 }
 
-static void the_first_revision_of_a_change_is_named(void **state) {
+TEST_WITH(the_first_revision_of_a_change_is_named, runs_setup, runs_teardown) {
     struct mp_history history = {0};
     read_changes(*state, &history);
     assert_int_equal(history.count, 8);
@@ -86,7 +86,7 @@ static void count(const char *text, const char *words, int expected) {
 }
 
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
-static void a_page_has_a_chart_of_each_series(void **state) {
+TEST_WITH(a_page_has_a_chart_of_each_series, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_history history = {0};
     struct mp_error error = {0};
@@ -116,7 +116,7 @@ static void a_page_has_a_chart_of_each_series(void **state) {
 }
 
 /* A revision that is run again later stands where it was first. */
-static void revisions_stand_where_they_were_first_run(void **state) {
+TEST_WITH(revisions_stand_where_they_were_first_run, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_history history = {0};
     char path[120];
@@ -140,7 +140,7 @@ static void revisions_stand_where_they_were_first_run(void **state) {
     mp_history_destroy(&history);
 }
 
-static void the_same_run_counts_once(void **state) {
+TEST_WITH(the_same_run_counts_once, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_history history = {0};
     struct mp_error error = {0};
@@ -185,7 +185,7 @@ static void the_same_run_counts_once(void **state) {
     mp_history_destroy(&history);
 }
 
-static void lines_that_are_none(void **state) {
+TEST_WITH(lines_that_are_none, runs_setup, runs_teardown) {
     static const struct {
         const char *text, *says;
     } wrong[] = {{"{\"id\": \"x\"\n", "h.jsonl:1: "},
@@ -208,7 +208,7 @@ static void lines_that_are_none(void **state) {
     assert_int_equal(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND);
 }
 
-static void it_is_told_in_words(void **state) {
+TEST_WITH(it_is_told_in_words, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_history history = {0};
     struct mp_error error = {0};
@@ -248,10 +248,8 @@ static void it_is_told_in_words(void **state) {
     mp_history_destroy(&history);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
-static void its_figures_name_what_changed(void **state) {
+TEST_WITH(its_figures_name_what_changed, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_history history = {0};
     struct mp_error error = {0};
@@ -273,17 +271,4 @@ static void its_figures_name_what_changed(void **state) {
     assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
     count(text, "NaN", 0);
     mp_history_destroy(&history);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_page_has_a_chart_of_each_series),
-        TEST(its_figures_name_what_changed),
-        TEST(the_first_revision_of_a_change_is_named),
-        TEST(revisions_stand_where_they_were_first_run),
-        TEST(the_same_run_counts_once),
-        TEST(lines_that_are_none),
-        TEST(it_is_told_in_words),
-    };
-    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
 }

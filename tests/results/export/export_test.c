@@ -84,7 +84,7 @@ static json_t *timeline(struct runs_folder *folder, const struct mp_results_sele
 
 /* ---- timelines ---- */
 
-static void spans_of_a_thread_nest(void **state) {
+TEST_WITH(spans_of_a_thread_nest, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct mp_results_exported exported;
@@ -110,7 +110,7 @@ static void spans_of_a_thread_nest(void **state) {
 }
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
-static void what_fits_on_no_thread_is_a_pair(void **state) {
+TEST_WITH(what_fits_on_no_thread_is_a_pair, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -151,7 +151,7 @@ static void what_fits_on_no_thread_is_a_pair(void **state) {
 }
 
 /* What the database has and the timeline says, for every span. */
-static void every_span_is_there_as_it_was(void **state) {
+TEST_WITH(every_span_is_there_as_it_was, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct mp_results_exported exported;
@@ -186,7 +186,7 @@ static void every_span_is_there_as_it_was(void **state) {
 }
 
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
-static void arrows_go_from_the_last_to_the_others(void **state) {
+TEST_WITH(arrows_go_from_the_last_to_the_others, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -241,7 +241,7 @@ static void arrows_go_from_the_last_to_the_others(void **state) {
     json_decref(all);
 }
 
-static void tokens_are_counted_per_layer(void **state) {
+TEST_WITH(tokens_are_counted_per_layer, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -266,7 +266,7 @@ static void tokens_are_counted_per_layer(void **state) {
 }
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
-static void times_keep_their_nanoseconds(void **state) {
+TEST_WITH(times_keep_their_nanoseconds, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -357,7 +357,7 @@ static void assert_csv_is(struct runs_folder *folder, const char *view, const ch
     free(text);
 }
 
-static void csv_reads_back_as_the_view(void **state) {
+TEST_WITH(csv_reads_back_as_the_view, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct mp_store_run run = runs_description("e,p", " \"text\"\r\n,");
@@ -375,7 +375,7 @@ static void csv_reads_back_as_the_view(void **state) {
 }
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
-static void texts_are_no_formulas(void **state) {
+TEST_WITH(texts_are_no_formulas, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -394,7 +394,7 @@ static void texts_are_no_formulas(void **state) {
     free(text);
 }
 
-static void views_that_are_not_there_are_refused(void **state) {
+TEST_WITH(views_that_are_not_there_are_refused, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -423,7 +423,7 @@ static void views_that_are_not_there_are_refused(void **state) {
 
 /* ---- JSON ---- */
 
-static void json_has_everything(void **state) {
+TEST_WITH(json_has_everything, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -475,7 +475,7 @@ static void json_has_everything(void **state) {
 }
 
 /* Every byte but zero, on its own and among letters. */
-static void texts_of_any_bytes_are_escaped(void **state) {
+TEST_WITH(texts_of_any_bytes_are_escaped, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -512,7 +512,7 @@ static void texts_of_any_bytes_are_escaped(void **state) {
 
 /* ---- files ---- */
 
-static void nothing_is_left_half_written(void **state) {
+TEST_WITH(nothing_is_left_half_written, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -553,7 +553,7 @@ static void nothing_is_left_half_written(void **state) {
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */
-static void many_spans_need_no_more_memory(void **state) {
+TEST_WITH(many_spans_need_no_more_memory, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -586,25 +586,4 @@ static void many_spans_need_no_more_memory(void **state) {
             &error);
     assert_int_equal(exported.rows, SPANS);
     assert_true(sqlite3_memory_highwater(0) < 16000000);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(spans_of_a_thread_nest),
-        CASE(what_fits_on_no_thread_is_a_pair),
-        CASE(every_span_is_there_as_it_was),
-        CASE(arrows_go_from_the_last_to_the_others),
-        CASE(tokens_are_counted_per_layer),
-        CASE(times_keep_their_nanoseconds),
-        CASE(csv_reads_back_as_the_view),
-        CASE(texts_are_no_formulas),
-        CASE(views_that_are_not_there_are_refused),
-        CASE(json_has_everything),
-        CASE(texts_of_any_bytes_are_escaped),
-        CASE(nothing_is_left_half_written),
-        CASE(many_spans_need_no_more_memory),
-    };
-    return cmocka_run_group_tests_name("export", tests, NULL, NULL);
 }

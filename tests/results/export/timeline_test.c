@@ -251,7 +251,7 @@ static int64_t add_all(struct runs_folder *folder) {
 
 /* ---- tests ---- */
 
-static void ranges_are_on_the_threads_that_pushed_them(void **state) {
+TEST_WITH(ranges_are_on_the_threads_that_pushed_them, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     add_all(folder);
@@ -282,7 +282,7 @@ static void ranges_are_on_the_threads_that_pushed_them(void **state) {
 }
 
 /* From the call, or for want of one from the span. */
-static void gpu_work_is_on_its_stream_with_an_arrow_from_its_launch(void **state) {
+TEST_WITH(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     add_all(folder);
@@ -311,7 +311,7 @@ static void gpu_work_is_on_its_stream_with_an_arrow_from_its_launch(void **state
     json_decref(all);
 }
 
-static void collectives_wait_and_then_transfer(void **state) {
+TEST_WITH(collectives_wait_and_then_transfer, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     add_all(folder);
@@ -332,7 +332,7 @@ static void collectives_wait_and_then_transfer(void **state) {
 }
 
 /* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
-static void chosen_iterations_choose_the_rest_by_time(void **state) {
+TEST_WITH(chosen_iterations_choose_the_rest_by_time, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     const struct mp_results_selection second = {.some_iterations = true, .first = 1, .last = 1};
@@ -350,7 +350,7 @@ static void chosen_iterations_choose_the_rest_by_time(void **state) {
 }
 
 /* Times on another host's clock would be anywhere. */
-static void work_on_an_unknown_clock_is_left_out(void **state) {
+TEST_WITH(work_on_an_unknown_clock_is_left_out, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     add_all(folder);
@@ -363,7 +363,7 @@ static void work_on_an_unknown_clock_is_left_out(void **state) {
 }
 
 /* A rank of which there is GPU work and nothing else. */
-static void ranks_without_a_recording_have_their_gpu(void **state) {
+TEST_WITH(ranks_without_a_recording_have_their_gpu, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_results_exported exported;
     add_all(folder);
@@ -388,7 +388,7 @@ static const char *random_text(uint64_t *random) {
 
 /* Ranges that cross, GPU work that overlaps on its stream, calls outside of their ranges, names
  * and payloads of any bytes: the file is one that can be drawn, and nothing is missing. */
-static void anything_can_be_drawn(void **state) {
+TEST_WITH(anything_can_be_drawn, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct mp_results_exported exported;
@@ -433,7 +433,7 @@ static void anything_can_be_drawn(void **state) {
 }
 
 /* Memory does not follow the number of events. */
-static void many_events_need_no_more_memory(void **state) {
+TEST_WITH(many_events_need_no_more_memory, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_results_exported exported;
@@ -467,20 +467,4 @@ static void many_events_need_no_more_memory(void **state) {
     assert_int_equal(exported.ranges, EVENTS + 7);
     assert_int_equal(exported.launches, EVENTS + 5);
     assert_true(sqlite3_memory_highwater(0) < 24000000);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(ranges_are_on_the_threads_that_pushed_them),
-        CASE(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch),
-        CASE(collectives_wait_and_then_transfer),
-        CASE(chosen_iterations_choose_the_rest_by_time),
-        CASE(work_on_an_unknown_clock_is_left_out),
-        CASE(ranks_without_a_recording_have_their_gpu),
-        CASE(anything_can_be_drawn),
-        CASE(many_events_need_no_more_memory),
-    };
-    return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
     return NULL;
 }
 
-static void words_tables_and_data_are_there(void **state) {
+TEST_WITH(words_tables_and_data_are_there, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -170,7 +170,7 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
 }
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
-static void charts_show_what_was_recorded(void **state) {
+TEST_WITH(charts_show_what_was_recorded, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
@@ -230,7 +230,7 @@ static void charts_show_what_was_recorded(void **state) {
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
-static void a_busy_machine_is_said_first(void **state) {
+TEST_WITH(a_busy_machine_is_said_first, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
@@ -252,7 +252,7 @@ static void a_busy_machine_is_said_first(void **state) {
 }
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
-static void what_recording_cost_is_said(void **state) {
+TEST_WITH(what_recording_cost_is_said, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     char path[128];
@@ -271,7 +271,7 @@ static void what_recording_cost_is_said(void **state) {
     free(page);
 }
 
-static void nothing_is_loaded_from_anywhere(void **state) {
+TEST_WITH(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -287,7 +287,7 @@ static void nothing_is_loaded_from_anywhere(void **state) {
 }
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
-static void a_run_without_recordings_is_shown(void **state) {
+TEST_WITH(a_run_without_recordings_is_shown, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -306,7 +306,7 @@ static void a_run_without_recordings_is_shown(void **state) {
 }
 
 /* Where EP was refused, the first that ran stands for the setting. */
-static void a_refusal_does_not_stand_for_the_others(void **state) {
+TEST_WITH(a_refusal_does_not_stand_for_the_others, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run refused = runs_description("ep", "text"),
                         other = runs_description("fssdp", "text");
@@ -329,7 +329,7 @@ static void a_refusal_does_not_stand_for_the_others(void **state) {
     free(page);
 }
 
-static void shared_cores_get_no_ratios(void **state) {
+TEST_WITH(shared_cores_get_no_ratios, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -343,7 +343,7 @@ static void shared_cores_get_no_ratios(void **state) {
 }
 
 /* The page's own three scripts are all there are, whatever anything is called. */
-static void names_stay_names(void **state) {
+TEST_WITH(names_stay_names, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -367,7 +367,7 @@ static void names_stay_names(void **state) {
     free(page);
 }
 
-static void a_missing_library_is_named(void **state) {
+TEST_WITH(a_missing_library_is_named, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     char path[128], module[160];
@@ -384,7 +384,7 @@ static void a_missing_library_is_named(void **state) {
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void a_report_that_fails_leaves_the_old_one(void **state) {
+TEST_WITH(a_report_that_fails_leaves_the_old_one, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     const struct mp_report_selection nothing = {.run_id = 99};
@@ -540,7 +540,7 @@ static void need_browser(void) {
         skip("no chromium is installed, which opens the page");
 }
 
-static void every_chart_is_drawn(void **state) {
+TEST_WITH(every_chart_is_drawn, runs_setup, runs_teardown) {
     static const int widths[] = {1280, 390};
     struct runs_folder *folder = *state;
     char path[128];
@@ -567,7 +567,7 @@ static void every_chart_is_drawn(void **state) {
     }
 }
 
-static void names_stay_names_in_a_browser(void **state) {
+TEST_WITH(names_stay_names_in_a_browser, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     need_browser();
@@ -625,7 +625,7 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
     return path;
 }
 
-static void a_grid_has_all_its_points(void **state) {
+TEST_WITH(a_grid_has_all_its_points, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -648,7 +648,7 @@ static void a_grid_has_all_its_points(void **state) {
     free(page);
 }
 
-static void a_grid_is_drawn(void **state) {
+TEST_WITH(a_grid_is_drawn, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     size_t i, points = 0;
@@ -689,7 +689,7 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
     return path;
 }
 
-static void intervals_have_all_their_numbers(void **state) {
+TEST_WITH(intervals_have_all_their_numbers, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     make_library(folder);
@@ -710,7 +710,7 @@ static void intervals_have_all_their_numbers(void **state) {
     free(page);
 }
 
-static void intervals_are_drawn(void **state) {
+TEST_WITH(intervals_are_drawn, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char path[128];
     size_t i, charts = 0;
@@ -727,31 +727,4 @@ static void intervals_are_drawn(void **state) {
     }
     assert_int_equal(charts, 1 | 2);
     json_decref(found);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(words_tables_and_data_are_there, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(charts_show_what_was_recorded, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_busy_machine_is_said_first, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_recording_cost_is_said, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_run_without_recordings_is_shown, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(a_refusal_does_not_stand_for_the_others, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(shared_cores_get_no_ratios, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(names_stay_names, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_missing_library_is_named, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_report_that_fails_leaves_the_old_one, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(every_chart_is_drawn, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(names_stay_names_in_a_browser, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_grid_has_all_its_points, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_grid_is_drawn, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(intervals_have_all_their_numbers, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(intervals_are_drawn, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

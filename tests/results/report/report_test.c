@@ -24,7 +24,7 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
     }
 }
 
-static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
+TEST_WITH(speedups_are_medians_of_ratios_inside_rounds, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_rounds(folder, false);
     /* 24 / 12 and 24 / 15, 9 / 12 and 9 / 15; tokens/s 100 per 12 and per 15 ms. */
@@ -95,7 +95,7 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
 }
 
 /* Ten iterations of 4 spans on 2 ranks; the rank where a span costs most counts. */
-static void every_report_says_what_recording_cost(void **state) {
+TEST_WITH(every_report_says_what_recording_cost, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct mp_report_selection first = {.run_id = 1};
     int cost = 50 + (int)(test_seed() % 900);
@@ -129,7 +129,7 @@ static void every_report_says_what_recording_cost(void **state) {
 }
 
 /* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
-static void ranges_of_a_program_have_their_own_cost(void **state) {
+TEST_WITH(ranges_of_a_program_have_their_own_cost, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct mp_report_selection first = {.run_id = 1};
     add_uneven(folder, "ep");
@@ -142,7 +142,7 @@ static void ranges_of_a_program_have_their_own_cost(void **state) {
     free(text);
 }
 
-static void nothing_is_said_of_what_predicting_cost(void **state) {
+TEST_WITH(nothing_is_said_of_what_predicting_cost, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run predicted = runs_description("ep", "text");
     predicted.executor = "predicted";
@@ -157,7 +157,7 @@ static void nothing_is_said_of_what_predicting_cost(void **state) {
 
 /* 4 ms for 60 tokens and 2 for 20: of a lower median of 4 / 60 ms a token the 20 beyond the mean of
  * 40 take 1.33 ms; evenly one rank would take 2.67 and the other 3.33 ms, 0.67 less than 4. */
-static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
+TEST_WITH(stragglers_are_named_with_tokens_beside_waiting, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char expected[2048];
     add_uneven(folder, "ep");
@@ -191,7 +191,7 @@ static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
     free(text);
 }
 
-static void phases_add_up_to_the_iteration(void **state) {
+TEST_WITH(phases_add_up_to_the_iteration, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
@@ -212,7 +212,7 @@ static void phases_add_up_to_the_iteration(void **state) {
 }
 
 /* A phase in which ranks meet is not blamed for what they wait for. */
-static void a_phase_that_waits_says_so(void **state) {
+TEST_WITH(a_phase_that_waits_says_so, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct runs_rank rank;
@@ -235,7 +235,7 @@ static void a_phase_that_waits_says_so(void **state) {
     free(text);
 }
 
-static void ranks_that_share_cores_get_no_ratios(void **state) {
+TEST_WITH(ranks_that_share_cores_get_no_ratios, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_rounds(folder, true);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
@@ -253,7 +253,7 @@ static void ranks_that_share_cores_get_no_ratios(void **state) {
     free(text);
 }
 
-static void json_has_the_numbers_unrounded(void **state) {
+TEST_WITH(json_has_the_numbers_unrounded, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_rounds(folder, false);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
@@ -300,7 +300,7 @@ static void json_has_the_numbers_unrounded(void **state) {
     free(text);
 }
 
-static void one_run_is_shown_in_full(void **state) {
+TEST_WITH(one_run_is_shown_in_full, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run ep = runs_description("ep", "text");
@@ -336,7 +336,7 @@ static void one_run_is_shown_in_full(void **state) {
     free(text);
 }
 
-static void the_list_has_a_line_per_run(void **state) {
+TEST_WITH(the_list_has_a_line_per_run, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run other = runs_description("ep", "text");
@@ -358,7 +358,7 @@ static void the_list_has_a_line_per_run(void **state) {
 }
 
 /* Without a selection the latest invocation, with one that and no other. */
-static void selections_choose_the_invocation(void **state) {
+TEST_WITH(selections_choose_the_invocation, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const char *const invocations[] = {"tiny-1", "tiny-2", "other-1"};
     for (int i = 0; i < 3; i++) {
@@ -382,7 +382,7 @@ static void selections_choose_the_invocation(void **state) {
     }
 }
 
-static void nothing_selected_is_said(void **state) {
+TEST_WITH(nothing_selected_is_said, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     const struct {
         struct mp_report_selection selection;
@@ -404,7 +404,7 @@ static void nothing_selected_is_said(void **state) {
 }
 
 /* A run without any recording goes through every report. */
-static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
+TEST_WITH(a_failed_job_has_no_numbers_and_a_reason, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("fssdp", "text");
@@ -440,7 +440,7 @@ static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
     fclose(out);
 }
 
-static void a_yardstick_that_failed_is_one(void **state) {
+TEST_WITH(a_yardstick_that_failed_is_one, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("free-balance", "text");
@@ -455,7 +455,7 @@ static void a_yardstick_that_failed_is_one(void **state) {
     free(text);
 }
 
-static void systems_that_repeat_go_by_their_jobs(void **state) {
+TEST_WITH(systems_that_repeat_go_by_their_jobs, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("fssdp", "text");
     run.job = "fssdp-m0";
@@ -493,7 +493,7 @@ static void add_field(struct runs_folder *folder, bool shares_cores) {
 }
 
 /* Where room is short, what says least is left out; the yardstick's name never is. */
-static void yardsticks_are_named_and_droppers_show_what_survives(void **state) {
+TEST_WITH(yardsticks_are_named_and_droppers_show_what_survives, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_field(folder, false);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
@@ -520,7 +520,7 @@ static void yardsticks_are_named_and_droppers_show_what_survives(void **state) {
     free(text);
 }
 
-static void every_table_says_unattainable(void **state) {
+TEST_WITH(every_table_says_unattainable, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     add_field(folder, false);
@@ -558,7 +558,7 @@ static void every_table_says_unattainable(void **state) {
 }
 
 /* Ranks that share cores: no ratio, and still what is dropped. */
-static void droppers_among_ranks_that_share_cores(void **state) {
+TEST_WITH(droppers_among_ranks_that_share_cores, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_field(folder, true);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
@@ -568,7 +568,7 @@ static void droppers_among_ranks_that_share_cores(void **state) {
 }
 
 /* Of more rows than one reads sentences for, there is the table alone. */
-static void long_tables_go_without_sentences(void **state) {
+TEST_WITH(long_tables_go_without_sentences, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     for (int i = 0; i < 6; i++) {
         char name[16];
@@ -586,7 +586,7 @@ static void long_tables_go_without_sentences(void **state) {
 }
 
 /* Long and strange names neither break lines nor leave 80 columns. */
-static void tables_fit_80_columns_with_any_name(void **state) {
+TEST_WITH(tables_fit_80_columns_with_any_name, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char name[300];
     memset(name, 'x', sizeof name);
@@ -618,7 +618,7 @@ static void tables_fit_80_columns_with_any_name(void **state) {
     }
 }
 
-static void an_output_that_is_full_is_an_error(void **state) {
+TEST_WITH(an_output_that_is_full_is_an_error, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -631,34 +631,4 @@ static void an_output_that_is_full_is_an_error(void **state) {
                          MP_ENOSPACE);
         fclose(full);
     }
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(speedups_are_medians_of_ratios_inside_rounds),
-        CASE(stragglers_are_named_with_tokens_beside_waiting),
-        CASE(every_report_says_what_recording_cost),
-        CASE(ranges_of_a_program_have_their_own_cost),
-        CASE(nothing_is_said_of_what_predicting_cost),
-        CASE(phases_add_up_to_the_iteration),
-        CASE(a_phase_that_waits_says_so),
-        CASE(ranks_that_share_cores_get_no_ratios),
-        CASE(json_has_the_numbers_unrounded),
-        CASE(one_run_is_shown_in_full),
-        CASE(the_list_has_a_line_per_run),
-        CASE(selections_choose_the_invocation),
-        CASE(nothing_selected_is_said),
-        CASE(a_failed_job_has_no_numbers_and_a_reason),
-        CASE(a_yardstick_that_failed_is_one),
-        CASE(systems_that_repeat_go_by_their_jobs),
-        CASE(yardsticks_are_named_and_droppers_show_what_survives),
-        CASE(every_table_says_unattainable),
-        CASE(droppers_among_ranks_that_share_cores),
-        CASE(long_tables_go_without_sentences),
-        CASE(tables_fit_80_columns_with_any_name),
-        CASE(an_output_that_is_full_is_an_error),
-    };
-    return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }

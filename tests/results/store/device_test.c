@@ -166,7 +166,7 @@ static int64_t add(struct runs_folder *folder) {
     return run_id;
 }
 
-static void work_belongs_to_the_span_that_launched_it(void **state) {
+TEST_WITH(work_belongs_to_the_span_that_launched_it, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add(folder);
     assert_string_equal(
@@ -188,7 +188,7 @@ static void work_belongs_to_the_span_that_launched_it(void **state) {
                         "5.0");
 }
 
-static void tables_are_as_nsight_has_them(void **state) {
+TEST_WITH(tables_are_as_nsight_has_them, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     char sql[300];
     add(folder);
@@ -215,7 +215,7 @@ static void tables_are_as_nsight_has_them(void **state) {
 }
 
 /* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group. */
-static void waiting_is_what_exceeds_the_transfer(void **state) {
+TEST_WITH(waiting_is_what_exceeds_the_transfer, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add(folder);
     assert_string_equal(
@@ -237,7 +237,7 @@ static void waiting_is_what_exceeds_the_transfer(void **state) {
                         "1000000|3000000|expert");
 }
 
-static void adding_again_adds_nothing(void **state) {
+TEST_WITH(adding_again_adds_nothing, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     char before[200];
@@ -252,7 +252,7 @@ static void adding_again_adds_nothing(void **state) {
     assert_string_equal(runs_query(folder->store, counts), before);
 }
 
-static void errors_leave_everything_as_it_was(void **state) {
+TEST_WITH(errors_leave_everything_as_it_was, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -272,7 +272,7 @@ static void errors_leave_everything_as_it_was(void **state) {
 }
 
 /* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
-static void impossible_times_are_taken_and_harm_no_view(void **state) {
+TEST_WITH(impossible_times_are_taken_and_harm_no_view, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_companion companion;
@@ -316,7 +316,7 @@ static void impossible_times_are_taken_and_harm_no_view(void **state) {
 }
 
 /* A run that nobody annotated counts from a spool's clock, and that may be any. */
-static void an_impossible_clock_is_an_origin(void **state) {
+TEST_WITH(an_impossible_clock_is_an_origin, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_companion companion;
@@ -388,7 +388,7 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-static void a_killed_addition_left_all_or_nothing(void **state) {
+TEST_WITH(a_killed_addition_left_all_or_nothing, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -419,7 +419,7 @@ static void a_killed_addition_left_all_or_nothing(void **state) {
 }
 
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
-static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
+TEST_WITH(a_cut_spool_is_taken_as_far_as_it_goes, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -438,7 +438,7 @@ static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
 }
 
 /* Collectors alone, of a program that nobody annotated: times count from the first of them. */
-static void a_run_without_spans_has_its_gpu_work(void **state) {
+TEST_WITH(a_run_without_spans_has_its_gpu_work, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -452,22 +452,4 @@ static void a_run_without_spans_has_its_gpu_work(void **state) {
                         "0|5|1.3|NULL\n1|1|0.501|NULL");
     assert_string_equal(runs_query(folder->store, "SELECT DISTINCT clock FROM device_spool"),
                         "same host");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(work_belongs_to_the_span_that_launched_it),
-        TEST(tables_are_as_nsight_has_them),
-        TEST(waiting_is_what_exceeds_the_transfer),
-        TEST(adding_again_adds_nothing),
-        TEST(errors_leave_everything_as_it_was),
-        TEST(impossible_times_are_taken_and_harm_no_view),
-        TEST(an_impossible_clock_is_an_origin),
-        TEST(a_killed_addition_left_all_or_nothing),
-        TEST(a_cut_spool_is_taken_as_far_as_it_goes),
-        TEST(a_run_without_spans_has_its_gpu_work),
-    };
-    return cmocka_run_group_tests_name("GPU work", tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
     free(after);
 }
 
-static void a_newer_schema_is_refused_by_name(void **state) {
+TEST_WITH(a_newer_schema_is_refused_by_name, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     runs_query(folder->store, "PRAGMA user_version = 77");
     close_store(folder);
@@ -79,7 +79,7 @@ static void allow_no_refusals(struct runs_folder *folder, int version) {
 }
 
 /* Version 2 is read as it is; written to, it takes refusals and keeps every run as it was. */
-static void runs_of_version_2_stay(void **state) {
+TEST_WITH(runs_of_version_2_stay, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -111,7 +111,7 @@ static void runs_of_version_2_stay(void **state) {
     free(before);
 }
 
-static void an_older_schema_is_brought_up_to_date(void **state) {
+TEST_WITH(an_older_schema_is_brought_up_to_date, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store *store = NULL;
@@ -139,7 +139,7 @@ static void an_older_schema_is_brought_up_to_date(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
 }
 
-static void a_file_that_is_no_database_is_refused(void **state) {
+TEST_WITH(a_file_that_is_no_database_is_refused, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     close_store(folder);
     FILE *file = fopen(folder->database, "w");
@@ -150,7 +150,7 @@ static void a_file_that_is_no_database_is_refused(void **state) {
     assert_refused(folder, MP_EFORMAT, "not a database", "");
 }
 
-static void a_database_of_another_program_is_refused(void **state) {
+TEST_WITH(a_database_of_another_program_is_refused, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     close_store(folder);
     remove(folder->database);
@@ -161,7 +161,7 @@ static void a_database_of_another_program_is_refused(void **state) {
     assert_refused(folder, MP_EFORMAT, "another program", "application_id");
 }
 
-static void a_folder_is_no_database(void **state) {
+TEST_WITH(a_folder_is_no_database, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store *store = NULL;
@@ -169,7 +169,7 @@ static void a_folder_is_no_database(void **state) {
     assert_non_null(strstr(error.text, folder->path));
 }
 
-static void an_empty_file_becomes_a_database(void **state) {
+TEST_WITH(an_empty_file_becomes_a_database, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     close_store(folder);
@@ -182,7 +182,7 @@ static void an_empty_file_becomes_a_database(void **state) {
     assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
 }
 
-static void reading_needs_a_file_and_never_writes(void **state) {
+TEST_WITH(reading_needs_a_file_and_never_writes, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store *store = NULL;
@@ -216,7 +216,7 @@ static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE 
                                 "AND name <> 'my_own' ORDER BY name";
 static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed) FROM v_speedup";
 
-static void older_views_are_hidden_from_a_reader(void **state) {
+TEST_WITH(older_views_are_hidden_from_a_reader, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store *store = NULL;
@@ -240,7 +240,7 @@ static void older_views_are_hidden_from_a_reader(void **state) {
     free(after);
 }
 
-static void older_views_are_renewed_and_no_others(void **state) {
+TEST_WITH(older_views_are_renewed_and_no_others, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -262,7 +262,7 @@ static void older_views_are_renewed_and_no_others(void **state) {
     free(schema);
 }
 
-static void views_that_cannot_be_renewed_stay_whole(void **state) {
+TEST_WITH(views_that_cannot_be_renewed_stay_whole, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     make_views_older(folder);
@@ -328,15 +328,15 @@ static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empt
     assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
 }
 
-static void what_may_only_be_read_can_be_read(void **state) {
+TEST_WITH(what_may_only_be_read_can_be_read, runs_setup, runs_teardown) {
     read_what_may_only_be_read(*state, false);
 }
 
-static void an_empty_log_is_none(void **state) {
+TEST_WITH(an_empty_log_is_none, runs_setup, runs_teardown) {
     read_what_may_only_be_read(*state, true);
 }
 
-static void runs_that_only_a_log_has_are_not_left_out(void **state) {
+TEST_WITH(runs_that_only_a_log_has_are_not_left_out, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -363,7 +363,7 @@ static void runs_that_only_a_log_has_are_not_left_out(void **state) {
     mp_store_close(store);
 }
 
-static void a_full_disk_leaves_the_database_as_it_was(void **state) {
+TEST_WITH(a_full_disk_leaves_the_database_as_it_was, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -390,7 +390,7 @@ static void a_full_disk_leaves_the_database_as_it_was(void **state) {
 
 /* ---- runs ---- */
 
-static void runs_are_added_and_never_overwritten(void **state) {
+TEST_WITH(runs_are_added_and_never_overwritten, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -428,7 +428,7 @@ static bool gives_up_soon(void *context, double seconds) {
     return lock->calls < 3;
 }
 
-static void who_waits_for_a_lock_may_give_up(void **state) {
+TEST_WITH(who_waits_for_a_lock_may_give_up, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("ep", "text");
     struct lock lock = {.holder = NULL};
@@ -451,7 +451,7 @@ static void who_waits_for_a_lock_may_give_up(void **state) {
 }
 
 /* Where nobody saw the end, all ranks have to say that they completed. */
-static void ranks_that_completed_complete_a_run(void **state) {
+TEST_WITH(ranks_that_completed_complete_a_run, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const int ends[][2] = {{MP_OK, MP_OK},
                                   {MP_OK, MP_EINTERRUPTED},
@@ -484,8 +484,7 @@ static void ranks_that_completed_complete_a_run(void **state) {
                         "interrupted|not seen\ninterrupted|not seen");
 }
 
-static void what_is_no_file_keeps_no_runs(void **state) {
-    (void)state;
+TEST_WITH(what_is_no_file_keeps_no_runs, runs_setup, runs_teardown) {
     static const char *const names[] = {"", ":memory:", "file:x?mode=memory", "file::memory:"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct mp_error error = {0};
@@ -496,7 +495,7 @@ static void what_is_no_file_keeps_no_runs(void **state) {
     }
 }
 
-static void incomplete_descriptions_are_refused(void **state) {
+TEST_WITH(incomplete_descriptions_are_refused, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
     for (int i = 0; i < 4; i++) {
@@ -511,7 +510,7 @@ static void incomplete_descriptions_are_refused(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
 }
 
-static void a_job_without_recordings_is_a_failed_run(void **state) {
+TEST_WITH(a_job_without_recordings_is_a_failed_run, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -530,7 +529,7 @@ static void a_job_without_recordings_is_a_failed_run(void **state) {
         "0|missing|no recording was given|NULL|NULL\n1|missing|no recording was given|NULL|NULL");
 }
 
-static void strange_recordings_are_named_and_left_out(void **state) {
+TEST_WITH(strange_recordings_are_named_and_left_out, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct runs_rank ranks[4];
@@ -567,7 +566,7 @@ static void strange_recordings_are_named_and_left_out(void **state) {
 }
 
 /* Cut at every byte of its last records: the run is stored as far as it goes. */
-static void a_cut_recording_goes_as_far_as_it_goes(void **state) {
+TEST_WITH(a_cut_recording_goes_as_far_as_it_goes, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
@@ -606,7 +605,7 @@ static void a_cut_recording_goes_as_far_as_it_goes(void **state) {
         "0");
 }
 
-static void a_rank_says_itself_how_it_ended(void **state) {
+TEST_WITH(a_rank_says_itself_how_it_ended, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct runs_rank ranks[2];
@@ -640,7 +639,7 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
 
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
  * iteration then takes as long as its longest rank. */
-static void hosts_without_clock_samples_go_by_wall_clock(void **state) {
+TEST_WITH(hosts_without_clock_samples_go_by_wall_clock, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct runs_rank ranks[2];
@@ -671,7 +670,7 @@ static void hosts_without_clock_samples_go_by_wall_clock(void **state) {
 
 /* ---- values ---- */
 
-static void names_may_hold_quotes_and_control_characters(void **state) {
+TEST_WITH(names_may_hold_quotes_and_control_characters, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("e\"p'; DROP TABLE run; --", "te\nx\tt\x01");
     run.job_text = "a: 'b'\n";
@@ -682,7 +681,8 @@ static void names_may_hold_quotes_and_control_characters(void **state) {
                         "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
 }
 
-static void a_loss_that_is_no_number_is_null_and_makes_no_difference_known(void **state) {
+TEST_WITH(a_loss_that_is_no_number_is_null_and_makes_no_difference_known, runs_setup,
+          runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
@@ -696,7 +696,7 @@ static void a_loss_that_is_no_number_is_null_and_makes_no_difference_known(void 
 }
 
 /* Only runs of the same invocation, round, workload, gate, model, ranks and executor compare. */
-static void unlike_runs_are_not_compared(void **state) {
+TEST_WITH(unlike_runs_are_not_compared, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("ep", "text");
     run.model = "4 x 64";
@@ -715,7 +715,7 @@ static void unlike_runs_are_not_compared(void **state) {
                         "1|1");
 }
 
-static void a_failed_ep_is_no_reference(void **state) {
+TEST_WITH(a_failed_ep_is_no_reference, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
@@ -728,7 +728,7 @@ static void a_failed_ep_is_no_reference(void **state) {
                         "24.0|NULL\n12.0|NULL");
 }
 
-static void shared_cores_are_kept_with_the_run(void **state) {
+TEST_WITH(shared_cores_are_kept_with_the_run, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("ep", "text");
     struct runs_standard shared = runs_ep;
@@ -738,10 +738,8 @@ static void shared_cores_are_kept_with_the_run(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_run"), "1");
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */
-static void reasons_are_where_recordings_are_missing(void **state) {
+TEST_WITH(reasons_are_where_recordings_are_missing, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("EP", "synthetic");
@@ -760,41 +758,4 @@ static void reasons_are_where_recordings_are_missing(void **state) {
                                    "SELECT rank, reason LIKE '%/first%', reason LIKE '%/second%' "
                                    "FROM rank ORDER BY rank"),
                         "0|NULL|NULL\n1|1|0\n2|0|1");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(a_newer_schema_is_refused_by_name),
-        CASE(runs_of_version_2_stay),
-        CASE(an_older_schema_is_brought_up_to_date),
-        CASE(a_file_that_is_no_database_is_refused),
-        CASE(a_database_of_another_program_is_refused),
-        CASE(a_folder_is_no_database),
-        CASE(an_empty_file_becomes_a_database),
-        CASE(reading_needs_a_file_and_never_writes),
-        CASE(older_views_are_hidden_from_a_reader),
-        CASE(older_views_are_renewed_and_no_others),
-        CASE(views_that_cannot_be_renewed_stay_whole),
-        CASE(what_may_only_be_read_can_be_read),
-        CASE(an_empty_log_is_none),
-        CASE(reasons_are_where_recordings_are_missing),
-        CASE(runs_that_only_a_log_has_are_not_left_out),
-        CASE(a_full_disk_leaves_the_database_as_it_was),
-        CASE(runs_are_added_and_never_overwritten),
-        CASE(who_waits_for_a_lock_may_give_up),
-        CASE(ranks_that_completed_complete_a_run),
-        CASE(what_is_no_file_keeps_no_runs),
-        CASE(incomplete_descriptions_are_refused),
-        CASE(a_job_without_recordings_is_a_failed_run),
-        CASE(strange_recordings_are_named_and_left_out),
-        CASE(a_cut_recording_goes_as_far_as_it_goes),
-        CASE(a_rank_says_itself_how_it_ended),
-        CASE(hosts_without_clock_samples_go_by_wall_clock),
-        CASE(names_may_hold_quotes_and_control_characters),
-        CASE(a_loss_that_is_no_number_is_null_and_makes_no_difference_known),
-        CASE(unlike_runs_are_not_compared),
-        CASE(a_failed_ep_is_no_reference),
-        CASE(shared_cores_are_kept_with_the_run),
-    };
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

@@ -8,8 +8,7 @@
 /* ---- clocks ---- */
 
 /* Any clock that runs at its own speed from its own start is undone by two of its samples. */
-static void two_samples_undo_any_steady_clock(void **state) {
-    (void)state;
+TEST(two_samples_undo_any_steady_clock) {
     uint64_t random = test_seed();
     for (int round = 0; round < 1000; round++) {
         int64_t start = (int64_t)(test_random(&random) >> 8), length = 60000000000;
@@ -27,8 +26,7 @@ static void two_samples_undo_any_steady_clock(void **state) {
     }
 }
 
-static void fewer_or_equal_samples_are_a_constant(void **state) {
-    (void)state;
+TEST(fewer_or_equal_samples_are_a_constant) {
     struct clock_sample samples[] = {{1000, 500, 1}, {1000, 502, 1}};
     struct clock_fit none = clock_fit_samples(samples, 0);
     struct clock_fit one = clock_fit_samples(samples, 1);
@@ -39,8 +37,7 @@ static void fewer_or_equal_samples_are_a_constant(void **state) {
 }
 
 /* Doubles have 53 bits, such offsets more. */
-static void large_offsets_are_exact(void **state) {
-    (void)state;
+TEST(large_offsets_are_exact) {
     const int64_t offset = ((int64_t)1 << 60) + 1;
     struct clock_sample samples[] = {{offset + 1000, offset, 1}, {offset + 2000, offset + 2, 1}};
     struct clock_fit one = clock_fit_samples(samples, 1), both = clock_fit_samples(samples, 2);
@@ -48,8 +45,7 @@ static void large_offsets_are_exact(void **state) {
     assert_int_equal(clock_fit_apply(&both, offset + 1536), 1535); /* 1 about the middle */
 }
 
-static void samples_that_make_no_sense_change_nothing(void **state) {
-    (void)state;
+TEST(samples_that_make_no_sense_change_nothing) {
     struct clock_sample samples[] = {{0, INT64_MIN, 1}, {1, INT64_MAX, 1}};
     struct clock_fit fit = clock_fit_samples(samples, 2);
     assert_int_equal(clock_fit_apply(&fit, INT64_MAX - 5), INT64_MAX - 5);
@@ -57,8 +53,7 @@ static void samples_that_make_no_sense_change_nothing(void **state) {
 
 /* ---- values by key ---- */
 
-static void values_are_found_again_and_in_order(void **state) {
-    (void)state;
+TEST(values_are_found_again_and_in_order) {
     uint64_t random = test_seed();
     struct keyed keyed;
     enum { KEYS = 5000 };
@@ -97,15 +92,4 @@ static void values_are_found_again_and_in_order(void **state) {
     assert_int_equal(position, keyed.count);
     free(order);
     keyed_free(&keyed);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_samples_undo_any_steady_clock),
-        cmocka_unit_test(fewer_or_equal_samples_are_a_constant),
-        cmocka_unit_test(large_offsets_are_exact),
-        cmocka_unit_test(samples_that_make_no_sense_change_nothing),
-        cmocka_unit_test(values_are_found_again_and_in_order),
-    };
-    return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }

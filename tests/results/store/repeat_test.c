@@ -41,7 +41,7 @@ static int64_t count(struct mp_store *store, const char *sql) {
 
 /* ---- again ---- */
 
-static void a_run_is_added_once(void **state) {
+TEST_WITH(a_run_is_added_once, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -78,7 +78,7 @@ static void a_run_is_added_once(void **state) {
         free(paths[i / 2][i % 2]);
 }
 
-static void a_run_without_recordings_is_added_once(void **state) {
+TEST_WITH(a_run_without_recordings_is_added_once, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
@@ -184,7 +184,7 @@ static void remove_database(const struct runs_folder *folder) {
 }
 
 /* Several processes open a database that is not there yet: all of them find it theirs. */
-static void opened_by_several_at_once(void **state) {
+TEST_WITH(opened_by_several_at_once, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     enum { PROCESSES = 4 };
     mp_store_close(folder->store);
@@ -217,7 +217,7 @@ static void opened_by_several_at_once(void **state) {
 }
 
 /* Adding is killed, and repeated by somebody who does not know how far it came. */
-static void killed_while_adding(void **state) {
+TEST_WITH(killed_while_adding, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -262,7 +262,7 @@ static void killed_while_adding(void **state) {
 }
 
 /* Readers are killed while runs are added. */
-static void killed_while_reading(void **state) {
+TEST_WITH(killed_while_reading, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -307,7 +307,7 @@ static void record_on(void *context, int steps) {
     }
 }
 
-static void killed_while_recording(void **state) {
+TEST_WITH(killed_while_recording, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
     uint64_t random = test_seed();
@@ -347,7 +347,7 @@ static void rewrite_header(const char *path, int64_t later_ns, uint32_t version)
 }
 
 /* Rank 1 recorded ten minutes later, in another run; another build; a clock that jumped back. */
-static void what_does_not_belong_together_is_named(void **state) {
+TEST_WITH(what_does_not_belong_together_is_named, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     static const char *const says[] = {
         "its recording began 600 s later than that of rank 0 and does not overlap it",
@@ -394,19 +394,4 @@ static void what_does_not_belong_together_is_named(void **state) {
     assert_string_equal(
         runs_query(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1"),
         "39.0\n19.0\n27.0\n23.0");
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(a_run_is_added_once),
-        CASE(a_run_without_recordings_is_added_once),
-        CASE(opened_by_several_at_once),
-        CASE(killed_while_adding),
-        CASE(killed_while_reading),
-        CASE(killed_while_recording),
-        CASE(what_does_not_belong_together_is_named),
-    };
-    return cmocka_run_group_tests_name("repeat", tests, NULL, NULL);
 }

@@ -40,8 +40,7 @@ static int steps_of(struct mp_store *store, const char *sql) {
     return steps;
 }
 
-static void a_million_spans_stay_usable(void **state) {
-    (void)state;
+TEST(a_million_spans_stay_usable) {
     uint64_t random = test_seed();
     struct runs_folder folder;
     struct mp_error error = {0};
@@ -90,9 +89,4 @@ static void a_million_spans_stay_usable(void **state) {
     assert_string_equal(runs_query(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1"),
                         expected);
     runs_destroy(&folder);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_million_spans_stay_usable)};
-    return cmocka_run_group_tests_name("speed", tests, NULL, NULL);
 }

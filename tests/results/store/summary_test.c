@@ -27,7 +27,7 @@ static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count
 
 /* A tenth, rounded up, and at least one: of 1, 2, 10, 11, 20 and 21 iterations 1, 1, 1, 2, 2 and 3
  * don't count. */
-static void the_first_tenth_does_not_count(void **state) {
+TEST_WITH(the_first_tenth_does_not_count, runs_setup, runs_teardown) {
     static const int counts[] = {1, 2, 10, 11, 20, 21}, warm[] = {1, 1, 1, 2, 2, 3};
     struct runs_folder *folder = *state;
     int ms[21];
@@ -51,7 +51,7 @@ static void the_first_tenth_does_not_count(void **state) {
 
 /* Of 40, 10, 20, 12 and 14 ms the last four count: 13 in the middle; tokens 2 * (51 + 52 + 53 + 54)
  * in four iterations of 13 ms. */
-static void an_even_count_has_its_middle_between(void **state) {
+TEST_WITH(an_even_count_has_its_middle_between, runs_setup, runs_teardown) {
     static const int ms[] = {40, 10, 20, 12, 14};
     struct runs_folder *folder = *state;
     add_lengths(folder, ms, 5);
@@ -149,7 +149,7 @@ static const struct {
     {"loss", "SELECT loss_final, steady_iterations, ms_per_iteration FROM v_speedup", "4.0|0|NULL"},
 };
 
-static void three_ranks_by_hand(void **state) {
+TEST_WITH(three_ranks_by_hand, runs_setup, runs_teardown) {
     struct runs_folder *folder = *state;
     add_three(folder);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -157,14 +157,4 @@ static void three_ranks_by_hand(void **state) {
         if (strcmp(found, cases[i].expected))
             fail_msg("%s: '%s', expected '%s'", cases[i].name, found, cases[i].expected);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_first_tenth_does_not_count, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(an_even_count_has_its_middle_between, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(three_ranks_by_hand, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
 }

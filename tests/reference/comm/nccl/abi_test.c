@@ -62,8 +62,7 @@ static_assert(_Generic(&ncclGetErrorString, const char *(*)(ncclResult_t) : 1, d
 static_assert(_Generic(&ncclGetLastError, const char *(*)(ncclComm_t) : 1, default : 0), "");
 
 /* The rest is checked above, when this is compiled; by value, what is 128 bytes here is there. */
-static void ids_are_bytes(void **state) {
-    (void)state;
+TEST(ids_are_bytes) {
     uint64_t random = test_seed();
     mp_nccl_id ours;
     ncclUniqueId theirs;
@@ -74,9 +73,4 @@ static void ids_are_bytes(void **state) {
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     assert_int_equal(config.magic, MP_NCCL_CONFIG_MAGIC);
     assert_null(config.netName);
-}
-
-int main(void) {
-    const struct CMUnitTest abi[] = {cmocka_unit_test(ids_are_bytes)};
-    return cmocka_run_group_tests(abi, NULL, NULL);
 }
