@@ -5,7 +5,7 @@
  *     }
  *
  * The program's main is this folder's (main.c), unless it has one of its own that calls test_run.
- * Inside of a case `state` is cmocka's, the same pointer that fixtures get. */
+ */
 #ifndef MOEPERF_TESTS_CASES_H
 #define MOEPERF_TESTS_CASES_H
 
@@ -16,40 +16,34 @@
 
 #include <cmocka.h> /* after the four headers that it relies on */
 
-#define TEST_CALLED_(function)                                                                     \
-    static void function(void **state);                                                            \
-    __attribute__((constructor)) static void add_##function(void)
-#define TEST_BODY_(function) static void function(__attribute__((unused)) void **state)
-
-#define TEST(function)                                                                             \
-    TEST_CALLED_(function) {                                                                       \
-        test_add(#function, function, NULL, NULL, NULL);                                           \
+/* A case that takes what `given` points to, or what its fixture makes of it: `parameter`.  `names`:
+ * for each of `count` times, with i_ from 0. */
+#define TEST_TAKING(function, parameter, set_up, tear_down, count, names, given)                   \
+    static void function(parameter);                                                               \
+    static void call_##function(void **state) {                                                    \
+        function(*state);                                                                          \
     }                                                                                              \
-    static void function(__attribute__((unused)) void **unused_)
+    __attribute__((constructor)) static void add_##function(void) {                                \
+        for (size_t i_ = 0; i_ < (count); i_++)                                                    \
+            test_add(names, call_##function, set_up, tear_down, given);                            \
+    }                                                                                              \
+    static void function(__attribute__((unused)) parameter)
 
-/* With a fixture of its own, either half of which may be NULL. */
+#define TEST(function) TEST_TAKING(function, void *unused_, NULL, NULL, 1, #function, NULL)
+
+/* With a fixture of its own, either half of which may be NULL; what that makes is `fixture`. */
 #define TEST_WITH(function, set_up, tear_down)                                                     \
-    TEST_CALLED_(function) {                                                                       \
-        test_add(#function, function, set_up, tear_down, NULL);                                    \
-    }                                                                                              \
-    TEST_BODY_(function)
+    TEST_TAKING(function, void *fixture, set_up, tear_down, 1, #function, NULL)
 
-/* Once for each of an array of structures with a `name`; *state points to one. */
-#define TEST_EACH(function, cases) TEST_EACH_WITH(function, cases, NULL, NULL)
-#define TEST_EACH_WITH(function, cases, set_up, tear_down)                                         \
-    TEST_CALLED_(function) {                                                                       \
-        for (size_t i_ = 0; i_ < sizeof(cases) / sizeof *(cases); i_++)                            \
-            test_add((cases)[i_].name, function, set_up, tear_down,                                \
-                     (void *)(uintptr_t) & (cases)[i_]);                                           \
-    }                                                                                              \
-    TEST_BODY_(function)
-
-/* With random inputs: *state points to the state of the program's sequence (test_random). */
+/* With random inputs: `random` is the state of the program's sequence (test_random). */
 #define TEST_RANDOM(function)                                                                      \
-    TEST_CALLED_(function) {                                                                       \
-        test_add(#function, function, NULL, NULL, test_seeded(NULL));                              \
-    }                                                                                              \
-    TEST_BODY_(function)
+    TEST_TAKING(function, uint64_t *random, NULL, NULL, 1, #function, test_seeded(NULL))
+
+/* Once for each of an array of structures with a `name`; `row` points to it. */
+#define TEST_EACH(function, rows, row) TEST_EACH_WITH(function, rows, row, NULL, NULL)
+#define TEST_EACH_WITH(function, rows, row, set_up, tear_down)                                     \
+    TEST_TAKING(function, __typeof__(*(rows)) *row, set_up, tear_down,                             \
+                sizeof(rows) / sizeof *(rows), (rows)[i_].name, (void *)(uintptr_t) & (rows)[i_])
 
 /* TEST_GROUP(set_up, tear_down): before the first and after the last case; either may be NULL.
  * TEST_SEED(variable): a uint64_t that begins as a fresh seed, which is printed.  Once a file, with

@@ -1,7 +1,5 @@
 /* Our trainer and PyTorch on the same parameters and tokens: logits, losses, every gradient, and
  * every parameter after ten AdamW steps agree to 1e-4 (of the tensor's largest element). */
-#include <string.h>
-
 #include "tests/golden/golden.h"
 #include "tests/golden/small_trainer.h"
 
@@ -168,8 +166,7 @@ static struct comparison comparisons[] = {
               "gate-options.bias-rate=0.01", "gate-options.scale=2.5"}},
 };
 
-TEST_EACH_WITH(ten_steps_agree, comparisons, open_comparison, close_comparison) {
-    struct comparison *c = *state;
+TEST_EACH_WITH(ten_steps_agree, comparisons, c, open_comparison, close_comparison) {
     const float *losses = mp_golden_float(c->golden, "losses", (size_t)c->steps);
     const float *auxiliary =
         mp_golden_float(c->golden, "auxiliary_losses", (size_t)c->steps * (size_t)c->layers);

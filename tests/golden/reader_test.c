@@ -1,6 +1,4 @@
 /* The golden files are what README.md says, and a damaged one is refused instead of misread. */
-#include <string.h>
-
 #include "tests/golden/golden.h"
 #include "tests/support.h"
 

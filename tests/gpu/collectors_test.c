@@ -2,7 +2,6 @@
  * over a communicator of its own gets the losses that it gets without, and CUDA and NCCL load what
  * records their work. */
 #include <dirent.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"

@@ -31,8 +31,6 @@
  * where every run is the same, and far above the worst of 60 seeds of Zipf loads, where chance has
  * a long tail.
  */
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "harness/workload/formats.h"
 #include "reference/plan/queue.h"

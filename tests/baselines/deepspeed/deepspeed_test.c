@@ -170,7 +170,6 @@ static void assert_stays_in_group(const struct job *job) {
 }
 
 TEST_RANDOM(random_plans_are_legal_and_the_same_everywhere) {
-    uint64_t *random = *state;
     for (int round = 0; round < 150; round++) {
         struct job job;
         create_job(random, &job);
@@ -189,7 +188,6 @@ TEST_RANDOM(random_plans_are_legal_and_the_same_everywhere) {
 
 /* One hot expert of one source sets the rows of all, and no more than a source's tokens. */
 TEST_RANDOM(without_drops_the_largest_count_is_the_capacity) {
-    uint64_t *random = *state;
     const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
     for (int round = 0; round < 50; round++) {
         struct job job;

@@ -2,8 +2,6 @@
  * The plan knows counts only; the recount knows routes only. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/deepspeed/deepspeed.h"
 
 enum { MOST_TOKENS = 200, MOST_CHOICES = 4, MOST_RANKS = 12, MOST_EXPERTS = 64 };
@@ -146,7 +144,6 @@ static int64_t recount(uint64_t *random, const struct planned *planned,
 }
 
 TEST_RANDOM(drops_are_those_of_a_recount) {
-    uint64_t *random = *state;
     static struct tokens source[MOST_RANKS];
     static const char *const POLICY[] = {"auto", "position", "probability", "random"};
     int64_t dropped = 0, routes = 0;

@@ -44,7 +44,6 @@ static void check_computed(const struct mp_plan *plan, const struct mp_load *loa
 }
 
 TEST_RANDOM(every_plan_is_legal_and_stays_in_its_group) {
-    uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         int group, each;
         struct mp_setting setting = random_setting(random, &group, &each);

@@ -171,7 +171,6 @@ static void plain_pack(const double weight[], int items, int packs, int32_t pack
 }
 
 TEST_RANDOM(greedy_steps_are_those_of_plain_loops) {
-    uint64_t *random = *state;
     struct mp_error error = {0};
     struct mp_queue queue;
     assert_ok(mp_queue_create(&memory, MOST, &queue, &error), &error);
@@ -237,7 +236,6 @@ static struct mp_setting random_setting(uint64_t *random) {
 
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
 TEST_RANDOM(other_homes_are_served) {
-    uint64_t *random = *state;
     struct mp_setting setting = random_setting(random);
     struct mp_eplb_options options;
     struct mp_error error = {0};
@@ -290,7 +288,6 @@ TEST(even_ranks_are_left_alone) {
 
 /* In the background: homes are the old ones until the next step. */
 TEST_RANDOM(moves_may_take_a_step) {
-    uint64_t *random = *state;
     const struct mp_setting setting = {
         .layers = 2, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {
@@ -325,7 +322,6 @@ TEST_RANDOM(moves_may_take_a_step) {
 
 /* A window of sums is as good for other ranks; the slots are not. */
 TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
-    uint64_t *random = *state;
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};

@@ -45,7 +45,6 @@ TEST(golden_ends) {
 
 /* No shorter than either stream's work, no longer than all of it one after the other. */
 TEST_RANDOM(makespan_is_between_the_streams_and_their_sum) {
-    uint64_t *random = *state;
     int shorter = 0;
     for (int round = 0; round < 500; round++) {
         double send[MOST_STEPS], compute[MOST_STEPS], back[MOST_STEPS], end[3][MOST_STEPS];

@@ -2,8 +2,6 @@
  * and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/fastermoe/fastermoe.h"
 
 static struct mp_arena memory;
@@ -238,7 +236,6 @@ static int candidates(const struct random_case *row) {
 }
 
 TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
-    uint64_t *random = *state;
     int taken = 0, rejected = 0;
     for (int round = 0; round < 600; round++) {
         struct random_case row;
@@ -263,7 +260,6 @@ TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
 }
 
 TEST_RANDOM(shadows_are_the_hottest_in_order) {
-    uint64_t *random = *state;
     for (int round = 0; round < 300; round++) {
         struct random_case row;
         int64_t total[EXPERTS] = {0};
@@ -287,7 +283,6 @@ TEST_RANDOM(shadows_are_the_hottest_in_order) {
 
 /* A limit cuts the search off and changes nothing before; cheaper copies are never fewer. */
 TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
-    uint64_t *random = *state;
     for (int round = 0; round < 300; round++) {
         struct random_case row;
         int32_t all[EXPERTS];
@@ -309,7 +304,6 @@ TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
 
 /* Both terms of the consistent policy by brute force, for every number of shadows it tried. */
 TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
-    uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         bool shadowed[EXPERTS] = {false};
@@ -336,7 +330,6 @@ TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
 
 /* The defect: without drops every source sends the same, and nothing ever pays. */
 TEST_RANDOM(as_released_shadows_nobody_without_drops) {
-    uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         create_random_case(random, &row);

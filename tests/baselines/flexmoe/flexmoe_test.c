@@ -69,7 +69,6 @@ TEST(the_first_layout_deals_slots_in_turn) {
 
 /* An expert keeps what its slots have room for, and not one route less. */
 TEST_RANDOM(slots_have_a_capacity) {
-    uint64_t *random = *state;
     const char *const pair[][2] = {{"capacity-factor", "1"}, {"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
     struct mp_flexmoe_options options;
@@ -223,7 +222,6 @@ static void random_job(uint64_t *random, int policy, const char *slots, const ch
 
 /* Homes that no layout remembered has: every holder counts for one slot. */
 TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
-    uint64_t *random = *state;
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting;
         struct mp_flexmoe_options options;

@@ -1,8 +1,6 @@
 /* Slots while a layer is planned: each primitive does what it says, and counts stay true. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/flexmoe/flexmoe.h"
 
 static struct mp_arena memory;
@@ -60,7 +58,6 @@ static void assert_counts(const struct layout *layout) {
 }
 
 TEST_RANDOM(primitives_do_what_they_say) {
-    uint64_t *random = *state;
     int done[3] = {0};
     for (int round = 0; round < 200; round++) {
         struct layout layout;
@@ -96,7 +93,6 @@ TEST_RANDOM(primitives_do_what_they_say) {
 }
 
 TEST_RANDOM(lists_hold_the_slots_of_each_expert) {
-    uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         struct layout layout;
         int at = 0;
@@ -115,7 +111,6 @@ TEST_RANDOM(lists_hold_the_slots_of_each_expert) {
 
 /* Loads in routes: an expert's are shared by its slots, a rank's own stay at home. */
 TEST_RANDOM(costs_are_those_of_the_spread) {
-    uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         struct layout layout;
         random_layout(random, &layout);

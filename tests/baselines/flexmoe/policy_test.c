@@ -1,8 +1,6 @@
 /* Both policies: by hand, by brute force, and the variant against a slow model of it. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/flexmoe/flexmoe.h"
 
 static struct mp_arena memory;
@@ -147,7 +145,6 @@ static double least_time(struct mp_flex *flex, const struct mp_flex_costs *costs
 }
 
 TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
-    uint64_t *random = *state;
     double sum = 0, worst = 0;
     enum { TRIALS = 200 };
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -186,7 +183,6 @@ static void assert_measured(struct mp_flex *flex) {
 }
 
 TEST_RANDOM(every_round_lets_the_cost_fall) {
-    uint64_t *random = *state;
     int rounds = 0, first = 0;
     for (int trial = 0; trial < 500; trial++) {
         struct mp_flex_costs costs = {test_random_double(random) / WHOLE,
@@ -314,7 +310,6 @@ static int model_rounds(struct model *model, int most) {
 }
 
 TEST_RANDOM(the_variant_is_as_described) {
-    uint64_t *random = *state;
     int stayed = 0;
     for (int trial = 0; trial < 3000; trial++) {
         struct layer layer;

@@ -2,8 +2,6 @@
  */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/free_balance/free_balance.h"
 
 static struct mp_arena memory;
@@ -148,7 +146,6 @@ static void check_local(const struct mp_plan *plan, const struct mp_load *load) 
 }
 
 TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
-    uint64_t *random = *state;
     int64_t copies = 0;
     for (int round = 0; round < 200; round++) {
         int64_t computed[MOST_RANKS], total[MOST_EXPERTS];

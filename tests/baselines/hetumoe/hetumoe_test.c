@@ -98,7 +98,6 @@ static int released_rows(int first, int second, int capacity) {
 }
 
 TEST_RANDOM(released_slots_leave_rows_with_a_token) {
-    uint64_t *random = *state;
     struct mp_error error = {0};
     struct mp_hetumoe_options options;
     struct mp_load load;

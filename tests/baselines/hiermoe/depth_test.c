@@ -2,9 +2,6 @@
  * system: the depth that it takes, and its swaps against trying all pairs at every level. */
 #include "baselines/hiermoe/depth.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "baselines/hiermoe/hiermoe.h"
 #include "baselines/hiermoe/swap.h"
 #include "reference/plan/distinct.h"
@@ -65,17 +62,16 @@ TEST(lines_follow_from_bandwidths) {
                  1e-12);
 }
 
-TEST(random_depths_are_the_best) {
-    uint64_t random = test_seed();
+TEST_RANDOM(random_depths_are_the_best) {
     int met[5] = {0};
     for (int i = 0; i < 200; i++) {
         struct mp_depths depths = create("8:4:2", "", "");
         double tokens[4];
         for (int l = 0; l < 4; l++) {
-            tokens[l] = 100 * test_random_double(&random);
-            depths.intra[l] = (struct mp_depth_line){test_random_double(&random), 0};
+            tokens[l] = 100 * test_random_double(random);
+            depths.intra[l] = (struct mp_depth_line){test_random_double(random), 0};
             if (l < 3)
-                depths.inter[l] = (struct mp_depth_line){test_random_double(&random) / 3, 0};
+                depths.inter[l] = (struct mp_depth_line){test_random_double(random) / 3, 0};
         }
         int best = mp_depths_best(&depths, tokens, 1);
         assert_in_range(best, 1, 4);
@@ -182,7 +178,7 @@ static void expect_levels(struct running *running, const int size[3]) {
 }
 
 /* Lines of one depth are short, all others long: from all levels to the depth in question. */
-TEST(auto_takes_the_depth_of_least_time) {
+TEST_RANDOM(auto_takes_the_depth_of_least_time) {
     static const struct {
         const char *inter, *intra;
         int size[3];
@@ -193,12 +189,11 @@ TEST(auto_takes_the_depth_of_least_time) {
         {"0/0:0/0:1e-3/0", "1e-4/0:1e-4/0:0/0:0/0", {8, 4}},
         {"0/0:0/0:0/0", "1e-4/0:1e-4/0:1e-4/0:0/0", {8, 4, 2}},
     };
-    uint64_t random = test_seed();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
                                      "intra",     cases[i].intra, NULL};
         struct running running;
-        create_running(&random, given, &running);
+        create_running(random, given, &running);
         expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
         learn(&running);
         expect_levels(&running, cases[i].size);
@@ -206,17 +201,16 @@ TEST(auto_takes_the_depth_of_least_time) {
     }
 }
 
-TEST(a_depth_has_its_levels) {
+TEST_RANDOM(a_depth_has_its_levels) {
     static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
     static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
-    uint64_t random = test_seed();
     struct running running;
     struct mp_error error = {0};
     assert_int_equal(start(deep, &running, &error), MP_EREFUSED);
     assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
                                        "has 2"));
     free(running.options);
-    create_running(&random, three, &running);
+    create_running(random, three, &running);
     expect_levels(&running, (const int[3]){8, 4, 0});
     learn(&running);
     expect_levels(&running, (const int[3]){8, 4, 0});
@@ -224,17 +218,16 @@ TEST(a_depth_has_its_levels) {
 }
 
 /* What was learnt is known again, but not where there are fewer levels. */
-TEST(depths_survive_restarts) {
+TEST_RANDOM(depths_survive_restarts) {
     static const char *const given[] = {
         "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
     static const char *const few[] = {NULL};
-    uint64_t random = test_seed();
     struct running before, after, other;
     struct mp_error error = {0};
     int32_t saved[4];
-    create_running(&random, given, &before);
-    create_running(&random, given, &after);
-    create_running(&random, few, &other);
+    create_running(random, given, &before);
+    create_running(random, given, &after);
+    create_running(random, few, &other);
     learn(&before);
     size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
     assert_in_range(bytes, 1, sizeof saved);
@@ -289,9 +282,8 @@ static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TO
     return routes / TOP_K / SAMPLE;
 }
 
-TEST(swaps_are_the_best_of_all_pairs) {
+TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
     static const char *const depth[] = {"1", "2", "3", "4"};
-    uint64_t random = test_seed();
     int swapped = 0;
     for (int i = 0; i < 12; i++) {
         const char *const given[] = {"hierarchy", "node:4:2", "depth", depth[i % 4],
@@ -299,7 +291,7 @@ TEST(swaps_are_the_best_of_all_pairs) {
         const struct mp_depths depths = create("node:4:2", "", "");
         int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
         struct running running;
-        create_running(&random, given, &running);
+        create_running(random, given, &running);
         double scale = draw_tokens(&running.load, expert);
         const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
         memcpy(owner, running.home.owner, sizeof owner);

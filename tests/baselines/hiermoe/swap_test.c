@@ -2,8 +2,6 @@
  * groups of several levels. */
 #include "baselines/hiermoe/swap.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { EXPERTS = 8, TOKENS = 6 };
@@ -61,8 +59,7 @@ TEST(the_rule_is_as_good_as_trying_all_pairs) {
 }
 
 /* 24 experts on 12 ranks in pairs and fours, and a token with an expert twice nowhere. */
-TEST(the_rule_holds_at_every_level) {
-    uint64_t random = test_seed();
+TEST_RANDOM(the_rule_holds_at_every_level) {
     int32_t drawn[40][5], group[24];
     const struct mp_swap_tokens many = {40, 5, 24, &drawn[0][0]};
     for (int i = 0; i < 5; i++) {
@@ -70,7 +67,7 @@ TEST(the_rule_holds_at_every_level) {
             for (int j = 0; j < 5; j++) {
                 bool again = true;
                 while (again) {
-                    drawn[t][j] = test_random_int(&random, 0, 23);
+                    drawn[t][j] = test_random_int(random, 0, 23);
                     again = false;
                     for (int before = 0; before < j; before++)
                         again |= drawn[t][before] == drawn[t][j];

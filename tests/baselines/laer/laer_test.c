@@ -98,7 +98,6 @@ TEST(the_next_iteration_has_the_cheapest_layout) {
 
 /* The baseline never changes, and without overlap everything happens after the step. */
 TEST_RANDOM(the_static_layout_stays) {
-    uint64_t *random = *state;
     struct mp_setting setting = {.layers = 2,
                                  .experts = 8,
                                  .top_k = 2,
@@ -138,7 +137,6 @@ TEST_RANDOM(the_static_layout_stays) {
  * the static layout, and go from layout to layout as the policy says; no route leaves its node,
  * and parameters are put together as LAER's are. */
 TEST_RANDOM(flex_changes_the_static_layout) {
-    uint64_t *random = *state;
     const char *const pair[][2] = {{"layout", "flex"}, {"slots", "4"}, {"window", "1"}, {0}};
     struct mp_setting setting = {.layers = 1,
                                  .experts = 8,
@@ -234,7 +232,6 @@ static struct mp_setting random_setting(uint64_t *random) {
 
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
 TEST_RANDOM(other_homes_are_served) {
-    uint64_t *random = *state;
     struct mp_setting setting = random_setting(random);
     const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
     struct mp_laer_options options;
@@ -252,7 +249,6 @@ TEST_RANDOM(other_homes_are_served) {
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
-    uint64_t *random = *state;
     struct mp_setting setting = {.layers = 1,
                                  .experts = 8,
                                  .top_k = 2,

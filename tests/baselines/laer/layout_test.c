@@ -206,7 +206,6 @@ static void destroy_job(struct job *job) {
 }
 
 TEST_RANDOM(every_expert_has_the_slots_it_was_given) {
-    uint64_t *random = *state;
     for (int round = 0; round < 300; round++) {
         struct job job;
         create_job(random, &job);
@@ -226,7 +225,6 @@ TEST_RANDOM(every_expert_has_the_slots_it_was_given) {
 
 /* The cost's integers against a plan that mp_plan_dispatch_slots made, on layouts of all kinds. */
 TEST_RANDOM(the_cost_counts_what_the_dispatch_does) {
-    uint64_t *random = *state;
     for (int round = 0; round < 300; round++) {
         struct mp_laer_costs costs = {.in_node = test_random_double(random),
                                       .between_nodes = test_random_double(random),

@@ -103,7 +103,6 @@ static int64_t over_all_sets(const struct mp_placement *holders, const struct mp
 }
 
 TEST_RANDOM(no_split_has_a_smaller_largest_load) {
-    uint64_t *random = *state;
     int even = 0, uneven = 0;
     for (int round = 0; round < 1000; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
@@ -233,7 +232,6 @@ TEST(released_topologies_come_out) {
 
 /* In EPLB's order every rank has as many owners, and those with replicas are its hottest. */
 TEST_RANDOM(hottest_experts_get_the_replicas) {
-    uint64_t *random = *state;
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct mp_lp_options options = options_of(MP_LP_CUBE, 2);
     struct rehearsal rehearsal;
@@ -272,7 +270,6 @@ TEST_RANDOM(hottest_experts_get_the_replicas) {
 
 /* Homes of another system, as after a checkpoint, are split over all the same. */
 TEST_RANDOM(other_homes_are_served) {
-    uint64_t *random = *state;
     const struct mp_setting setting = small_setting(1, 12, (struct mp_topology){4, 2});
     const struct mp_lp_options options = options_of(MP_LP_CYCLIC, 3);
     struct rehearsal rehearsal;

@@ -1,7 +1,5 @@
 /* The system moetuner: moves when its
  * window is full, and then says what it found. */
-#include <string.h>
-
 #include "baselines/moetuner/moetuner.h"
 #include "tests/baselines/rehearsal.h"
 #include "tests/reference/base/solver.h"
@@ -95,10 +93,10 @@ TEST_RANDOM(programs_are_counted) {
     struct mp_load load[4] = {0};
     for (int l = 0; l < 4; l++) {
         assert_ok(mp_load_create(8, 8, &load[l], &error), &error);
-        random_load(*state, &load[l]);
+        random_load(random, &load[l]);
         load[l].next = l < 3 ? calloc(64, sizeof *load[l].next) : NULL;
         for (int i = 0; l < 3 && i < 64; i++)
-            load[l].next[i] = (uint32_t)test_random_int(*state, 0, 1000);
+            load[l].next[i] = (uint32_t)test_random_int(random, 0, 1000);
     }
     for (int which = 0; which < 2; which++) {
         struct options_room room;

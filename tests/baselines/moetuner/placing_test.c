@@ -1,7 +1,5 @@
 /* MoETuner's two integer programs: the example worked out by hand, all solutions of small cases,
  * bounds below them, and the sizes of papers. */
-#include <string.h>
-
 #include "baselines/moetuner/clusters.h"
 #include "baselines/moetuner/links.h"
 #include "tests/reference/base/solver.h"
@@ -50,7 +48,7 @@ TEST_RANDOM(clusters_are_the_best_of_all) {
     int improved = 0;
     need_solver();
     for (int round = 0; round < 200; round++) {
-        const int *sizes = shape[test_random_int(*state, 0, 6)];
+        const int *sizes = shape[test_random_int(random, 0, 6)];
         int64_t load[MOST_EXPERTS], unknown = 0;
         int32_t start[MOST_EXPERTS], cluster[MOST_EXPERTS];
         int room[MOST_EXPERTS];
@@ -58,7 +56,7 @@ TEST_RANDOM(clusters_are_the_best_of_all) {
         struct mp_program_result result;
         assert_ok(mp_clusters_create(&memory, sizes[0], sizes[1], &clusters, &error), &error);
         for (int e = 0; e < sizes[0]; e++) {
-            load[e] = test_random_int(*state, 0, test_random_int(*state, 0, 3) ? 100 : 3000);
+            load[e] = test_random_int(random, 0, test_random_int(random, 0, 3) ? 100 : 3000);
             start[e] = e / clusters.size;
             room[e] = clusters.size;
         }
@@ -202,15 +200,15 @@ TEST_RANDOM(places_are_the_best_of_all) {
     int improved = 0;
     need_solver();
     for (int round = 0; round < 200; round++) {
-        int which = test_random_int(*state, 0, 9), layers = shape[which].layers;
+        int which = test_random_int(random, 0, 9), layers = shape[which].layers;
         int32_t rank[MOST_LAYERS * MOST_RANKS], searched[MOST_LAYERS * MOST_RANKS];
         double proven;
         struct mp_links links;
         struct mp_program_result result;
         assert_ok(mp_links_create(&memory, layers, &shape[which].topology, &links, &error), &error);
         links.between = 1;
-        links.in_node = test_random_int(*state, 0, 2) * 0.25;
-        set_flows(*state, &links, round % 2 ? 30 : 3000);
+        links.in_node = test_random_int(random, 0, 2) * 0.25;
+        set_flows(random, &links, round % 2 ? 30 : 3000);
         double best = try_places(&links, 0, rank);
         double bound = mp_links_bound(&links);
         assert_true(bound <= best);
@@ -267,7 +265,7 @@ TEST_RANDOM(parts_of_the_layers) {
     struct mp_error error = {0};
     need_solver();
     for (int round = 0; round < 30; round++) {
-        int first = test_random_int(*state, 0, 3), last = test_random_int(*state, first, 3);
+        int first = test_random_int(random, 0, 3), last = test_random_int(random, first, 3);
         int32_t rank[16], nodes[16];
         double proven;
         struct mp_links links;
@@ -275,7 +273,7 @@ TEST_RANDOM(parts_of_the_layers) {
         assert_ok(mp_links_create(&memory, 4, &topology, &links, &error), &error);
         links.between = 1;
         links.in_node = 0.5;
-        set_flows(*state, &links, 1000);
+        set_flows(random, &links, 1000);
         mp_links_bound(&links);
         place_in_order(&links, rank);
         double before = mp_links_seconds(&links, rank);
@@ -312,7 +310,7 @@ TEST_RANDOM(eight_layers_of_eight) {
         assert_ok(mp_links_create(&memory, 8, &topology, &links, &error), &error);
         links.between = 1.0 / 50;
         links.in_node = 1.0 / 900;
-        set_flows(*state, &links, 100000);
+        set_flows(random, &links, 100000);
         double bound = mp_links_bound(&links);
         mp_links_search(&links, rank);
         double searched = mp_links_seconds(&links, rank);

@@ -206,7 +206,7 @@ static int decisions_with(uint64_t *random, double tolerance) {
 }
 
 TEST_RANDOM(decisions_are_those_of_the_procedure) {
-    uint64_t *random = *state, again;
+    uint64_t again;
     int exact = 0, tolerant = 0;
     for (int round = 0; round < 500; round++) {
         again = *random;
@@ -266,7 +266,6 @@ static void check_plan(const struct mp_setting *setting, const struct mp_plan *p
 }
 
 TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
-    uint64_t *random = *state;
     int64_t copies = 0;
     for (int round = 0; round < 100; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);

@@ -42,7 +42,6 @@ static void plan_layer(void *self, int64_t iteration, int layer, const int32_t o
 
 TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
     enum { LAYERS = 3, RANKS = 70, EACH = 5 };
-    uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         struct mp_setting setting = {.layers = LAYERS, .topology = random_topology(random, RANKS)};
         int ranks = setting.topology.ranks, each = test_random_int(random, 1, EACH);
@@ -139,7 +138,6 @@ static size_t save(const void *self, char buffer[], size_t room) {
 }
 
 TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
-    uint64_t *random = *state;
     struct mp_setting setting = {.layers = 2, .experts = 16, .topology = {4, 2}};
     struct mp_error error = {0};
     char first[4096], second[4096];

@@ -1,8 +1,6 @@
 /* The three solvers: the published example, brute force, and what each promises. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "baselines/smartmoe/smartmoe.h"
 
 static struct mp_arena memory;
@@ -99,7 +97,6 @@ static int64_t least_of_all(const int64_t load[], int expert, int experts, int r
 }
 
 TEST_RANDOM(dynamic_programming_finds_the_optimum) {
-    uint64_t *random = *state;
     static const int shape[][2] = {{4, 2}, {6, 2}, {6, 3}, {8, 2}, {8, 4}, {9, 3}, {5, 5}, {7, 1}};
     int better = 0;
     for (int round = 0; round < 80; round++) {
@@ -128,7 +125,6 @@ TEST_RANDOM(dynamic_programming_finds_the_optimum) {
 
 /* Sets of experts that are on one rank stay there when loads call for nothing else. */
 TEST_RANDOM(experts_stay_where_the_optimum_lets_them) {
-    uint64_t *random = *state;
     for (int round = 0; round < 50; round++) {
         int64_t load[12];
         int32_t current[12], owner[12];
@@ -148,7 +144,6 @@ TEST_RANDOM(experts_stay_where_the_optimum_lets_them) {
 }
 
 TEST_RANDOM(hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum) {
-    uint64_t *random = *state;
     static const int shape[][2] = {{8, 4},   {12, 4},  {16, 4}, {16, 8},  {12, 2}, {16, 2},
                                    {96, 32}, {64, 32}, {96, 8}, {32, 32}, {30, 6}, {34, 2}};
     int between = 0;

@@ -148,7 +148,6 @@ TEST(history_is_the_last_iterations) {
 /* Random jobs: every change is legal and pays, plans go to owners, and an instance that is created
  * late and restored decides as the first one. */
 TEST_RANDOM(changes_pay_and_a_restored_run_makes_the_same) {
-    uint64_t *random = *state;
     static const char *const solver[] = {"greedy", "dynamic-programming", "hybrid"};
     int changes = 0;
     for (int round = 0; round < 60; round++) {
@@ -208,7 +207,6 @@ TEST_RANDOM(changes_pay_and_a_restored_run_makes_the_same) {
 /* Plans are FasterMoE's on the present owners, whatever these are; without schedule and shadows
  * those of plain expert parallelism. */
 TEST_RANDOM(plans_are_those_of_fastermoe) {
-    uint64_t *random = *state;
     static const char *const on[3][4][2] = {
         {{"interval", "1"}, {"shadows", "3"}},
         {{"interval", "1"}, {"shadows", "3"}, {"group-size", "1"}},

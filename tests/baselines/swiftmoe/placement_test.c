@@ -2,8 +2,6 @@
  * step by step, with differences that fall where counts can't. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/swiftmoe/swiftmoe.h"
 
 static struct mp_arena memory;
@@ -91,7 +89,6 @@ TEST(the_published_loop_needs_eleven_rounds_for_one_hot_expert) {
 }
 
 TEST_RANDOM(counts_are_those_of_the_published_loop) {
-    uint64_t *random = *state;
     int fewer = 0, more = 0;
     for (int round = 0; round < 2000; round++) {
         int experts = test_random_int(random, 1, MOST);

@@ -188,7 +188,6 @@ static void check_sharing(const struct run *run, int per_rank) {
 }
 
 TEST_RANDOM(every_plan_and_change_is_legal) {
-    uint64_t *random = *state;
     int changes = 0;
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting = random_setting(random);
@@ -211,7 +210,6 @@ TEST_RANDOM(every_plan_and_change_is_legal) {
 }
 
 TEST_RANDOM(without_a_capacity_nothing_is_dropped) {
-    uint64_t *random = *state;
     for (int round = 0; round < 20; round++) {
         struct mp_setting setting = random_setting(random);
         struct run run;
@@ -233,7 +231,6 @@ TEST_RANDOM(without_a_capacity_nothing_is_dropped) {
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
 TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
-    uint64_t *random = *state;
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 6, .topology = {3, 3}, .tokens_per_rank = 200, .top_k = 1};
     struct mp_error error = {0};
@@ -266,7 +263,6 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
 }
 
 TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
-    uint64_t *random = *state;
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 8, .topology = {4, 4}, .tokens_per_rank = 200, .top_k = 1};
     struct run run;

@@ -2,8 +2,6 @@
  * fetched again, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
-#include <math.h>
-
 #include "baselines/ultraep/ultraep.h"
 
 static struct mp_arena memory;
@@ -173,7 +171,6 @@ static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_R
 }
 
 TEST_RANDOM(decisions_are_those_of_the_procedure) {
-    uint64_t *random = *state;
     int searched = 0, copies = 0;
     for (int round = 0; round < 1000; round++) {
         static struct decision d;
@@ -270,7 +267,6 @@ TEST(golden_decisions) {
 /* Copies come late, from the node alone, into the slots, and again for backward; a rank's own
  * routes go to its own copy as far as its quota goes. */
 TEST_RANDOM(copies_stay_in_the_node) {
-    uint64_t *random = *state;
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct rehearsal rehearsal;
     struct mp_load load;

@@ -1,7 +1,5 @@
 /* Every command that a report prints works where it is printed: all of them are collected, from
  * text and pages, over databases of every kind and with a name that wants quotes, and run. */
-#include <string.h>
-
 #include "tests/harness/cli/shell.h"
 #include "tests/results/runs.h"
 

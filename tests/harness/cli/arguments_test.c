@@ -1,6 +1,4 @@
 /* Arguments: flags in both spellings, words, and the sentence for each mistake. */
-#include <string.h>
-
 #include "harness/cli/cli.h"
 #include "tests/support.h"
 
@@ -72,18 +70,17 @@ TEST(mistakes_are_named) {
     }
 }
 
-TEST(paragraphs_fit_the_page) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(paragraphs_fit_the_page) {
     char text[2000], read[4000] = "", line[256];
     size_t length = 0;
     while (length < sizeof text - 40) { /* words of 1 .. 30 letters */
-        int letters = test_random_int(&seed, 1, 30);
-        memset(text + length, 'a' + test_random_int(&seed, 0, 25), (size_t)letters);
+        int letters = test_random_int(random, 1, 30);
+        memset(text + length, 'a' + test_random_int(random, 0, 25), (size_t)letters);
         length += (size_t)letters;
         text[length++] = ' ';
     }
     text[length - 1] = '\0';
-    int indent = test_random_int(&seed, 0, 8);
+    int indent = test_random_int(random, 0, 8);
     FILE *file = tmpfile();
     cli_print_filled(file, indent, text);
     rewind(file);

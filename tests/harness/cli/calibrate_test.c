@@ -1,9 +1,6 @@
 /* moeperf calibrate as people run it: with one rank and two, refused, stopped.  What it measures is
  * judged in reference/machine. */
-#include <math.h>
 #include <signal.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "harness/cluster/cluster.h"
 #include "tests/harness/cli/shell.h"

@@ -149,8 +149,7 @@ TEST(databases_that_are_there_are_named) {
     free(shell("rm -r out no.db", 0));
 }
 
-TEST_EACH(bad_input_is_status_two, bad_inputs) {
-    const struct bad_input *c = *state;
+TEST_EACH(bad_input_is_status_two, bad_inputs, c) {
     assert_says(c->line, 2, c->words);
 }
 

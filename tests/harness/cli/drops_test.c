@@ -155,8 +155,7 @@ static int64_t sum_of(int64_t of[RANKS][EXPERTS]) {
     return sum;
 }
 
-TEST_EACH(dropped_share_equals_the_recount, cases) {
-    const struct drops_case *c = *state;
+TEST_EACH(dropped_share_equals_the_recount, cases, c) {
     static struct routes all;
     int run_id = (int)(c - cases) + 1;
     int64_t total = 0, total_dropped = 0;

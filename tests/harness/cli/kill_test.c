@@ -69,13 +69,12 @@ static int64_t whole_runs(void) {
     return runs;
 }
 
-TEST(a_killed_run_leaves_what_was_added) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_killed_run_leaves_what_was_added) {
     const char *const words[] = {"moeperf", "run", "k.yaml", "--quiet", "--db", "k.db", NULL};
     int64_t runs = 0;
     write_file("k.yaml", suite);
     for (int round = 0; round < ROUNDS; round++) {
-        kill_after(words, test_random_int(&random, 0, 1500000));
+        kill_after(words, test_random_int(random, 0, 1500000));
         int64_t now = whole_runs();
         assert_in_range(now, runs, runs + JOBS);
         print_message("killed with %d of %d jobs added\n", (int)(now - runs), JOBS);
@@ -85,13 +84,12 @@ TEST(a_killed_run_leaves_what_was_added) {
     assert_int_equal(whole_runs(), runs + JOBS);
 }
 
-TEST(a_killed_report_changes_nothing) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_killed_report_changes_nothing) {
     const char *const words[] = {"moeperf", "report", "--db", "k.db", NULL};
     int64_t runs = whole_runs();
     char *before = shell("moeperf report --db k.db --json", 0);
     for (int i = 0; i < REPORTS; i++) {
-        kill_after(words, test_random_int(&random, 0, 30000));
+        kill_after(words, test_random_int(random, 0, 30000));
         assert_int_equal(whole_runs(), runs);
     }
     char *after = shell("moeperf report --db k.db --json", 0);

@@ -88,11 +88,10 @@ static int64_t ask(const char *sql) {
     return value;
 }
 
-TEST(what_a_killed_run_recorded_is_added_once) {
+TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
     char run[PATH_SIZE], job[PATH_SIZE + 16], line[2 * PATH_SIZE], text[sizeof suite_format + 32];
-    uint64_t random = test_seed();
-    snprintf(text, sizeof text, suite_format, test_random_int(&random, 1, 5),
-             test_random_int(&random, 1, 1000));
+    snprintf(text, sizeof text, suite_format, test_random_int(random, 1, 5),
+             test_random_int(random, 1, 1000));
     write_file("k.yaml", text);
     pid_t child = start_training(run);
     snprintf(job, sizeof job, "%s/002-long", run);

@@ -1,5 +1,4 @@
 /* moeperf predict, and predicted jobs of suites, as people start them. */
-#include <math.h>
 #include <sqlite3.h>
 
 #include "tests/harness/cli/shell.h"
@@ -515,14 +514,13 @@ TEST(what_goes_wrong_is_a_row) {
 }
 
 /* A delay of one of 32 ranks that do not exist comes back from the analysis with rank and cause. */
-TEST(injected_delays_are_found_in_predictions) {
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_delays_are_found_in_predictions) {
     static const struct {
         const char *phase, *cause;
     } cases[] = {{"expert", "slow rank"}, {"dispatch", "slow link"}, {"attention", "slow rank"}};
     for (int i = 0; i < 3; i++) {
         char suite[1024], line[256];
-        int rank = test_random_int(&random, 0, 31), ms = test_random_int(&random, 5, 50);
+        int rank = test_random_int(random, 0, 31), ms = test_random_int(random, 5, 50);
         snprintf(suite, sizeof suite,
                  "suite: injected\n"
                  "common: {executor: predicted, cluster: hecate-b, layers: 2, width: 512,\n"

@@ -104,8 +104,7 @@ static void assert_nothing_was_done(void) {
     free(shell("cmp kept.db before.db", 0));
 }
 
-TEST_EACH(refused_alone, cases) {
-    const struct refusal *c = *state;
+TEST_EACH(refused_alone, cases, c) {
     char text[256], line[1024], words[512];
     snprintf(text, sizeof text, "  - {name: bad, system: %s}\n", c->system);
     write_suite(text);

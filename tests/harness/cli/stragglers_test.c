@@ -2,8 +2,6 @@
  * and where they are, whatever else the machine does: who is made to be late is late by at least
  * that much, and tokens are counted.  That they come back from the analysis, and nothing else does,
  * is shown where times are known: profiler/straggler, and predictions with the same delays. */
-#include <string.h>
-
 #include "tests/harness/cli/annotated.h"
 
 #define SUITE                                                                                      \

@@ -1,7 +1,5 @@
 /* The files for CI systems that others copy: their commands, as the files have them, on a small
  * suite. What fetches and builds is played: what is there is what was built. */
-#include <unistd.h>
-
 #include "reference/base/yaml.h"
 #include "results/report/vega.h"
 #include "tests/harness/cli/shell.h"

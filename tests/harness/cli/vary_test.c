@@ -1,6 +1,4 @@
 /* moeperf predict --vary over clusters, nodes and loads. */
-#include <math.h>
-
 #include "tests/harness/cli/shell.h"
 
 enum { MOST = 64 };

@@ -2,7 +2,6 @@
 #include "harness/place/place.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "tests/harness/place/loads_support.h"
 

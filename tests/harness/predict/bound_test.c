@@ -2,10 +2,6 @@
  * MOEPERF_CASES=2000 in the environment: as many cases of each system. */
 #include "harness/predict/bound.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "tests/harness/predict/predictor_support.h"
 
 static double bound_of(const struct test_case *test, int rounds) {

@@ -59,17 +59,16 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     return all;
 }
 
-TEST(copies_arrive_once) {
-    uint64_t random = test_seed();
+TEST_RANDOM(copies_arrive_once) {
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 40));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_carriage *fetch = &predictor->fetch;
         struct mp_carriage *reduce = &predictor->layer[0].gradient[MP_SUM_COPIES];
         enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
-        int all = random_plan(&bench, &random, stage, copies);
+        int all = random_plan(&bench, random, stage, copies);
         double sent[64], received[64], back = 0;
         mp_predictor_carry_fetch(predictor, stage, fetch);
         assert_int_equal(fetch->any, all > 0);
@@ -95,14 +94,13 @@ TEST(copies_arrive_once) {
 
 /* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
  * rank to rank. */
-TEST(no_port_carries_a_piece_twice) {
-    uint64_t random = test_seed();
+TEST_RANDOM(no_port_carries_a_piece_twice) {
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
-        create(&bench, &random, "fssdp", 1);
+        create(&bench, random, "fssdp", 1);
         struct mp_predictor *predictor = bench.predictor;
-        int all = random_plan(&bench, &random, MP_STAGE_BEFORE_GATE, copies);
+        int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
         mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
         double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
         for (int r = 0; all > 0 && r < predictor->ranks; r++)
@@ -135,12 +133,11 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
 
 /* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
  * Elsewhere, and without all ranks, the owner has two to send to. */
-TEST(a_broadcast_of_nccl_is_a_ring) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
     struct bench bench;
     int copies[64];
     do {
-        create(&bench, &random, "fssdp", 1);
+        create(&bench, random, "fssdp", 1);
         if (bench.machine.nodes > 1 && bench.machine.ranks_per_node > 2)
             break;
         destroy(&bench);
@@ -167,17 +164,16 @@ static double all_received(const struct mp_predictor *predictor,
 }
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
-TEST(slices_of_replicas_stay_among_them) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slices_of_replicas_stay_among_them) {
     struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
         struct bench bench;
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_plan *plan = predictor->planner.plan;
         struct mp_predicted_layer *layer = &predictor->layer[0];
         bool sums = i % 2;
-        random_even_homes(&random, &predictor->planner.home[0]);
+        random_even_homes(random, &predictor->planner.home[0]);
         assert_ok(
             mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
                           sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES,
@@ -298,18 +294,17 @@ TEST(phases_take_what_symi_says) {
 }
 
 /* Slices of all ranks come to every holder, and gradients go back. */
-TEST(slices_come_from_everybody) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slices_come_from_everybody) {
     struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
         struct bench bench;
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_plan *plan = predictor->planner.plan;
         struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
-        random_homes(&random, true, &predictor->planner.home[0]);
+        random_homes(random, true, &predictor->planner.home[0]);
         assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
                                 sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
                   &error);
@@ -340,11 +335,10 @@ TEST(slices_come_from_everybody) {
 }
 
 /* Experts that move take as long from host to host, and then their parameters come up. */
-TEST(what_moves_between_hosts_comes_up) {
-    uint64_t random = test_seed();
+TEST_RANDOM(what_moves_between_hosts_comes_up) {
     double clock[2][64];
     struct bench bench;
-    create(&bench, &random, "fssdp", 8);
+    create(&bench, random, "fssdp", 8);
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
         struct mp_transfers *moves = &predictor->planner.moves;

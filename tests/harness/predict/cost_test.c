@@ -1,8 +1,6 @@
 /* Costs: worked out by hand on a device with round figures, and what must hold on any. */
 #include "harness/predict/cost.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/model/model.h"
 #include "tests/harness/predict/one_device.h"
@@ -227,13 +225,12 @@ static struct mp_job random_job(uint64_t *random) {
 }
 
 /* The model that the trainer trains counts its own operations and parameters. */
-TEST(counts_are_the_models) {
-    uint64_t random = test_seed();
+TEST_RANDOM(counts_are_the_models) {
     struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
     options.vocabulary = MP_VOCABULARY;
     for (int i = 0; i < 200; i++) {
-        struct mp_job job = random_job(&random);
+        struct mp_job job = random_job(random);
         struct mp_model_shape shape = {.layers = job.layers,
                                        .width = job.width,
                                        .heads = job.heads,
@@ -241,7 +238,7 @@ TEST(counts_are_the_models) {
                                        .expert_width = job.expert_width,
                                        .sequence = job.sequence,
                                        .top_k = mp_job_top_k(&job)};
-        options.attention = test_random_int(&random, 0, 1);
+        options.attention = test_random_int(random, 0, 1);
         struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
         double parameters = job.layers * (mp_costs_block_parameters(costs) +
@@ -277,8 +274,7 @@ static struct mp_job deep_job(void) {
 
 /* More routes take longer, never less than peak and memory allow, and a second table filled in
  * another order has the same bits. */
-TEST(experts_on_a_shipped_cluster) {
-    uint64_t random = test_seed();
+TEST_RANDOM(experts_on_a_shipped_cluster) {
     struct mp_cluster *cluster = shipped("hecate-a");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
@@ -295,8 +291,8 @@ TEST(experts_on_a_shipped_cluster) {
             last[direction] = seconds;
         }
     for (int i = 0; i < 20000; i++) {
-        int64_t rows = test_random_int(&random, 0, 1 << test_random_int(&random, 0, 21));
-        int direction = test_random_int(&random, MP_FORWARD, MP_BACKWARD);
+        int64_t rows = test_random_int(random, 0, 1 << test_random_int(random, 0, 21));
+        int direction = test_random_int(random, MP_FORWARD, MP_BACKWARD);
         double first = mp_costs_expert(up, rows, direction);
         assert_true(first == mp_costs_expert(other, rows, direction));
         assert_true(first == mp_costs_expert(up, rows, direction));

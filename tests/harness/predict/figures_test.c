@@ -304,17 +304,16 @@ static void check_case(uint64_t *random, const struct test_case *test) {
     mp_predictor_destroy(predictor);
 }
 
-TEST(figures_are_what_spans_say) {
+TEST_RANDOM(figures_are_what_spans_say) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
             struct test_case test;
             const char *name = systems.item[s]->name;
-            random_case(&random, name, !strcmp(name, "fssdp") && i % 2, &test);
-            check_case(&random, &test);
+            random_case(random, name, !strcmp(name, "fssdp") && i % 2, &test);
+            check_case(random, &test);
             test_case_destroy(&test);
         }
 }

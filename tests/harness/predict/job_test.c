@@ -1,8 +1,6 @@
 /* Predicted jobs: what they may say, the loads that they get, and what a run of them adds up to. */
 #include "harness/predict/job.h"
 
-#include <stdlib.h>
-
 #include "reference/base/random.h"
 #include "reference/model/replay.h"
 #include "tests/harness/predict/job_support.h"

@@ -10,8 +10,6 @@
  * the sender's and the receiver's. */
 #include "harness/predict/network.h"
 
-#include <unistd.h>
-
 #include "tests/harness/predict/exchange.h"
 
 #define SIMGRID_OPTIONS                                                                            \
@@ -181,7 +179,7 @@ TEST_RANDOM(close_to_simgrid) {
                     sizes[size][0], sizes[size][1], sizes[size][1] >> (size + kind + b) % 3,
                     false,          150e9,          12.5e9,
                     2e-6,           5e-6,           (size + kind + b) % 2 ? 5e9 : 0};
-                compare(*state, &shape, (enum kind)kind, bytes[b]);
+                compare(random, &shape, (enum kind)kind, bytes[b]);
             }
     qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
     qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);

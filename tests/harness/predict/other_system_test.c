@@ -222,8 +222,7 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
                          (way ? BACKWARD : 1) * (share * FIXED + PER_ROUTE * routes), 0.02);
 }
 
-TEST_WITH(costs_are_those_of_the_spans, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(costs_are_those_of_the_spans) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -285,13 +284,12 @@ static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int 
     return holds;
 }
 
-TEST_WITH(a_slow_rank_stays_slow, runs_setup, runs_teardown) {
-    assert_mostly(*state, slow_rank_is_slow);
+RUNS_TEST(a_slow_rank_stays_slow) {
+    assert_mostly(folder, slow_rank_is_slow);
 }
 
 /* Nothing but half of an expert more on one of the ranks. */
-TEST_WITH(a_balanced_system_takes_what_is_left, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_balanced_system_takes_what_is_left) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -304,8 +302,7 @@ TEST_WITH(a_balanced_system_takes_what_is_left, runs_setup, runs_teardown) {
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
  * not. */
-TEST_WITH(the_bound_is_the_best_placement, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_bound_is_the_best_placement) {
     uint64_t random = test_seed();
     for (int slow = 1; slow <= 3; slow += 2) {
         struct asked asked;
@@ -326,8 +323,7 @@ TEST_WITH(the_bound_is_the_best_placement, runs_setup, runs_teardown) {
 }
 
 /* What the model lacks is in it as it is in every system's time. */
-TEST_WITH(the_bound_has_what_the_model_lacks, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_bound_has_what_the_model_lacks) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -340,8 +336,7 @@ TEST_WITH(the_bound_has_what_the_model_lacks, runs_setup, runs_teardown) {
     forget(&asked);
 }
 
-TEST_WITH(experts_in_shards_have_no_bound, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(experts_in_shards_have_no_bound) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -354,8 +349,7 @@ TEST_WITH(experts_in_shards_have_no_bound, runs_setup, runs_teardown) {
 }
 
 /* Iterations that are longer are so with any system. */
-TEST_WITH(own_work_is_that_of_the_iteration, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(own_work_is_that_of_the_iteration) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -367,8 +361,7 @@ TEST_WITH(own_work_is_that_of_the_iteration, runs_setup, runs_teardown) {
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
-TEST_WITH(own_work_beside_layers_has_its_place, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(own_work_beside_layers_has_its_place) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -387,8 +380,7 @@ TEST_WITH(own_work_beside_layers_has_its_place, runs_setup, runs_teardown) {
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
-TEST_WITH(what_the_model_lacks_stays, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_the_model_lacks_stays) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -402,8 +394,7 @@ TEST_WITH(what_the_model_lacks_stays, runs_setup, runs_teardown) {
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
-TEST_WITH(copies_take_what_ranks_stood_still, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(copies_take_what_ranks_stood_still) {
     uint64_t random = test_seed();
     double byte[2];
     for (int i = 0; i < 2; i++) {
@@ -420,7 +411,7 @@ TEST_WITH(copies_take_what_ranks_stood_still, runs_setup, runs_teardown) {
 }
 
 /* Without rows to take it from, the bandwidth (1e9 B/s) says what a row takes. */
-TEST_WITH(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown) {
+RUNS_TEST(sizes_are_those_of_who_ran_it) {
     static const struct {
         struct kind kind;
         int row, expert; /* B */
@@ -439,7 +430,6 @@ TEST_WITH(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown) {
          3 * 64 * 2,
          true},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         struct asked asked;
@@ -459,14 +449,13 @@ TEST_WITH(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown) {
 
 /* In steps, half of the rows are there at once, and the others arrive under their experts; experts
  * are called once more in each of 4 passes. */
-TEST_WITH(steps_save_time_where_transfers_pass_beside_work, runs_setup, runs_teardown) {
+RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
     static const char *const flat[][2] = {{"shadows", "0"}, {"smart-schedule", "no"}};
     static const char *const steps[][2] = {{"shadows", "0"}, {"group-size", "1"}};
     static const struct kind kinds[] = {
         {.per_row = SLOW_ROW, .job = JOB("system: ep")},
         {.per_row = SLOW_ROW, .job = JOB("system: ep, device: cuda")},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         struct asked asked;
@@ -487,8 +476,7 @@ TEST_WITH(steps_save_time_where_transfers_pass_beside_work, runs_setup, runs_tea
 
 /* All experts have as many routes: what they take beside them is what the run measured of one, and
  * the rest goes with routes. */
-TEST_WITH(what_a_run_cannot_tell_apart_it_has_measured, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -507,13 +495,12 @@ TEST_WITH(what_a_run_cannot_tell_apart_it_has_measured, runs_setup, runs_teardow
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
  * exchange: seen where nothing hides it. */
-TEST_WITH(a_run_in_steps_shows_calls_and_what_is_not_hidden, runs_setup, runs_teardown) {
+RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
 #define STEPS "system: fastermoe, options: {shadows: 0, group-size: 1}"
     static const struct kind kinds[] = {
         {.per_row = PER_ROW, .job = JOB(STEPS)},
         {.per_row = PER_ROW, .job = JOB(STEPS ", device: cuda")},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         struct asked asked;
@@ -543,14 +530,13 @@ static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     return pays;
 }
 
-TEST_WITH(experts_that_moved_stay_there, runs_setup, runs_teardown) {
-    assert_mostly(*state, moving_pays);
+RUNS_TEST(experts_that_moved_stay_there) {
+    assert_mostly(folder, moving_pays);
 }
 
-TEST_WITH(systems_take_options, runs_setup, runs_teardown) {
+RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -586,8 +572,7 @@ TEST_WITH(systems_take_options, runs_setup, runs_teardown) {
     forget(&asked);
 }
 
-TEST_WITH(what_is_missing_is_named, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_missing_is_named) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -737,26 +722,26 @@ static const char *const sizes[] = {"layers=2",
 enum { LOADS = 8, MICRO_BATCHES };
 
 /* Planners' intervals count iterations from the first, whatever the loads call it. */
-TEST_WITH(others_take_what_they_are_predicted_to_take, runs_setup, runs_teardown) {
+RUNS_TEST(others_take_what_they_are_predicted_to_take) {
     struct test_machine machine = GOOD_MACHINE;
     const char *numbered[sizeof sizes / sizeof *sizes];
     memcpy(numbered, sizes, sizeof sizes);
     numbered[LOADS] = "loads=w6 heat=0.4 period=2 seed=9 first-iteration=37";
     machine.nodes = 1;
-    assert_others(*state, &machine, numbered, 0.03, 0.005);
+    assert_others(folder, &machine, numbered, 0.03, 0.005);
 }
 
 /* What passes inside nodes is hidden by what leaves them, and only known to be no slower. */
-TEST_WITH(nodes_share_their_links, runs_setup, runs_teardown) {
+RUNS_TEST(nodes_share_their_links) {
     struct test_machine machine = GOOD_MACHINE;
-    assert_others(*state, &machine, sizes, 0.12, 0.06);
+    assert_others(folder, &machine, sizes, 0.12, 0.06);
 }
 
-TEST_WITH(micro_batches_are_carried_out, runs_setup, runs_teardown) {
+RUNS_TEST(micro_batches_are_carried_out) {
     struct test_machine machine = GOOD_MACHINE;
     const char *several[sizeof sizes / sizeof *sizes];
     memcpy(several, sizes, sizeof sizes);
     several[MICRO_BATCHES] = "predict.micro-batches=2";
     machine.nodes = 1;
-    assert_others(*state, &machine, several, 0.1, 0.005);
+    assert_others(folder, &machine, several, 0.1, 0.005);
 }

@@ -208,15 +208,14 @@ static void add_experts(struct mp_costs *costs, const struct mp_load *load, int 
 }
 
 /* A network that takes no time leaves the critical path of own work. */
-TEST(own_work_alone) {
+TEST_RANDOM(own_work_alone) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
-    uint64_t random = test_seed();
     double clock[RANKS] = {0}, copy[RANKS];
     machine.latency = 0;
     machine.bandwidth = machine.far_bandwidth = 1e15;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
-    test_fill_loads(&test, &random, 0.7);
+    test_fill_loads(&test, random, 0.7);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_costs *costs = predictor->costs;
     struct mp_prediction prediction = test_step(predictor, &test);
@@ -250,17 +249,16 @@ TEST(own_work_alone) {
 
 /* Devices that take next to no time leave the exchanges, one after the other, and the sums of
  * gradients, which find no gap before the end. */
-TEST(travelling_alone) {
+TEST_RANDOM(travelling_alone) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     double clock[RANKS] = {0}, sum[RANKS], begin[3];
     machine.peak = machine.memory_bandwidth = 1e15;
     machine.launch = 0;
     machine.bandwidth = machine.far_bandwidth = 1e8;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
-    test_fill_loads(&test, &random, 0.7);
+    test_fill_loads(&test, random, 0.7);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_prediction prediction = test_step(predictor, &test);
     struct mp_network *network = predictor->network;

@@ -15,11 +15,6 @@
  * of it is waiting for the busiest device of a layer, and the measured devices differ two to three
  * times as much as the recorded ones.  FSDP's iterations, though, are 14 % longer beside LAER's
  * than recorded routes explain. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/input.h"

@@ -23,11 +23,6 @@
  * Rows and micro-batches of the trace that were timed are inferred (rows 0 to 7 of micro-batch 0;
  * all rows of 0 and 1); others fit as well, the experts' shares hardly differ between them.  So are
  * sizes: those of the larger GPT of harness/suites/paper/smartmoe.yaml. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
@@ -224,10 +219,10 @@ TEST_WITH(layer_times_are_predicted, read_all, NULL) {
     need_file(on_two_nodes.path);
     read_times(&on_one_node);
     read_times(&on_two_nodes);
-    predict(&on_two_nodes, MP_ROWS_WHOLE, *state);
+    predict(&on_two_nodes, MP_ROWS_WHOLE, fixture);
     double at_once = held_out(&on_two_nodes, on_two_nodes.predicted, whole);
-    predict(&on_one_node, MP_ROWS_BY_EXPERT, *state);
-    predict(&on_two_nodes, MP_ROWS_BY_EXPERT, *state);
+    predict(&on_one_node, MP_ROWS_BY_EXPERT, fixture);
+    predict(&on_two_nodes, MP_ROWS_BY_EXPERT, fixture);
     double near_line = held_out(&on_one_node, on_one_node.busiest, "routes of the busiest rank:");
     double far_line = held_out(&on_two_nodes, on_two_nodes.busiest, "routes of the busiest rank:");
     double near = held_out(&on_one_node, on_one_node.predicted, by_expert);

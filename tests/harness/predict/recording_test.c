@@ -1,8 +1,6 @@
 /* Recordings of predicted jobs: every span, load and number, and nothing that was not told. */
 #include "harness/predict/recording.h"
 
-#include <stdlib.h>
-
 #include "profiler/record/spool.h"
 #include "tests/harness/predict/job_support.h"
 

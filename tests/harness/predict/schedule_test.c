@@ -2,8 +2,6 @@
  *
  * On machines on which arithmetic is all that own work costs: a product takes its operations over
  * the peak, everything else nothing. */
-#include <string.h>
-
 #include "tests/harness/predict/predictor_support.h"
 
 /* A token per position of a sequence, one sequence per rank; a row has 1024 bytes. */

@@ -98,16 +98,15 @@ TEST(rounds_come_one_after_the_other) {
 
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
  * communication that is waiting, in others work. */
-TEST(an_injected_delay_is_one_rank_s) {
+TEST_RANDOM(an_injected_delay_is_one_rank_s) {
     struct bench bench;
-    uint64_t random = test_seed();
     create(&bench, 1);
     struct mp_inject *inject = &bench.timeline.inject;
-    *inject = (struct mp_inject){.rank = test_random_int(&random, 0, RANKS - 1),
+    *inject = (struct mp_inject){.rank = test_random_int(random, 0, RANKS - 1),
                                  .phase = MP_PHASE_EXPERT,
-                                 .seconds = 1e-3 * test_random_int(&random, 1, 1000),
-                                 .every = test_random_int(&random, 1, 3),
-                                 .layer = test_random_int(&random, 0, 1) ? MP_ALL : 1};
+                                 .seconds = 1e-3 * test_random_int(random, 1, 1000),
+                                 .every = test_random_int(random, 1, 3),
+                                 .layer = test_random_int(random, 0, 1) ? MP_ALL : 1};
     for (int i = 0; i < 6; i++) {
         double expected = 2;
         mp_timeline_begin(&bench.timeline, i, 100 + i);

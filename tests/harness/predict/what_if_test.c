@@ -48,8 +48,7 @@ static double median(struct mp_what_if *what_if, struct mp_what_if_change change
     return mp_what_if_median(what_if, &change);
 }
 
-TEST_WITH(slowdowns_are_those_by_hand, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(slowdowns_are_those_by_hand) {
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
         struct mp_recorded recorded;
@@ -99,8 +98,7 @@ TEST_WITH(slowdowns_are_those_by_hand, runs_setup, runs_teardown) {
 }
 
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
-TEST_WITH(who_left_before_needs_nobody_later, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
@@ -136,8 +134,7 @@ TEST_WITH(who_left_before_needs_nobody_later, runs_setup, runs_teardown) {
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
-TEST_WITH(spans_across_an_iterations_ends_are_left_out, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
     struct mp_recorded recorded;
     struct mp_error error = {0};
@@ -176,8 +173,7 @@ TEST_WITH(spans_across_an_iterations_ends_are_left_out, runs_setup, runs_teardow
 }
 
 /* Random runs of ranks that meet again and again give their own times back. */
-TEST_WITH(random_runs_give_themselves_back, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(random_runs_give_themselves_back) {
     uint64_t random = test_seed();
     for (int round = 1; round <= 20; round++) {
         enum { MEETINGS = 12, ITERATIONS = 3 };
@@ -245,8 +241,7 @@ TEST_WITH(random_runs_give_themselves_back, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(what_is_missing_is_named, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
     struct mp_error error = {0};
     assert_int_equal(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL);
@@ -283,8 +278,7 @@ TEST_WITH(what_is_missing_is_named, runs_setup, runs_teardown) {
 
 /* Rank 1 takes part in the layer and has no span of its experts: evenly each has half of the 10 ms
  * of rank 0, and without rank 0 nobody computes anything. */
-TEST_WITH(who_has_no_span_had_nothing_to_compute, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;

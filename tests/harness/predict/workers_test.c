@@ -3,8 +3,6 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/reference/plan/plan_support.h"
 

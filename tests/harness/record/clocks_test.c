@@ -1,8 +1,6 @@
 /* Clocks that run apart, as the ends of collectives on them show. */
 #include "harness/record/clocks.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { MEETINGS = 400, CLOCKS = 3 };

@@ -42,8 +42,7 @@ static int64_t add_run(struct runs_folder *folder) {
     return run_id;
 }
 
-TEST_WITH(what_collectors_left_is_beside_the_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_collectors_left_is_beside_the_run) {
     struct mp_error error = {0};
     char said[2000] = "", path[MP_PATH_SIZE];
     int64_t run_id = add_run(folder);
@@ -75,8 +74,7 @@ TEST_WITH(what_collectors_left_is_beside_the_run, runs_setup, runs_teardown) {
 }
 
 /* Each variable has room for one library, and the user's own goes first. */
-TEST_WITH(what_the_user_has_set_stays, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_the_user_has_set_stays) {
     setenv("NCCL_PROFILER_PLUGIN", "none", 1);
     mp_devices_offer(folder->path);
     assert_string_equal(getenv("NCCL_PROFILER_PLUGIN"), "none");
@@ -84,8 +82,7 @@ TEST_WITH(what_the_user_has_set_stays, runs_setup, runs_teardown) {
     unsetenv("NCCL_PROFILER_PLUGIN");
 }
 
-TEST_WITH(a_missing_folder_is_an_error, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_folder_is_an_error) {
     struct mp_error error = {0};
     assert_int_equal(mp_devices_keep(folder->store, 1, "/nowhere/at/all", false, stdout, &error),
                      MP_EIO);

@@ -41,8 +41,7 @@ static int add(struct runs_folder *folder, const char *spools, struct mp_error *
     return code;
 }
 
-TEST_WITH(a_program_that_still_records_is_refused, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_program_that_still_records_is_refused) {
     struct mp_error error = {0};
     char spools[80], path[120], words[200];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -64,8 +63,7 @@ TEST_WITH(a_program_that_still_records_is_refused, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(what_a_killed_program_left_is_no_complete_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
     struct mp_error error = {0};
     char spools[80], path[120];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);

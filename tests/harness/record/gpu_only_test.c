@@ -134,7 +134,7 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
 }
 
 TEST_WITH(gpu_work_is_kept_without_ranges, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = *state;
+    struct runs_folder *folder = fixture;
     struct mp_error error = {0};
     char spools[80], damaged[100], said[2000] = "", expected[64];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -160,7 +160,7 @@ TEST_WITH(gpu_work_is_kept_without_ranges, leave_launcher, runs_teardown) {
 }
 
 TEST_WITH(a_program_that_left_nothing_is_no_run, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = *state;
+    struct runs_folder *folder = fixture;
     struct mp_error error = {0};
     char spools[80], said[2000] = "";
     snprintf(spools, sizeof spools, "%s/spools", folder->path);

@@ -119,8 +119,7 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
             }
 }
 
-TEST_WITH(tables_among_the_spools_are_the_runs, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_among_the_spools_are_the_runs) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
@@ -137,8 +136,7 @@ TEST_WITH(tables_among_the_spools_are_the_runs, runs_setup, runs_teardown) {
                         "1|system: ep\n");
 }
 
-TEST_WITH(micro_batches_of_a_named_folder_are_added_up, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], tables[80], path[120], said[2048];
@@ -156,8 +154,7 @@ TEST_WITH(micro_batches_of_a_named_folder_are_added_up, runs_setup, runs_teardow
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
-TEST_WITH(a_cut_table_gives_what_is_whole, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_table_gives_what_is_whole) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048], line[256];
@@ -179,8 +176,7 @@ TEST_WITH(a_cut_table_gives_what_is_whole, runs_setup, runs_teardown) {
 }
 
 /* What was named is an error and adds nothing; what was found is left out. */
-TEST_WITH(tables_of_other_ranks, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_of_other_ranks) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
@@ -201,8 +197,7 @@ TEST_WITH(tables_of_other_ranks, runs_setup, runs_teardown) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
 }
 
-TEST_WITH(iterations_that_nobody_recorded, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(iterations_that_nobody_recorded) {
     struct mp_error error = {0};
     struct mp_record_loads loads;
     static struct counts counts;
@@ -224,9 +219,8 @@ TEST_WITH(iterations_that_nobody_recorded, runs_setup, runs_teardown) {
 }
 
 /* A trace is cut at frames, which end inside iterations. */
-TEST_WITH(a_cut_trace_gives_whole_iterations, runs_setup, runs_teardown) {
+RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     enum { WIDE = 65536, DEEP = 10 };
-    struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_trace_writer *writer = NULL;
     struct mp_trace_block block = {0};
@@ -260,8 +254,7 @@ TEST_WITH(a_cut_trace_gives_whole_iterations, runs_setup, runs_teardown) {
 }
 
 /* A rank has no loads of iterations that it has not recorded. */
-TEST_WITH(a_rank_that_ended_earlier, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_rank_that_ended_earlier) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];

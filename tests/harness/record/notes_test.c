@@ -74,7 +74,7 @@ static void be_the_program(const char *spools, const char *own_file) {
 }
 
 TEST_WITH(what_happened_to_a_recording_is_said, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = *state;
+    struct runs_folder *folder = fixture;
     static char name[] = "program";
     static char *const command[] = {name, NULL};
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "

@@ -2,10 +2,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
 #define MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/record/suggest.h"
 #include "profiler/record/format.h"
 #include "tests/support.h"
@@ -41,6 +37,10 @@ static inline int ranges_tear_down(void **state) {
     unlink(ranges->file);
     return rmdir(ranges->folder);
 }
+
+#define RANGES_TEST(function)                                                                      \
+    TEST_TAKING(function, struct ranges *ranges, ranges_set_up, ranges_tear_down, 1, #function,    \
+                NULL)
 
 static inline void ranges_begin(struct ranges *ranges, int rank) {
     struct mp_error error = {0};

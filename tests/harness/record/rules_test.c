@@ -1,5 +1,3 @@
-#include <string.h>
-#include <unistd.h>
 
 #include "harness/record/rules.h"
 #include "tests/support.h"
@@ -64,18 +62,17 @@ static bool plainly(const char *pattern, const char *text) {
     return (*pattern == '?' || *pattern == *text) && plainly(pattern + 1, text + 1);
 }
 
-TEST(random_patterns_match_as_the_plainest_matcher_says) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(random_patterns_match_as_the_plainest_matcher_says) {
     int matched = 0;
     for (int round = 0; round < 20000; round++) {
         char pattern[12] = "", text[14] = "";
         struct mp_rule_capture capture;
-        int length = test_random_int(&seed, 0, 10);
+        int length = test_random_int(random, 0, 10);
         for (int i = 0; i < length; i++)
-            pattern[i] = "ab*?*"[test_random_int(&seed, 0, 4)];
-        length = test_random_int(&seed, 0, 12);
+            pattern[i] = "ab*?*"[test_random_int(random, 0, 4)];
+        length = test_random_int(random, 0, 12);
         for (int i = 0; i < length; i++)
-            text[i] = "ab"[test_random_int(&seed, 0, 1)];
+            text[i] = "ab"[test_random_int(random, 0, 1)];
         bool expected = plainly(pattern, text);
         assert_int_equal(mp_rule_match(pattern, text, &capture), expected);
         matched += expected;

@@ -2,9 +2,6 @@
  * are read back, and give the phases. */
 #include "harness/record/suggest.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
 #include "tests/harness/record/ranges.h"
@@ -76,8 +73,7 @@ static void assert_phase(const struct mp_rules *rules, const struct known_name *
         assert_int_not_equal(rule->layer.source, MP_RULE_COUNT);
 }
 
-TEST_WITH(names_of_frameworks_have_their_phase, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(names_of_frameworks_have_their_phase) {
     struct mp_rules rules = {0};
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < KNOWN; i++)
@@ -130,8 +126,7 @@ static void record_unknown(struct ranges *ranges, const char *step, bool tells_l
     }
 }
 
-TEST_WITH(structure_says_what_names_do_not, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(structure_says_what_names_do_not) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     record_unknown(ranges, "xyzzy ", true);
@@ -154,8 +149,7 @@ TEST_WITH(structure_says_what_names_do_not, ranges_set_up, ranges_tear_down) {
     mp_rules_destroy(&rules);
 }
 
-TEST_WITH(without_a_range_of_iterations_their_end_is_found, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(without_a_range_of_iterations_their_end_is_found) {
     struct mp_rules rules = {0};
     record_unknown(ranges, NULL, true);
     ranges_suggest(ranges, &rules);
@@ -166,8 +160,7 @@ TEST_WITH(without_a_range_of_iterations_their_end_is_found, ranges_set_up, range
 }
 
 /* Of two that cover the time the outer one, of two that are called so the longer one. */
-TEST_WITH(one_range_is_the_iteration, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(one_range_is_the_iteration) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     for (int called = 0; called < 2; called++) {
@@ -195,8 +188,7 @@ TEST_WITH(one_range_is_the_iteration, ranges_set_up, ranges_tear_down) {
 }
 
 /* What the file makes of the ranges, once somebody has said what frob is. */
-TEST_WITH(a_suggestion_maps_ranges_when_it_is_filled_in, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(a_suggestion_maps_ranges_when_it_is_filled_in) {
     struct mp_rules rules = {0};
     struct mp_mapping *mapping = NULL;
     struct mp_error error = {0};
@@ -215,8 +207,7 @@ TEST_WITH(a_suggestion_maps_ranges_when_it_is_filled_in, ranges_set_up, ranges_t
 }
 
 /* Experts inside a range called so, too: it is the inner one that is meant. */
-TEST_WITH(a_layer_with_its_parts_inside_is_left_out, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(a_layer_with_its_parts_inside_is_left_out) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
@@ -238,8 +229,7 @@ TEST_WITH(a_layer_with_its_parts_inside_is_left_out, ranges_set_up, ranges_tear_
 }
 
 /* Two meetings around what is called experts, in a layer of its own. */
-TEST_WITH(meetings_next_to_experts_are_exchanges, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(meetings_next_to_experts_are_exchanges) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
@@ -267,8 +257,7 @@ TEST_WITH(meetings_next_to_experts_are_exchanges, ranges_set_up, ranges_tear_dow
 /* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
  * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
  * which is long, as far apart as they come. */
-TEST_WITH(busy_ranks_meet_where_names_say_so, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(busy_ranks_meet_where_names_say_so) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
@@ -294,8 +283,7 @@ TEST_WITH(busy_ranks_meet_where_names_say_so, ranges_set_up, ranges_tear_down) {
 }
 
 /* What is known by a rule counts, not what its caller's name looks like. */
-TEST_WITH(callers_of_known_exchanges_are_left_out, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(callers_of_known_exchanges_are_left_out) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     char said[4000] = "";
@@ -322,8 +310,7 @@ TEST_WITH(callers_of_known_exchanges_are_left_out, ranges_set_up, ranges_tear_do
 }
 
 /* As torch's emit_nvtx writes them: neither layers nor iterations. */
-TEST_WITH(numbers_of_operators_say_nothing, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(numbers_of_operators_say_nothing) {
     struct mp_rules rules = {0};
     char name[64];
     ranges_begin(ranges, 0);
@@ -339,8 +326,7 @@ TEST_WITH(numbers_of_operators_say_nothing, ranges_set_up, ranges_tear_down) {
     mp_rules_destroy(&rules);
 }
 
-TEST_WITH(ranks_may_have_different_names, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(ranks_may_have_different_names) {
     struct mp_rules rules = {0};
     char said[4000] = "";
     for (int rank = 0; rank < 2; rank++) {
@@ -365,8 +351,7 @@ TEST_WITH(ranks_may_have_different_names, ranges_set_up, ranges_tear_down) {
 
 /* ---- many names, hostile names ---- */
 
-TEST_WITH(ten_thousand_names_are_told_in_a_few_lines, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(ten_thousand_names_are_told_in_a_few_lines) {
     struct mp_rules rules = {0};
     char said[8000] = "", name[64];
     int lines = 0;
@@ -412,8 +397,7 @@ static const char *const hostile[] = {
 };
 
 /* Every one has a rule of its own. */
-TEST_WITH(hostile_names_are_quoted, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(hostile_names_are_quoted) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     char said[4000] = "";
@@ -440,8 +424,7 @@ TEST_WITH(hostile_names_are_quoted, ranges_set_up, ranges_tear_down) {
 }
 
 /* Whatever its bytes are, a name's proposal is read back and covers it. */
-TEST_WITH(random_names_are_covered, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(random_names_are_covered) {
     struct mp_rules rules = {0};
     enum { NAMES = 150 };
     static char name[NAMES][64];
@@ -470,8 +453,7 @@ TEST_WITH(random_names_are_covered, ranges_set_up, ranges_tear_down) {
 
 /* ---- rules in use ---- */
 
-TEST_WITH(rules_in_use_stay, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(rules_in_use_stay) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     struct mp_error error = {0};
@@ -510,8 +492,7 @@ TEST_WITH(rules_in_use_stay, ranges_set_up, ranges_tear_down) {
     mp_rules_destroy(&rules);
 }
 
-TEST_WITH(payloads_are_proposed, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(payloads_are_proposed) {
     struct mp_rules rules = {0};
     struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
@@ -536,8 +517,7 @@ TEST_WITH(payloads_are_proposed, ranges_set_up, ranges_tear_down) {
     mp_rules_destroy(&rules);
 }
 
-TEST_WITH(a_file_that_is_there_stays, ranges_set_up, ranges_tear_down) {
-    struct ranges *ranges = *state;
+RANGES_TEST(a_file_that_is_there_stays) {
     struct mp_suggestion *suggestion = NULL;
     struct mp_error error = {0};
     const char *const path[] = {ranges->path[0]};

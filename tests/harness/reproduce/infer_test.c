@@ -2,9 +2,6 @@
  * said. */
 #include "harness/reproduce/infer.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 

@@ -2,10 +2,6 @@
  * the header says. */
 #include "harness/reproduce/reproduce.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 

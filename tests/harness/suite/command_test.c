@@ -1,8 +1,6 @@
 /* Commands: templates become words, words become a line for a shell. */
 #include "harness/suite/command.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static const char *const arguments[] = {"job file.yaml", "--progress", NULL};

@@ -1,8 +1,6 @@
 /* Host files as people write them. */
 #include "harness/suite/hosts.h"
 
-#include <string.h>
-
 #include "tests/harness/folder.h"
 
 static void each_host_counts_once_without_this_one(void **state) {

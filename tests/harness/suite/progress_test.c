@@ -1,8 +1,6 @@
 /* Progress: never wider than the terminal, quiet without one. */
 #include "harness/suite/progress.h"
 
-#include <string.h>
-
 #include "harness/suite/estimate.h"
 #include "tests/support.h"
 

@@ -1,5 +1,4 @@
 /* Dynamics: what holds of its loads whatever its options are, and what each option does. */
-#include <string.h>
 #include <zlib.h>
 
 #include "tests/harness/workload/dynamics.h"
@@ -25,19 +24,18 @@ static size_t load_bytes(const struct mp_load *load) {
     return sizeof *load->count * (size_t)load->ranks * (size_t)load->experts;
 }
 
-TEST(test_loads_come_in_any_order) {
+TEST_RANDOM(test_loads_come_in_any_order) {
     enum { COUNT = 40 };
     struct mp_generate_options options;
     struct mp_load load, again;
     struct mp_error error = {0};
     char words[128];
-    uint64_t seed = test_seed();
     snprintf(words, sizeof words, "seed=%d layers=3 tokens=64 micro-batches=2",
-             test_random_int(&seed, 0, 1 << 30));
+             test_random_int(random, 0, 1 << 30));
     struct mp_generation *used = start_words(words, &options, &load);
     for (int i = 0; i < COUNT; i++) {
-        int64_t iteration = test_random_int(&seed, 0, 4000);
-        int layer = test_random_int(&seed, 0, 2), micro_batch = test_random_int(&seed, 0, 1);
+        int64_t iteration = test_random_int(random, 0, 4000);
+        int layer = test_random_int(random, 0, 2), micro_batch = test_random_int(random, 0, 1);
         struct mp_generation *fresh = start_words(words, &options, &again);
         assert_int_equal(mp_generation_load(used, iteration, micro_batch, layer, &load, &error), 0);
         assert_int_equal(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error),
@@ -93,7 +91,7 @@ TEST(test_the_bits_are_the_same_on_every_machine) {
 
 /* No expert has more routes than there are tokens, and rows are whole, in shapes far from the
  * trace's and long after its end. */
-TEST(test_other_shapes_are_feasible) {
+TEST_RANDOM(test_other_shapes_are_feasible) {
     static const char *const shapes[] = {
         "experts=1 top-k=1 ranks=3 tokens=9 layers=1",
         "experts=4 top-k=4 ranks=2 tokens=33 layers=2",
@@ -104,17 +102,17 @@ TEST(test_other_shapes_are_feasible) {
         "experts=1000 top-k=6 ranks=2 tokens=51 layers=2 dispersion=100 sampling=topics",
         "experts=8 top-k=2 ranks=3 tokens=333 layers=2 dispersion=1 sampling=topics",
     };
-    uint64_t seed = test_seed();
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int repeat = 0; repeat < 20; repeat++) {
             struct mp_generate_options options;
             struct mp_load load;
             struct mp_error error = {0};
             char words[192];
-            snprintf(words, sizeof words, "seed=%d %s", test_random_int(&seed, 0, 1 << 30),
+            snprintf(words, sizeof words, "seed=%d %s", test_random_int(random, 0, 1 << 30),
                      shapes[s]);
             struct mp_generation *generation = start_words(words, &options, &load);
-            int64_t iteration = repeat ? test_random_int(&seed, 0, 100000) : INT64_C(1000000000000);
+            int64_t iteration =
+                repeat ? test_random_int(random, 0, 100000) : INT64_C(1000000000000);
             assert_int_equal(mp_generation_load(generation, iteration, 0, 0, &load, &error), 0);
             for (int rank = 0; rank < options.ranks; rank++) {
                 int64_t routes = 0;

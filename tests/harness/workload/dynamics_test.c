@@ -1,7 +1,4 @@
 /* Dynamics: its loads beside those of the trace that it is a model of, measure by measure. */
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/workload/formats.h"
 #include "harness/workload/generate.h"
 #include "tests/harness/workload/dynamics.h"

@@ -83,11 +83,10 @@ static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
     return block;
 }
 
-TEST(csv_comes_back_as_it_was) {
+TEST_RANDOM(csv_comes_back_as_it_was) {
     static struct loads loads;
-    uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
-        make_loads(&random, &loads);
+        make_loads(random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
@@ -107,13 +106,12 @@ TEST(csv_comes_back_as_it_was) {
     }
 }
 
-TEST(one_iteration_and_layer_can_be_chosen) {
+TEST_RANDOM(one_iteration_and_layer_can_be_chosen) {
     static struct loads loads;
-    uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
-        make_loads(&random, &loads);
+        make_loads(random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
-        int layer = test_random_int(&random, 0, shape->layers - 1);
+        int layer = test_random_int(random, 0, shape->layers - 1);
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
             shape->micro_batches);
@@ -161,8 +159,7 @@ static const struct refusal refusals[] = {
      "can't write /dev/full: No space left"},
 };
 
-TEST_EACH(wish_is_refused, refusals) {
-    const struct refusal *refusal = *state;
+TEST_EACH(wish_is_refused, refusals, refusal) {
     static struct loads loads;
     uint64_t random = 7;
     make_loads(&random, &loads);

@@ -81,9 +81,8 @@ static char *long_csv(uint64_t *random) {
     return text;
 }
 
-TEST(long_csv_in_any_order_and_column_order) {
-    uint64_t random = test_seed();
-    char *text = long_csv(&random);
+TEST_RANDOM(long_csv_in_any_order_and_column_order) {
+    char *text = long_csv(random);
     write_file("long.csv", text);
     free(text);
     expect_blocks("csv-long", "long.csv", 2, 4, 2, 5, small);

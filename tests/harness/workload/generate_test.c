@@ -1,7 +1,6 @@
 /* Generators: what every load keeps, what each kind is for, and the same bits everywhere. */
 #include "harness/workload/generate.h"
 
-#include <string.h>
 #include <zlib.h>
 
 #include "reference/base/elementary.h"
@@ -212,13 +211,12 @@ TEST(test_balanced_leaves_nothing_empty_on_few_tokens) {
     }
 }
 
-TEST(test_exact_totals_are_within_one_route_of_equal) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(test_exact_totals_are_within_one_route_of_equal) {
     for (int repeat = 0; repeat < 200; repeat++) {
         struct made made;
         char words[160];
-        int top_k = test_random_int(&seed, 1, 6), experts = test_random_int(&seed, top_k, 100);
-        int ranks = test_random_int(&seed, 1, 9), tokens = test_random_int(&seed, 1, 100);
+        int top_k = test_random_int(random, 1, 6), experts = test_random_int(random, top_k, 100);
+        int ranks = test_random_int(random, 1, 9), tokens = test_random_int(random, 1, 100);
         snprintf(words, sizeof words, "layers=1 seed=%d ranks=%d experts=%d tokens=%d top-k=%d",
                  repeat, ranks, experts, tokens, top_k);
         make(&made, "balanced", words);
@@ -330,14 +328,13 @@ TEST(test_power_law_has_the_inverse_s_median) {
     unmake(&made);
 }
 
-TEST(test_lognormal_reaches_the_wanted_violation) {
+TEST_RANDOM(test_lognormal_reaches_the_wanted_violation) {
     static const char *const wanted[] = {"0.2", "1", "4"};
-    uint64_t seed = test_seed();
     for (int i = 0; i < 3; i++) {
         struct made made;
         char words[128];
         snprintf(words, sizeof words, "layers=12 seed=%d max-violation=%s",
-                 test_random_int(&seed, 0, 1000000), wanted[i]);
+                 test_random_int(random, 0, 1000000), wanted[i]);
         make(&made, "lognormal", words);
         double farthest = 0;
         for (int layer = 0; layer < 12; layer++) {

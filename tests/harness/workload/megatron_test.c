@@ -126,19 +126,18 @@ static void expect(const struct routing *routing, const char *path) {
     mp_trace_stream_destroy(stream);
 }
 
-TEST(lines_in_any_order_in_a_file_or_one_for_every_rank) {
+TEST_RANDOM(lines_in_any_order_in_a_file_or_one_for_every_rank) {
     static struct routing routing;
-    uint64_t random = test_seed();
     for (int round = 0; round < 100; round++) {
-        make_routing(&random, &routing);
-        put_file(&random, &routing, -1, "all.jsonl");
+        make_routing(random, &routing);
+        put_file(random, &routing, -1, "all.jsonl");
         expect(&routing, "all.jsonl");
         assert_int_equal(mkdir("ranks", 0755), 0);
         write_file("ranks/notes.txt", "no trace\n");
         for (int rank = 0; rank < routing.shape.ranks; rank++) {
             char path[64];
             snprintf(path, sizeof path, "ranks/router_trace_rank%d.jsonl", rank);
-            put_file(&random, &routing, rank, path);
+            put_file(random, &routing, rank, path);
         }
         expect(&routing, "ranks");
         assert_int_equal(system("rm -r ranks"), 0);
@@ -223,8 +222,7 @@ static int read_all(const struct bad_trace *bad, struct mp_error *error) {
     return code;
 }
 
-TEST_EACH(bad_lines_are_named, bad_traces) {
-    const struct bad_trace *bad = *state;
+TEST_EACH(bad_lines_are_named, bad_traces, bad) {
     struct mp_error error = {0};
     write_file("bad.jsonl", bad->text);
     assert_int_equal(read_all(bad, &error), bad->code);

@@ -1,8 +1,5 @@
 /* Reshaping: what every shape keeps, on random traces and on a public one; golden splits; what
  * can't be made. */
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/workload/formats.h"
 #include "harness/workload/reshape.h"
 #include "tests/support.h"
@@ -459,8 +456,7 @@ static struct mp_trace_stream *open_golden(const struct golden *golden, const ch
     return stream;
 }
 
-TEST_EACH(golden_load_matches, goldens) {
-    const struct golden *golden = *state;
+TEST_EACH(golden_load_matches, goldens, golden) {
     struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
     const struct mp_trace_info *info = mp_trace_stream_info(made);
     assert_string_equal(info->notes, golden->notes);
@@ -531,8 +527,7 @@ static const struct refusal refusals[] = {
      "12582912 ranks x 8 experts are more"},
 };
 
-TEST_EACH(wish_is_refused, refusals) {
-    const struct refusal *refusal = *state;
+TEST_EACH(wish_is_refused, refusals, refusal) {
     struct mp_trace_shape shape = {6, 8, 3, 2, 2};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};

@@ -1,7 +1,4 @@
 /* Statistics of a trace: a small one by hand, random ones against a second way of counting. */
-#include <math.h>
-#include <string.h>
-
 #include "harness/workload/statistics.h"
 #include "tests/support.h"
 
@@ -169,12 +166,11 @@ static void check_close(double value, double expected) {
         assert_close(value, expected, 1e-9);
 }
 
-TEST(random_traces) {
-    uint64_t random = test_seed();
+TEST_RANDOM(random_traces) {
     struct loads *loads = malloc(sizeof *loads);
     assert_non_null(loads);
     for (int n = 0; n < 8; n++) {
-        draw(&random, loads);
+        draw(random, loads);
         struct mp_trace_statistics *statistics = measure(loads);
         for (int layer = -1; layer < loads->shape.layers; layer++) {
             struct mp_trace_summary summary = summarise(statistics, layer);

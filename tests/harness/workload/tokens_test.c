@@ -2,8 +2,6 @@
 #include "harness/workload/tokens.h"
 #include "tests/harness/workload/draw_tokens.h"
 
-#include <math.h>
-
 static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, int iterations,
                                           const int32_t expert[], int tokens) {
     struct mp_token_statistics *statistics;

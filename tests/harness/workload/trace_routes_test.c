@@ -91,16 +91,15 @@ static void write_damaged(size_t size) {
     fclose(file);
 }
 
-TEST(damage_anywhere_is_found) {
+TEST_RANDOM(damage_anywhere_is_found) {
     const uint64_t seed = 5;
     const size_t size = whole_trace(seed);
-    uint64_t random = test_seed();
     struct mp_error error;
     for (size_t place = 0; place < 2 * size; place++) {
         bool cut = place >= size;
         size_t at = cut ? place - size : place;
         unsigned char was = bytes[at];
-        bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(&random, 1, 255);
+        bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(random, 1, 255);
         write_damaged(cut ? at : size);
         bytes[at] = was;
         /* Both blocks are in one frame, and are there once its tokens are. */

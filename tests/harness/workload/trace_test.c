@@ -326,17 +326,16 @@ TEST(memory_does_not_grow_with_the_file) {
     assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
 }
 
-TEST(what_is_written_is_read_back) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(what_is_written_is_read_back) {
     for (int n = 0; n < 30; n++) {
-        struct mp_trace_shape shape = {test_random_int(&seed, 1, 9), test_random_int(&seed, 1, 70),
-                                       test_random_int(&seed, 1, 5), test_random_int(&seed, 1, 4),
-                                       0};
-        int iterations = test_random_int(&seed, 0, 40);
-        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(&seed, 0, 100);
-        uint64_t own = test_random(&seed);
+        struct mp_trace_shape shape = {
+            test_random_int(random, 1, 9), test_random_int(random, 1, 70),
+            test_random_int(random, 1, 5), test_random_int(random, 1, 4), 0};
+        int iterations = test_random_int(random, 0, 40);
+        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(random, 0, 100);
+        uint64_t own = test_random(random);
         struct mp_error error;
-        shape.top_k = test_random_int(&seed, 0, shape.experts);
+        shape.top_k = test_random_int(random, 0, shape.experts);
         unlink("same.mptrace");
         write_trace("same.mptrace", shape, iterations, first, own);
         assert_int_equal(compare("same.mptrace", shape, first, own, &error),
@@ -450,14 +449,13 @@ TEST(a_file_cut_anywhere_gives_its_whole_frames) {
     free(bytes);
 }
 
-TEST(a_flipped_byte_anywhere_is_found) {
+TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    uint64_t seed = test_seed();
     unsigned char *bytes = make_damage_file(&size, frame);
     for (long place = 0; place < size; place++) {
         unsigned char was = bytes[place];
-        bytes[place] ^= (unsigned char)test_random_int(&seed, 1, 255);
+        bytes[place] ^= (unsigned char)test_random_int(random, 1, 255);
         spill("damaged.mptrace", bytes, size);
         assert_read_until(place, frame, &exact);
         bytes[place] = was;
@@ -582,13 +580,12 @@ TEST(only_whole_files_take_the_name) {
     }
 }
 
-TEST(a_full_disk_is_said_and_leaves_nothing) {
+TEST_RANDOM(a_full_disk_is_said_and_leaves_nothing) {
     const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
     struct mp_trace_writer *writer = start("full.mptrace", shape, "", "");
     struct mp_trace_block block = {0};
     struct mp_error error = {0};
     struct rlimit old, small = {1 << 18, RLIM_INFINITY};
-    uint64_t seed = test_seed();
     int code = MP_OK;
     mp_load_create(64, 512, &block.load, NULL);
     getrlimit(RLIMIT_FSIZE, &old);
@@ -597,7 +594,7 @@ TEST(a_full_disk_is_said_and_leaves_nothing) {
     setrlimit(RLIMIT_FSIZE, &small);
     for (int i = 0; i < 100 && !code; i++, block.iteration++) {
         for (int cell = 0; cell < 64 * 512; cell++)
-            block.load.count[cell] = (uint32_t)test_random(&seed);
+            block.load.count[cell] = (uint32_t)test_random(random);
         code = mp_trace_write(writer, &block, &error);
     }
     setrlimit(RLIMIT_FSIZE, &old);

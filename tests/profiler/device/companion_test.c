@@ -49,18 +49,17 @@ TEST(ranks_come_from_the_launcher) {
 }
 
 /* More names than the table starts with, in random order, asked for again and again. */
-TEST(names_have_one_id_each) {
+TEST_RANDOM(names_have_one_id_each) {
     enum { NAMES = 250 };
     struct mp_companion companion;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     uint32_t id[NAMES] = {0};
     if (mp_companion_open(&companion, "test", &error))
         fail_msg("%s", error.text);
     mp_companion_status(&companion, "test", "on");
     for (int i = 0; i < 4000; i++) {
         char text[32];
-        int which = i < NAMES ? i : test_random_int(&random, 0, NAMES - 1);
+        int which = i < NAMES ? i : test_random_int(random, 0, NAMES - 1);
         snprintf(text, sizeof text, "name %d", which);
         uint32_t got = mp_companion_name(&companion, text);
         assert_int_not_equal(got, 0);

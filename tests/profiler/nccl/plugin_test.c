@@ -255,7 +255,7 @@ TEST(what_is_unfinished_is_recorded_and_counted) {
     assert_true(companion_number(contents, "nccl.unfinished") == 2);
 }
 
-TEST(rubbish_is_tolerated) {
+TEST_RANDOM(rubbish_is_tolerated) {
     struct nccl_event event = {.type = NCCL_EVENT_COLLECTIVE};
     void *handle = &mask;
     assert_int_equal(nccl->init(NULL, 1, &mask, NULL, 1, 1, 0, NULL), 0);
@@ -267,17 +267,16 @@ TEST(rubbish_is_tolerated) {
     assert_int_equal(nccl->finalize(NULL), 0);
     assert_int_equal(nccl->finalize(&event), 0);
 
-    uint64_t random = test_seed();
     void *context = communicator(82, 2, 0);
     for (int i = 0; i < 20000; i++) {
-        void *any = (void *)(uintptr_t)(test_random(&random) >> test_random_int(&random, 0, 60));
-        union nccl_state state_of = {.timer = test_random(&random)};
-        struct nccl_event strange = {.type = 1ull << test_random_int(&random, 3, 20),
+        void *any = (void *)(uintptr_t)(test_random(random) >> test_random_int(random, 0, 60));
+        union nccl_state state_of = {.timer = test_random(random)};
+        struct nccl_event strange = {.type = 1ull << test_random_int(random, 3, 20),
                                      .parent = any,
                                      .proxy_operation = {.pid = getpid() + 1}};
         nccl->stop_event(any);
-        nccl->record_state(any, test_random_int(&random, 0, 30), &state_of);
-        nccl->start_event(test_random(&random) & 1 ? context : any, &handle, &strange);
+        nccl->record_state(any, test_random_int(random, 0, 30), &state_of);
+        nccl->start_event(test_random(random) & 1 ? context : any, &handle, &strange);
     }
     nccl->finalize(context);
     const struct companion_contents *contents = companion_read();

@@ -1,8 +1,5 @@
 /* What a range costs the program that makes it: without a tool, with one that does nothing, with
  * the collector; beside two clock reads, which no collector can do without. */
-#include <string.h>
-#include <unistd.h>
-
 #include "tests/support.h"
 
 enum { ROUNDS = 7 };

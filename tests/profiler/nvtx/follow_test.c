@@ -79,8 +79,7 @@ static int starts_in(const char *path) {
     return found;
 }
 
-TEST(threads_tell_where_they_are) {
-    uint64_t random = test_seed();
+TEST_RANDOM(threads_tell_where_they_are) {
     setenv("NVTX_INJECTION64_PATH", COLLECTOR, 1);
     setenv("MOEPERF_NVTX_SPOOLS", sample_folder, 1);
     setenv("MOEPERF_NVTX_FLUSH_MS", "20", 1);
@@ -95,7 +94,7 @@ TEST(threads_tell_where_they_are) {
     nvtxRangePop();
     assert_int_equal(depth, 0);
     for (int round = 0; round < ROUNDS; round++)
-        annotate(&random, domain);
+        annotate(random, domain);
     follow(NULL, NULL);
     int before = count;
     nvtxRangePushA("nobody follows");

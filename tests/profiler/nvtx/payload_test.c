@@ -1,7 +1,6 @@
 /* Payloads by their schemas: schemas inside schemas, arrays, and schemas that are wrong in any way.
  */
 #include <jansson.h>
-#include <string.h>
 
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
@@ -353,14 +352,13 @@ static void read_random_range(const struct mp_schemas *schemas, uint64_t *random
     json_decref(value);
 }
 
-TEST(nothing_outside_a_payload_is_read) {
-    uint64_t random = test_seed();
+TEST_RANDOM(nothing_outside_a_payload_is_read) {
     for (int round = 0; round < 400; round++) {
         struct mp_schemas *schemas = create();
         for (int i = 0; i < 14; i++)
-            add_random_schema(schemas, &random);
+            add_random_schema(schemas, random);
         for (int i = 0; i < 20; i++)
-            read_random_range(schemas, &random);
+            read_random_range(schemas, random);
         mp_schemas_destroy(schemas);
     }
 }

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

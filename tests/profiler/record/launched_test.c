@@ -1,8 +1,6 @@
 /* What launchers tell their processes, also those that are inside one another. */
 #include "profiler/record/launched.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
@@ -50,8 +48,7 @@ static const struct launch launches[] = {
     {"a variable of the user's", "MOEPERF_NVTX_RANK=MINE MINE=6 RANK=1 WORLD_SIZE=2", 6, 0, ""},
 };
 
-TEST_EACH(tells, launches) {
-    const struct launch *launch = *state;
+TEST_EACH(tells, launches, launch) {
     char words[400], *word, *rest = words;
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         unsetenv(variables[i]);

@@ -87,16 +87,15 @@ static struct mp_straggler analysed(const struct synthetic *plan, uint64_t *rand
     return found;
 }
 
-TEST(injected_causes_are_named) {
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_causes_are_named) {
     int all = 0, all_named = 0;
     double worst = 0;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
-            struct synthetic plan = random_plan(&random);
-            inject(&plan, c, 0.05, &random);
-            struct mp_straggler found = analysed(&plan, &random);
+            struct synthetic plan = random_plan(random);
+            inject(&plan, c, 0.05, random);
+            struct mp_straggler found = analysed(&plan, random);
             bool is_right = is_found(&found, &plan) && (plan.every > 0 || found.finding[0].chronic);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
@@ -124,20 +123,19 @@ TEST(injected_causes_are_named) {
 }
 
 /* Two causes, of one rank or, at different places, of two. */
-TEST(pairs_of_causes_are_named) {
-    uint64_t random = test_seed();
+TEST_RANDOM(pairs_of_causes_are_named) {
     int right = 0;
     for (int i = 0; i < RUNS; i++) {
-        struct synthetic plan = random_plan(&random), also = plan;
+        struct synthetic plan = random_plan(random), also = plan;
         int first, second;
         do {
-            first = test_random_int(&random, 0, CAUSES - 1);
-            second = test_random_int(&random, 0, CAUSES - 1);
+            first = test_random_int(random, 0, CAUSES - 1);
+            second = test_random_int(random, 0, CAUSES - 1);
         } while (causes[first].place == causes[second].place);
-        inject(&plan, first, 0.1, &random);
-        inject(&also, second, 0.1, &random);
+        inject(&plan, first, 0.1, random);
+        inject(&also, second, 0.1, random);
         plan.also = &also;
-        struct mp_straggler found = analysed(&plan, &random);
+        struct mp_straggler found = analysed(&plan, random);
         bool is_right = is_found(&found, &plan) && is_found(&found, &also);
         if (!is_right)
             describe(&plan, &found);
@@ -148,12 +146,11 @@ TEST(pairs_of_causes_are_named) {
     assert_true(right >= 95);
 }
 
-TEST(clean_runs_have_no_finding) {
-    uint64_t random = test_seed();
+TEST_RANDOM(clean_runs_have_no_finding) {
     int alarms = 0;
     for (int i = 0; i < RUNS; i++) {
-        struct synthetic plan = random_plan(&random);
-        struct mp_straggler found = analysed(&plan, &random);
+        struct synthetic plan = random_plan(random);
+        struct mp_straggler found = analysed(&plan, random);
         if (found.findings)
             describe(&plan, &found);
         alarms += found.findings > 0;

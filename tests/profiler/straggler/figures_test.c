@@ -310,10 +310,9 @@ static void assert_drawn_rank(const struct mp_straggler_input *input,
     assert_close(found->rank[rank].on_core, core[(iterations - 1) / 2], 1e-12);
 }
 
-TEST(places_and_ranks_are_counted) {
-    uint64_t random = test_seed();
+TEST_RANDOM(places_and_ranks_are_counted) {
     for (int round = 0; round < 20; round++) {
-        struct synthetic_run run = drawn_run(&random);
+        struct synthetic_run run = drawn_run(random);
         struct mp_straggler found = analysed(&run.input);
         for (int p = 0; p < found.places; p++)
             assert_place(&run.input, &found.place[p]);
@@ -421,12 +420,11 @@ static void assert_balance(const struct loads *loads, int first, int last,
     assert_close(found->hottest_share, hottest, 1e-12);
 }
 
-TEST(loads_are_counted) {
-    uint64_t random = test_seed();
+TEST_RANDOM(loads_are_counted) {
     for (int round = 0; round < 20; round++) {
         struct turns turns;
         struct loads loads;
-        struct mp_straggler_input input = drawn_loads(&random, &loads, &turns);
+        struct mp_straggler_input input = drawn_loads(random, &loads, &turns);
         struct mp_straggler found = analysed(&input);
         assert_int_equal(found.layers, LAYERS);
         assert_balance(&loads, 0, LAYERS - 1, &found.balance);

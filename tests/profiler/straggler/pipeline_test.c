@@ -120,19 +120,18 @@ static struct known known_analysis(const struct pipeline *plan, const struct pip
 
 /* S, M_W and M_S of a slow rank, a large last stage, both or neither: within what the replay of
  * public traces was off (1.3 to 2.6 % of S). */
-TEST(slowdowns_are_those_of_the_known_analysis) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
     double worst = 0;
     for (int i = 0; i < 16; i++) {
         double parts = 0;
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
         plan.one_span = true;
         plan.cause = MP_CAUSE_SLOW;
-        plan.strength = 1.2 + test_random_double(&random);
-        plan.rank = i % 2 ? test_random_int(&random, 0, plan.stages * plan.replicas - 1) : -1;
+        plan.strength = 1.2 + test_random_double(random);
+        plan.rank = i % 2 ? test_random_int(random, 0, plan.stages * plan.replicas - 1) : -1;
         plan.layers[plan.stages - 1] += i / 2 % 2;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         struct known known = known_analysis(&plan, &run);
         const struct mp_slowdowns *slow = &found.slowdowns;
@@ -160,11 +159,10 @@ TEST(slowdowns_are_those_of_the_known_analysis) {
 
 /* ---- what makes up a pipeline ---- */
 
-TEST(stages_are_seen_by_who_feeds_whom) {
-    uint64_t random = test_seed();
+TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
     struct mp_error error = {0};
     for (int i = 0; i < 10; i++) {
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
         struct mp_graph *graph;
         plan.noise = 0;
@@ -172,7 +170,7 @@ TEST(stages_are_seen_by_who_feeds_whom) {
         plan.rank = 0;
         plan.cause = MP_CAUSE_LINK;
         plan.strength = 5e-3;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         assert_int_equal(mp_graph_create(&run.input.times, 0, &graph, &error), MP_OK);
         assert_int_equal(graph->pipelines, plan.stages);
         assert_false(graph->unmatched);
@@ -245,9 +243,8 @@ TEST(a_ring_is_no_pipeline) {
     }
 }
 
-TEST(what_cannot_be_told_is_said) {
-    uint64_t random = test_seed();
-    struct pipeline plan = random_plan(&random);
+TEST_RANDOM(what_cannot_be_told_is_said) {
+    struct pipeline plan = random_plan(random);
     struct pipeline_run run;
     plan.replicas = 1;
     plan.stages = 3;
@@ -256,7 +253,7 @@ TEST(what_cannot_be_told_is_said) {
     plan.rank = 1;
     plan.cause = MP_CAUSE_SLOW;
     plan.strength = 1.5;
-    pipeline_make(&plan, &random, &run); /* a slow rank, or a stage of more layers */
+    pipeline_make(&plan, random, &run); /* a slow rank, or a stage of more layers */
     struct mp_straggler found = analysed(&run);
     assert_true(found.findings > 0);
     assert_int_equal(found.finding[0].rank, 1);
@@ -327,16 +324,15 @@ static bool is_found(const struct mp_straggler *found, const struct pipeline *pl
     return false;
 }
 
-TEST(injected_causes_are_named) {
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_causes_are_named) {
     int all = 0, all_named = 0;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
-            struct pipeline plan = random_plan(&random);
+            struct pipeline plan = random_plan(random);
             struct pipeline_run run;
-            inject(&plan, causes[c], &random);
-            pipeline_make(&plan, &random, &run);
+            inject(&plan, causes[c], random);
+            pipeline_make(&plan, random, &run);
             struct mp_straggler found = analysed(&run);
             bool is_right = is_found(&found, &plan, &plan);
             if (!is_right || found.findings != 1)
@@ -357,22 +353,21 @@ TEST(injected_causes_are_named) {
 }
 
 /* Of one rank (and its stage): of two that are late at once only the later one is waited for. */
-TEST(pairs_of_causes_are_named) {
-    uint64_t random = test_seed();
+TEST_RANDOM(pairs_of_causes_are_named) {
     int right = 0;
     for (int i = 0; i < RUNS; i++) {
-        struct pipeline plan = random_plan(&random), also = plan;
+        struct pipeline plan = random_plan(random), also = plan;
         struct pipeline_run run;
-        int first = test_random_int(&random, 0, CAUSES - 2),
-            second = test_random_int(&random, first + 1, CAUSES - 1);
-        inject(&plan, causes[first], &random);
-        inject(&also, causes[second], &random);
+        int first = test_random_int(random, 0, CAUSES - 2),
+            second = test_random_int(random, first + 1, CAUSES - 1);
+        inject(&plan, causes[first], random);
+        inject(&also, causes[second], random);
         also.rank = plan.rank;
         if (plan.cause == MP_CAUSE_STAGE)
             for (int s = 0; s < plan.stages; s++)
                 plan.layers[s] = also.layers[0] + (s == plan.rank / plan.replicas);
         plan.also = &also;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         bool is_right = is_found(&found, &plan, &plan) && is_found(&found, &plan, &also);
         if (!is_right)
@@ -385,13 +380,12 @@ TEST(pairs_of_causes_are_named) {
     assert_true(right >= 95);
 }
 
-TEST(clean_pipelines_have_no_finding) {
-    uint64_t random = test_seed();
+TEST_RANDOM(clean_pipelines_have_no_finding) {
     int alarms = 0;
     for (int i = 0; i < RUNS; i++) {
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         assert_true(found.bubble > 0);
         if (found.findings)

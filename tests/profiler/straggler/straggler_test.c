@@ -208,18 +208,17 @@ static void tear_holes(struct synthetic_run *run, uint64_t *random) {
     }
 }
 
-TEST(waits_equal_charges) {
-    uint64_t random = test_seed();
+TEST_RANDOM(waits_equal_charges) {
     for (int round = 0; round < 40; round++) {
-        struct synthetic plan = some_plan(&random);
+        struct synthetic plan = some_plan(random);
         struct synthetic_run run;
         struct mp_graph *graph;
         struct mp_waits waits;
         struct mp_error error = {0};
         double waited = 0, charged = 0;
-        synthetic_make(&plan, &random, &run);
+        synthetic_make(&plan, random, &run);
         if (round % 2)
-            tear_holes(&run, &random);
+            tear_holes(&run, random);
         ok(mp_graph_create(&run.input.times, 0, &graph, &error), &error);
         ok(mp_waits_find(graph, &waits, &error), &error);
         for (size_t n = 0; n < run.input.times.spans; n++) {
@@ -254,12 +253,11 @@ TEST(waits_equal_charges) {
     }
 }
 
-TEST(replays_give_the_recording_back) {
-    uint64_t random = test_seed();
+TEST_RANDOM(replays_give_the_recording_back) {
     for (int round = 0; round < 20; round++) {
-        struct synthetic plan = some_plan(&random);
+        struct synthetic plan = some_plan(random);
         struct synthetic_run run;
-        synthetic_make(&plan, &random, &run);
+        synthetic_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run.input);
         const struct mp_slowdowns *slow = &found.slowdowns;
         assert_close(slow->replayed / slow->base, 1, 1e-9);
@@ -273,11 +271,10 @@ TEST(replays_give_the_recording_back) {
     }
 }
 
-TEST(balanced_runs_have_nothing) {
+TEST_RANDOM(balanced_runs_have_nothing) {
     struct synthetic plan = {.ranks = 8, .layers = 2, .iterations = 10, .rank = -1, .phase = -1};
     struct synthetic_run run;
-    uint64_t random = test_seed();
-    synthetic_make(&plan, &random, &run);
+    synthetic_make(&plan, random, &run);
     struct mp_straggler found = analysed(&run.input);
     assert_int_equal(found.findings, 0);
     assert_close(found.waiting, 0, 1e-12);
@@ -292,15 +289,14 @@ TEST(balanced_runs_have_nothing) {
 }
 
 /* The same run with its ranks renamed. */
-TEST(names_of_ranks_do_not_matter) {
-    uint64_t random = test_seed();
+TEST_RANDOM(names_of_ranks_do_not_matter) {
     for (int round = 0; round < 10; round++) {
-        struct synthetic plan = some_plan(&random);
+        struct synthetic plan = some_plan(random);
         struct synthetic_run run;
         plan.rank = 0;
         plan.cause = round % 2 ? MP_CAUSE_SLOW : MP_CAUSE_ROUTING;
         plan.strength = 1.5;
-        synthetic_make(&plan, &random, &run);
+        synthetic_make(&plan, random, &run);
         struct mp_straggler before = analysed(&run.input);
         for (int i = 0; i < plan.iterations; i++) { /* everyone one further */
             struct mp_recorded_rank *rank = &run.rank[i * plan.ranks];
@@ -423,11 +419,10 @@ static void shift_clocks(struct synthetic_run *run, uint64_t *random, double mos
 
 /* Clocks that disagree by more than anything takes, once known and once only seen in meetings that
  * were left too early: the analysis puts the times together again. */
-TEST(bad_clocks_are_done_without) {
-    uint64_t random = test_seed();
+TEST_RANDOM(bad_clocks_are_done_without) {
     for (int known = 0; known < 2; known++) {
         struct synthetic_run run = slow_run(5e-3);
-        shift_clocks(&run, &random, 0.3);
+        shift_clocks(&run, random, 0.3);
         run.input.common_clock = !known;
         struct mp_straggler found = analysed(&run.input);
         assert_true(found.abstentions & MP_ABSTAINS_CLOCKS);

@@ -2,8 +2,6 @@
  * says so, has no span of its experts, or nobody counted. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
 

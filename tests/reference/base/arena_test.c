@@ -1,9 +1,6 @@
 /* Tables that end together, and lists that grow. */
 #include "reference/base/arena.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-
 #include "tests/support.h"
 
 static void tables_are_zeroed_apart_and_aligned(void **state) {

@@ -1,9 +1,6 @@
 /* What others wrote is shown without acting on the terminal. */
 #include "reference/base/characters.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "tests/support.h"
 
 static void what_acts_on_a_terminal_is_replaced(void **state) {

@@ -2,8 +2,6 @@
  * arithmetic (IEEE 754 without contraction) gives for the same operations. */
 #include "reference/base/elementary.h"
 
-#include <math.h>
-
 #include "reference/base/random.h"
 #include "tests/support.h"
 

@@ -1,8 +1,6 @@
 /* Errors: the first one wins and keeps its sentence. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "reference/base/error.h"
 
 static void the_first_failure_wins(void **state) {

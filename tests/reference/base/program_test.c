@@ -3,9 +3,6 @@
 #include "reference/base/program.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/reference/base/solver.h"
 

@@ -2,8 +2,6 @@
  * of their distributions. */
 #include "reference/base/random.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static uint64_t random_state;

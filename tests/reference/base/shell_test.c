@@ -1,8 +1,6 @@
 /* Words as shells want them, whole or cut. */
 #include "reference/base/shell.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static void words_are_quoted_where_that_is_needed(void **state) {

@@ -1,7 +1,5 @@
 /* What operations ask of a back end, worked out by hand: which messages, of which memory, in which
  * order, with which tags; what they count; and that nothing follows a call that fails. */
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/comm/transport.h"
 #include "tests/support.h"

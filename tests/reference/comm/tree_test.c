@@ -1,6 +1,4 @@
 /* Trees: who sends to whom, and lists that are refused. */
-#include <string.h>
-
 #include "reference/comm/tree.h"
 #include "tests/support.h"
 
@@ -119,8 +117,7 @@ static void check_place(const struct mp_flow *flow, const int place[4], int heig
     assert_int_equal(place[0], -2);
 }
 
-TEST_EACH(tree_is, cases) {
-    const struct tree_case *c = *state;
+TEST_EACH(tree_is, cases, c) {
     struct mp_node node[LIMIT];
     uint64_t key[LIMIT];
     int32_t receiver[RANKS];

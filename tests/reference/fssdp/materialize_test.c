@@ -1,8 +1,6 @@
 /* Algorithm 1: the golden placements, and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/fssdp/fssdp.h"
 
 static struct mp_arena memory;

@@ -2,8 +2,6 @@
 #include "reference/gate/gate.h"
 #include "reference/gate/tamoe.h"
 
-#include <string.h>
-
 #include "reference/plan/option_choice.h"
 #include "tests/support.h"
 

@@ -1,7 +1,5 @@
 /* What a measurement makes of seconds: a device and links whose pace is known, in place of a clock
  * (bench_time) and of messages, so that every figure can be worked out by hand. */
-#include <string.h>
-
 #include "reference/machine/bench.h"
 #include "tests/support.h"
 
@@ -328,10 +326,13 @@ static double beside(double seconds) {
                                                   : (GEMM_START + seconds) / 2;
 }
 
-static const struct { const char *name; } speeds[] = {{"thorough"}, {"quick"}};
+static const struct {
+    const char *name;
+    bool quick;
+} speeds[] = {{"thorough", false}, {"quick", true}};
 
-TEST_EACH(products_by_tokens_and_width, speeds) {
-    const struct mp_machine_settings settings = {.quick = *state == &speeds[1]};
+TEST_EACH(products_by_tokens_and_width, speeds, speed) {
+    const struct mp_machine_settings settings = {.quick = speed->quick};
     static const int tokens_of[] = {1, 4, 16, 64, 256, 1024, 4096},
                      widths[] = {16, 32, 64, 128, 256, 512, 1024};
     int points = settings.quick ? 3 : 7, step = settings.quick ? 2 : 1;
@@ -395,8 +396,8 @@ static void measure_kernels(const struct mp_machine_settings *settings,
     assert_int_equal(fake.steps, MACHINE_KERNEL_STEPS);
 }
 
-TEST_EACH(kernels_by_their_bytes, speeds) {
-    const struct mp_machine_settings settings = {.quick = *state == &speeds[1]};
+TEST_EACH(kernels_by_their_bytes, speeds, speed) {
+    const struct mp_machine_settings settings = {.quick = speed->quick};
     struct mp_machine machine;
     double large = settings.quick ? 0x1p25 : 0x1p26; /* B of a buffer */
     fake.copy_pace = 0x1p-33;

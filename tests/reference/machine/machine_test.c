@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "harness/cluster/cluster.h"
 #include "profiler/record/record.h"
@@ -53,8 +52,7 @@ TEST(one_rank_measures_a_cluster) {
     mp_cluster_destroy(cluster);
 }
 
-TEST(several_ranks_have_a_level) {
-    uint64_t random = test_seed();
+TEST_RANDOM(several_ranks_have_a_level) {
     struct mp_machine machine = {.ranks = 6,
                                  .threads = 2,
                                  .shares_cores = true,
@@ -67,9 +65,9 @@ TEST(several_ranks_have_a_level) {
                                  .attention = 0.25,
                                  .copy_bandwidth = 5e9,
                                  .copy_latency = 1e-8,
-                                 .bandwidth = 1e9 * (1 + test_random_double(&random)),
-                                 .latency = 1e-5 * test_random_double(&random),
-                                 .overlap = test_random_double(&random),
+                                 .bandwidth = 1e9 * (1 + test_random_double(random)),
+                                 .latency = 1e-5 * test_random_double(random),
+                                 .overlap = test_random_double(random),
                                  .transfers = 1,
                                  .transfer = {{1000, 1e-5, 2e-5}},
                                  .rows = 1,

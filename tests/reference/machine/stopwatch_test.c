@@ -1,7 +1,4 @@
 /* What seconds a measurement takes: repetitions on clocks that the test moves. */
-#include <string.h>
-#include <time.h>
-
 #include "reference/machine/bench.h"
 #include "tests/support.h"
 

@@ -2,8 +2,6 @@
  * memory that it takes and gives back. */
 #include "reference/model/block.h"
 
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/plan/plan_support.h"
 

@@ -1,6 +1,4 @@
 /* Non-expert parameters: their layout, initial values and update; counts of parameters and flop. */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "reference/model/model.h"
 #include "tests/reference/plan/plan_support.h"

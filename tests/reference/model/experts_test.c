@@ -1,8 +1,6 @@
 /* Shards of one rank: slots, copies, limits. */
 #include "reference/model/experts.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 3, EXPERTS = 8, RANKS = 4, ALL = LAYERS * EXPERTS };
@@ -274,8 +272,8 @@ static const struct memory {
     bool host;
 } memories[] = {{"of the device", false}, {"of the host", true}};
 
-TEST_EACH(update_reaches_owned_experts_only, memories) {
-    offloaded = ((const struct memory *)*state)->host;
+TEST_EACH(update_reaches_owned_experts_only, memories, c) {
+    offloaded = c->host;
     int32_t owner[ALL];
     struct mp_experts experts;
     struct mp_error error = {0};

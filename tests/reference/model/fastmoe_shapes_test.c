@@ -1,8 +1,6 @@
 /* The shapes of FastMoE's own tests of its experts and of its local scatter and gather
  * (fmoe_linear, experts, zero, local_exchange): one rank's expert path against a sum over routes,
  * forward and backward. */
-#include <string.h>
-
 #include "reference/model/block.h"
 #include "tests/reference/plan/plan_support.h"
 

@@ -2,9 +2,6 @@
  * counts exactly, each token choosing distinct experts. */
 #include "reference/model/replay.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { MOST_EXPERTS = 64, MOST_TOKENS = 400, MOST_K = 4 };

@@ -2,8 +2,6 @@
  * sends them, in the step in which they should and in the order that the experts want. */
 #include "reference/model/routing.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { MOST_RANKS = 130 }; /* of a random example */

@@ -2,8 +2,6 @@
  * there is none. */
 #include "reference/model/rows.h"
 
-#include <string.h>
-
 #include "reference/model/block.h"
 #include "tests/support.h"
 

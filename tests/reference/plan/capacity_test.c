@@ -2,8 +2,6 @@
  * against whole numbers where nothing is rounded. */
 #include "reference/plan/capacity.h"
 
-#include <string.h>
-
 #include "reference/plan/option_choice.h"
 #include "tests/support.h"
 
@@ -102,7 +100,6 @@ static int64_t quotient(int64_t a, int64_t b) {
 
 /* Shares that are whole and factors in sixteenths are exact in either precision. */
 TEST_RANDOM(formulas_agree_with_whole_numbers) {
-    uint64_t *random = *state;
     for (int round = 0; round < 2000; round++) {
         int experts = test_random_int(random, 1, 300), top_k = test_random_int(random, 1, 8);
         int64_t share = test_random_int(random, 1, 4000), tokens = share * experts;

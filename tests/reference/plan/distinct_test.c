@@ -1,8 +1,6 @@
 /* Distinct tokens from counts: formulas, and designs that are enumerated. */
 #include "reference/plan/distinct.h"
 
-#include <string.h>
-
 #include "reference/plan/routes.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -224,14 +222,13 @@ TEST(rates_are_printed_at_every_level) {
 }
 
 /* Half of an expert's routes go to its owner's neighbour: groups that hold both have as many. */
-TEST(halves_are_whole_in_groups_of_both) {
+TEST_RANDOM(halves_are_whole_in_groups_of_both) {
     struct case_of_levels whole, halves;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &whole);
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &halves);
     for (int i = 0; i < 8 * 16; i++)
-        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(&random, 1, 90);
+        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(random, 1, 90);
     assert_ok(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error), &error);
     for (int e = 0; e < 16; e++)
         assert_ok(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error),
@@ -291,16 +288,15 @@ static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, d
         }
 }
 
-TEST(known_tokens_are_counted_at_every_level) {
+TEST_RANDOM(known_tokens_are_counted_at_every_level) {
     static const int sizes[][3] = {{0}, {12}, {4, 2}, {6, 3}, {8, 4, 2}, {12, 6, 2}};
-    uint64_t random = test_seed();
     for (int i = 0; i < 60; i++) {
-        int ranks = test_random_int(&random, 12, 16), top_k = test_random_int(&random, 1, 8);
+        int ranks = test_random_int(random, 12, 16), top_k = test_random_int(random, 1, 8);
         struct case_of_levels c;
         struct mp_error error = {0};
         double expected[16 * 3 * 34] = {0};
-        create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(&random, 1, 3), &c);
-        draw_tokens(&random, &c, top_k, expected);
+        create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(random, 1, 3), &c);
+        draw_tokens(random, &c, top_k, expected);
         assert_ok(mp_load_check_routes(&c.load, &error), &error);
         assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
         mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);

@@ -1,7 +1,5 @@
 /* A planner's slots serve the homes that were made of them, and one slot per holder any others; and
  * layouts come back from a checkpoint as they were, or not at all. */
-#include <string.h>
-
 #include "reference/plan/layouts.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -75,7 +73,6 @@ static void assert_derived(const struct mp_slots *slots, const struct mp_placeme
 }
 
 TEST_RANDOM(slots_and_homes_belong_together) {
-    uint64_t *random = *state;
     int changed = 0;
     for (int round = 0; round < 300; round++) {
         int ranks = test_random_int(random, 1, 70), experts = test_random_int(random, 1, 20);
@@ -109,7 +106,6 @@ TEST_RANDOM(slots_and_homes_belong_together) {
 /* Whether both have the same experts in the same slots, indexed alike. */
 /* Homes of before the last change still have their slots, if asked for, and no others have. */
 TEST_RANDOM(earlier_slots_serve_earlier_homes) {
-    uint64_t *random = *state;
     int derived = 0;
     for (int round = 0; round < 60; round++) {
         struct mp_layouts layouts, after;
@@ -155,7 +151,6 @@ static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *ot
 }
 
 TEST_RANDOM(saved_layouts_come_back) {
-    uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         int ranks = test_random_int(random, 1, 9), experts = test_random_int(random, 1, 20);
         int per_rank = (experts - 1) / ranks + test_random_int(random, 1, 4);
@@ -199,7 +194,6 @@ static void assert_unread(struct mp_layouts *layouts, const char *bytes, size_t 
 }
 
 TEST_RANDOM(foreign_bytes_are_refused) {
-    uint64_t *random = *state;
     struct mp_layouts layouts, other;
     char saved[1024], wrong[1024];
     int32_t expert = 5;

@@ -2,7 +2,6 @@
 #include "tests/reference/plan/plan_support.h"
 
 #include <limits.h>
-#include <string.h>
 
 #include "reference/plan/option.h"
 
@@ -72,7 +71,6 @@ TEST(accepted_text_is_written_back) {
 }
 
 TEST_RANDOM(random_numbers_survive_text) {
-    uint64_t *random = *state;
     for (int round = 0; round < 2000; round++) {
         struct values values = {0}, again = {0};
         struct mp_error error = {0};

@@ -127,7 +127,6 @@ static void (*const check_cut[])(const struct cut_up *, int) = {
 };
 
 TEST_RANDOM(routes_fill_pieces) {
-    uint64_t *random = *state;
     struct mp_plan_law law = {.extra_copies_limit = -1};
     int64_t copies = 0;
 

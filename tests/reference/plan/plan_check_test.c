@@ -1,8 +1,6 @@
 /* The law accepts every legal plan and names every way of breaking it. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 static uint64_t random_state;
 
 static int below(int count) {

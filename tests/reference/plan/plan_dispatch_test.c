@@ -1,8 +1,6 @@
 /* Dispatch: both shared rules, and the rows that hold their result. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 static uint64_t random_state;
 
 struct placement_case {

@@ -1,8 +1,6 @@
 /* Plans, placements and loads as data. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 static uint64_t random_state;
 
 TEST(load_sums_agree_with_a_plain_count) {

@@ -1,8 +1,6 @@
 /* A planner with a system that writes down what it is asked. */
 #include "reference/plan/planner.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 2, RANKS = 4, EXPERTS = 4 };
@@ -196,12 +194,12 @@ TEST_WITH(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with, res
     assert_true(drill.planner.moves.capacity >= 4 * RANKS);
     assert_true(drill.planner.plan[1].fetch.capacity >= EXPERTS * (RANKS - 1));
     end(&drill);
-    reset(state);
+    reset(NULL);
     limited.homes_limit = homes_limit;
     begin(&drill, &limited, false);
     assert_int_equal(drill.planner.homes_limit, 7);
     end(&drill);
-    reset(state);
+    reset(NULL);
     asked.optimizer = MP_OPTIMIZER_SLICES;
     asked.limit = 3;
     asked.gather_stage = MP_STAGE_BEFORE_GATE;
@@ -359,7 +357,7 @@ TEST_WITH(state_that_stays_does_not_travel, reset, NULL) {
     assert_ok(step(&drill, &error), &error);
     assert_int_equal(drill.planner.moves.item[0].bytes, MOVED);
     end(&drill);
-    reset(state);
+    reset(NULL);
     asked.optimizer = MP_OPTIMIZER_SLICES; /* everybody has a part of everything */
     asked.limit = EXPERTS;
     begin(&drill, &SYSTEM, false);

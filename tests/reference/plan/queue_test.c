@@ -1,6 +1,4 @@
 /* A queue pops the stable descending order, whatever the pushes, pops and changes in between. */
-#include <math.h>
-
 #include "reference/plan/queue.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -19,7 +17,6 @@ static int first_of(const struct mp_queued item[], int count) {
 }
 
 TEST_RANDOM(pops_come_in_order) {
-    uint64_t *random = *state;
     struct mp_queued expected[ROOM];
     struct mp_error error = {0};
     struct mp_queue queue;

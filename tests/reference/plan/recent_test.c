@@ -1,6 +1,4 @@
 /* Sums over the last iterations, by counts and by totals, and over a restart. */
-#include <string.h>
-
 #include "reference/plan/recent.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -50,7 +48,6 @@ static void assert_sums(const struct mp_recent *recent, const struct history *hi
 }
 
 TEST_RANDOM(sums_are_those_of_the_window) {
-    uint64_t *random = *state;
     struct history history;
     create_history(random, &history);
     for (int window = 1; window <= ITERATIONS + 1; window++) {
@@ -71,7 +68,6 @@ TEST_RANDOM(sums_are_those_of_the_window) {
 
 /* Saved after `before` iterations, restored with another window, and pushed on. */
 TEST_RANDOM(a_restored_window_goes_on) {
-    uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         int before = test_random_int(random, 0, ITERATIONS - 1);
         int window = test_random_int(random, 1, 6), other = test_random_int(random, 1, 6);
@@ -100,7 +96,6 @@ TEST_RANDOM(a_restored_window_goes_on) {
 }
 
 TEST_RANDOM(foreign_bytes_are_refused) {
-    uint64_t *random = *state;
     struct history history;
     struct mp_recent recent, other;
     struct mp_error error = {0};

@@ -2,8 +2,6 @@
  */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/rehome.h"
 
 static uint64_t random_state;

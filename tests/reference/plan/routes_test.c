@@ -2,8 +2,6 @@
  * are taken for independent. */
 #include "reference/plan/routes.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { RANKS = 3, EXPERTS = 7, TOKENS = 40, MOST = 4 };
@@ -46,19 +44,18 @@ static void check_first(struct mp_load *load) {
     load->routes = routes;
 }
 
-TEST(counts_and_transitions_are_those_of_tokens) {
-    uint64_t random = test_seed();
+TEST_RANDOM(counts_and_transitions_are_those_of_tokens) {
     for (int run = 0; run < 200; run++) {
-        const int top_k = test_random_int(&random, 1, MOST);
+        const int top_k = test_random_int(random, 1, MOST);
         int32_t tokens[RANKS];
         struct mp_load layer[2];
         struct mp_error error = {0};
         uint32_t count[EXPERTS] = {0}, wanted[EXPERTS][EXPERTS] = {{0}}, next[EXPERTS][EXPERTS];
         int64_t total[2 * EXPERTS];
         for (int r = 0; r < RANKS; r++)
-            tokens[r] = test_random_int(&random, 0, TOKENS);
+            tokens[r] = test_random_int(random, 0, TOKENS);
         for (int l = 0; l < 2; l++) {
-            draw(&random, tokens, top_k, &layer[l]);
+            draw(random, tokens, top_k, &layer[l]);
             assert_ok(mp_load_check_routes(&layer[l], &error), &error);
         }
         mp_routes_count(layer[0].routes, 1, count);

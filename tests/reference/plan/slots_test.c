@@ -1,8 +1,6 @@
 /* Slots, and routes spread over them, against a model that hands out route by route. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/slots.h"
 
 static struct mp_arena memory;

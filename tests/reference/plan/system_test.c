@@ -1,8 +1,6 @@
 /* Registration: what a system claims must agree with what it has. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/system.h"
 
 static int create(void *self, const struct mp_setting *setting, const void *options,

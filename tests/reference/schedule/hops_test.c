@@ -1,6 +1,4 @@
 /* Hops: every copy is reached once, over as few borders as can be, and ports share the load. */
-#include <string.h>
-
 #include "reference/schedule/hops.h"
 #include "tests/support.h"
 
@@ -56,22 +54,21 @@ static void all_but_the_owner(struct walk *walk) {
             walk->receiver[walk->count++] = r;
 }
 
-TEST(a_border_is_crossed_once_per_node) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_border_is_crossed_once_per_node) {
     for (int i = 0; i < 2000; i++) {
-        struct walk walk = {.topology = {.ranks = test_random_int(&random, 1, RANKS)}};
-        int ranks = walk.topology.ranks, chance = test_random_int(&random, 0, 8);
+        struct walk walk = {.topology = {.ranks = test_random_int(random, 1, RANKS)}};
+        int ranks = walk.topology.ranks, chance = test_random_int(random, 0, 8);
         bool wants[RANKS] = {false};
-        walk.topology.ranks_per_node = test_random_int(&random, 1, ranks + 2);
-        walk.owner = test_random_int(&random, 0, ranks - 1);
+        walk.topology.ranks_per_node = test_random_int(random, 1, ranks + 2);
+        walk.owner = test_random_int(random, 0, ranks - 1);
         int home = mp_topology_node(&walk.topology, walk.owner);
         for (int r = 0; r < ranks; r++) {
-            if (r == walk.owner || test_random_int(&random, 0, 7) >= chance)
+            if (r == walk.owner || test_random_int(random, 0, 7) >= chance)
                 continue;
             walk.receiver[walk.count++] = r;
             wants[mp_topology_node(&walk.topology, r)] = true;
         }
-        walk_hops(&walk, test_random_int(&random, 0, 1000));
+        walk_hops(&walk, test_random_int(random, 0, 1000));
         for (int node = 0; node < mp_topology_nodes(&walk.topology); node++)
             assert_int_equal(walk.crossed[node], wants[node] && node != home);
     }
@@ -113,8 +110,7 @@ static const struct example examples[] = {
     {"a last node of one", {4, 3}, 0, 3, 2, {1, 2}, {{3, 1, 1}, {1, 2, 2}}},
 };
 
-TEST_EACH(hops_are, examples) {
-    const struct example *example = *state;
+TEST_EACH(hops_are, examples, example) {
     struct walk walk = {
         .topology = example->topology, .owner = example->owner, .count = example->count};
     memcpy(walk.receiver, example->receiver, sizeof example->receiver);

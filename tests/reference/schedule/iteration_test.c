@@ -2,8 +2,6 @@
  * of any kind. */
 #include "reference/schedule/schedule.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/schedule/names.h"
 
@@ -474,29 +472,28 @@ static void assert_travels(const struct scribe *scribe, int micro_batches) {
         }
 }
 
-TEST(any_plans_keep_the_laws) {
-    uint64_t random = test_seed();
+TEST_RANDOM(any_plans_keep_the_laws) {
     struct mp_error error = {0};
     for (int i = 0; i < 60; i++) {
         struct example examples[MOST_LAYERS];
-        int layers = test_random_int(&random, 1, MOST_LAYERS);
+        int layers = test_random_int(random, 1, MOST_LAYERS);
         struct scribe *scribe = create_scribe(layers, MOST_RANKS);
         for (int l = 0; l < layers; l++) {
-            random_kind_of_example(&random, false, &examples[l]);
+            random_kind_of_example(random, false, &examples[l]);
             scribe->plan[l] = &examples[l].plan;
         }
-        scribe->schedule.learns = test_random_int(&random, 0, 1);
-        scribe->change.changed = test_random_int(&random, 0, 1);
-        scribe->change.asynchronous = test_random_int(&random, 0, 1);
-        bool moving = scribe->schedule.moving = test_random_int(&random, 0, 1);
-        scribe->schedule.gathers_homes = test_random_int(&random, 0, 1);
-        scribe->schedule.micro_batches = test_random_int(&random, 1, 3);
-        scribe->schedule.shares = test_random_int(&random, 0, 1);
+        scribe->schedule.learns = test_random_int(random, 0, 1);
+        scribe->change.changed = test_random_int(random, 0, 1);
+        scribe->change.asynchronous = test_random_int(random, 0, 1);
+        bool moving = scribe->schedule.moving = test_random_int(random, 0, 1);
+        scribe->schedule.gathers_homes = test_random_int(random, 0, 1);
+        scribe->schedule.micro_batches = test_random_int(random, 1, 3);
+        scribe->schedule.shares = test_random_int(random, 0, 1);
         run(scribe);
         assert_pairs(scribe);
         assert_experts(scribe);
         assert_travels(scribe, scribe->schedule.micro_batches);
-        scribe->fail_at = test_random_int(&random, 0, scribe->events - 1);
+        scribe->fail_at = test_random_int(random, 0, scribe->events - 1);
         scribe->events = 0;
         scribe->schedule.moving = moving;
         assert_int_equal(mp_schedule_iteration(&scribe->schedule, &error), MP_ECOMM);

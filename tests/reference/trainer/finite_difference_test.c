@@ -2,8 +2,6 @@
  * loss changes as the gradient says.  The routing is replayed, because a gate that changes its mind
  * makes the loss jump; the gate's own gradient then flows through the weights, the auxiliary loss
  * stays in with the firsts that are given. */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/golden/small_trainer.h"
 
@@ -145,8 +143,7 @@ static const struct gate gates[] = {
      {"top-k=all", "renormalise=yes"}},
 };
 
-TEST_EACH(gradients_are_slopes, gates) {
-    const struct gate *gate = *state;
+TEST_EACH(gradients_are_slopes, gates, gate) {
     const char *settings[] = {
         "layers=2",       "width=16",       "heads=2",         gate->experts,
         "sequence=16",    "batch=4",        "expert-width=24", "auxiliary-weight=0.5",

@@ -1,8 +1,6 @@
 /* Injected delays: what may be asked for. */
 #include "reference/trainer/inject.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/plan/option.h"
 #include "reference/trainer/job.h"

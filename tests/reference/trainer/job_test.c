@@ -1,7 +1,4 @@
 /* Jobs: every option from every side, files that come back, sentences for what is wrong. */
-#include <math.h>
-#include <string.h>
-
 #include "reference/trainer/job.h"
 #include "tests/support.h"
 
@@ -182,14 +179,13 @@ static void random_job(struct mp_job_file *file, uint64_t *seed) {
     }
 }
 
-TEST(every_written_job_reads_back) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(every_written_job_reads_back) {
     for (int trial = 0; trial < 100; trial++) {
         struct mp_job_file written, read;
         char *text;
         size_t size;
         struct mp_error error = {0};
-        random_job(&written, &seed);
+        random_job(&written, random);
         FILE *stream = open_memstream(&text, &size);
         assert_int_equal(mp_job_write(&written, stream, &error), MP_OK);
         fclose(stream);
@@ -280,8 +276,7 @@ static const struct message_case apply_cases[] = {
     {"a list as a job", "- ranks\n", "job.yaml:1: should be a mapping of job options, key: value"},
 };
 
-TEST_EACH(apply_says, apply_cases) {
-    const struct message_case *c = *state;
+TEST_EACH(apply_says, apply_cases, c) {
     struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_not_equal(apply(&file, c->text, &error), MP_OK);
@@ -403,8 +398,7 @@ static const struct message_case check_cases[] = {
      "target-loss: 2, but mode decode does not train; take 0, or mode train"},
 };
 
-TEST_EACH(check_says, check_cases) {
-    const struct message_case *c = *state;
+TEST_EACH(check_says, check_cases, c) {
     struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_equal(apply(&file, c->text, &error), MP_OK);

@@ -3,7 +3,6 @@
 #include "reference/trainer/loads.h"
 
 #include <endian.h>
-#include <unistd.h>
 
 #include "profiler/record/check.h"
 #include "reference/model/replay.h"

@@ -2,7 +2,6 @@
  * nothing is left behind (the sanitizers look).  The linker leads every allocation of ours through
  * the functions below. */
 #include <errno.h>
-#include <string.h>
 
 #include "baselines/systems.h"
 #include "reference/trainer/internal.h"

@@ -2,8 +2,6 @@
  * or GPUs are too few.  GPUs are the double's. */
 #include "reference/trainer/place.h"
 
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/support.h"
 

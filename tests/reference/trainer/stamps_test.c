@@ -2,8 +2,6 @@
  * says. */
 #include "reference/trainer/stamps.h"
 
-#include <unistd.h>
-
 #include "profiler/record/spool.h"
 #include "tests/support.h"
 

@@ -68,11 +68,10 @@ static void check_step(const struct followed *followed, int step) {
     assert_true(moved > 1e-4); /* every tensor has a gradient */
 }
 
-TEST(parameters_move_as_adamw_says) {
+TEST_RANDOM(parameters_move_as_adamw_says) {
     struct small_trainer small;
     struct followed followed[64];
     int count = 0;
-    uint64_t random = test_seed();
     create(&small);
     const struct mp_dense *dense = &small.trainer->model.dense;
     const struct mp_experts *experts = &small.trainer->model.experts;
@@ -94,8 +93,8 @@ TEST(parameters_move_as_adamw_says) {
         struct mp_trainer_result result;
         struct mp_error error = {0};
         for (int i = 0; i < TOKENS; i++) {
-            token[i] = test_random_int(&random, 0, 255);
-            target[i] = test_random_int(&random, 0, 255);
+            token[i] = test_random_int(random, 0, 255);
+            target[i] = test_random_int(random, 0, 255);
         }
         if (mp_trainer_step_on(small.trainer, token, target, &result, &error))
             fail_msg("%s", error.text);

@@ -40,7 +40,6 @@ TEST(a_loss_that_is_no_number_counts_while_it_is_in_the_window) {
 }
 
 TEST_RANDOM(any_losses_agree_with_a_mean_taken_anew) {
-    uint64_t *random = *state;
     for (int round = 0; round < 200; round++) {
         double loss[60], bound = 2 + test_random_double(random);
         int window = test_random_int(random, 1, 20), expected = 0;

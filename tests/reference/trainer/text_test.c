@@ -3,7 +3,6 @@
 #include "reference/trainer/text.h"
 
 #define XXH_INLINE_ALL
-#include <stdbool.h>
 #include <xxhash.h>
 
 #include "tests/harness/folder.h"

@@ -4,8 +4,6 @@
 
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "reference/base/elementary.h"
 #include "results/compare/statistics.h"
 

@@ -5,8 +5,7 @@
 
 static const struct gate_run usual = {0};
 
-TEST_WITH(unchanged_passes, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(unchanged_passes) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
@@ -20,8 +19,7 @@ TEST_WITH(unchanged_passes, runs_setup, runs_teardown) {
 }
 
 /* A/A measurements leave a floor behind that the next comparison shows and obeys. */
-TEST_WITH(floors_are_kept, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(floors_are_kept) {
     int kept;
     struct mp_error error = {0};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
@@ -49,8 +47,7 @@ TEST_WITH(floors_are_kept, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(slowdown_is_found_and_placed, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(slowdown_is_found_and_placed) {
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -65,8 +62,7 @@ TEST_WITH(slowdown_is_found_and_placed, runs_setup, runs_teardown) {
 }
 
 /* Waiting is named only where no work explains it, and work also where many phases share it. */
-TEST_WITH(waiting_and_spread_work, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(waiting_and_spread_work) {
     const struct gate_run waits = {.wait_ms = .6}, spread = {.spread_ms = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &waits);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -85,8 +81,7 @@ TEST_WITH(waiting_and_spread_work, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(speedup_mirrors_it, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(speedup_mirrors_it) {
     const struct gate_run slower = {.expert_ms = .5};
     gate_add_pairs(folder, GATE_PAIRS, &slower, &usual);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -107,8 +102,7 @@ TEST_WITH(speedup_mirrors_it, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(one_copy_more_is_a_finding, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_copy_more_is_a_finding) {
     const struct gate_run more = {.copies_more = 1, .is_other_program = true};
     gate_add_pairs(folder, 2, &usual, &more);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -136,8 +130,7 @@ TEST_WITH(one_copy_more_is_a_finding, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(routes_are_compared_expert_by_expert, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(routes_are_compared_expert_by_expert) {
     const struct gate_run other = {.has_other_routes = true}; /* their sum is the same */
     gate_add_pairs(folder, 1, &usual, &other);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -147,8 +140,7 @@ TEST_WITH(routes_are_compared_expert_by_expert, runs_setup, runs_teardown) {
 }
 
 /* Plans that rest on measured speeds differ by themselves. */
-TEST_WITH(told_speeds_explain_differences, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(told_speeds_explain_differences) {
     const struct gate_run more = {.copies_more = 1, .bandwidth = 2e9};
     gate_add_pairs(folder, 4, &usual, &more);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -157,8 +149,7 @@ TEST_WITH(told_speeds_explain_differences, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(many_runs_outvote_told_speeds, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_runs_outvote_told_speeds) {
     for (int i = 0; i < 5; i++) {
         struct gate_run base = {.bandwidth = 1e9 + i}, more = {.bandwidth = 2e9 + i};
         base.side = "base";
@@ -173,8 +164,7 @@ TEST_WITH(many_runs_outvote_told_speeds, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(base_that_varies_decides_nothing, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(base_that_varies_decides_nothing) {
     const struct gate_run runs[] = {{.side = "base", .round = 0},
                                     {.side = "base", .round = 1, .copies_more = 1},
                                     {.side = "head", .round = 0},
@@ -186,8 +176,7 @@ TEST_WITH(base_that_varies_decides_nothing, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(losses, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(losses) {
     const struct {
         struct gate_run head;
         enum mp_outcome outcome;
@@ -213,8 +202,7 @@ TEST_WITH(losses, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(machines, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(machines) {
     const struct gate_run elsewhere = {.cpu = "cpu B", .expert_ms = 1, .copies_more = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &elsewhere);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -254,8 +242,7 @@ static struct mp_gate *gate_of_doubtful(struct runs_folder *folder, const struct
 
 /* Too short or not steady: no pass, and no fail of what noise may be; but what is beyond the
  * minimum effect by more than any noise fails, with phase, layer and rank. */
-TEST_WITH(doubtful_times, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(doubtful_times) {
     const struct {
         struct gate_run run;
         const char *reason;
@@ -282,15 +269,14 @@ TEST_WITH(doubtful_times, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(shared_cores_say_nothing, runs_setup, runs_teardown) {
-    struct mp_gate *gate = gate_of_doubtful(*state, &(struct gate_run){.shares_cores = true}, 14);
+RUNS_TEST(shared_cores_say_nothing) {
+    struct mp_gate *gate = gate_of_doubtful(folder, &(struct gate_run){.shares_cores = true}, 14);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "shared cores");
     mp_gate_destroy(gate);
 }
 
 /* Of too few for an interval, too, and of none of which the noise is unknown. */
-TEST_WITH(few_pairs_that_differ_much, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(few_pairs_that_differ_much) {
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -309,8 +295,7 @@ TEST_WITH(few_pairs_that_differ_much, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(few_and_missing_runs, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(few_and_missing_runs) {
     const struct gate_run slower = {.expert_ms = 2};
     gate_add_pairs(folder, 1, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -331,8 +316,7 @@ TEST_WITH(few_and_missing_runs, runs_setup, runs_teardown) {
 }
 
 /* What either side's recording costs is no measure, and stands beside the outcome. */
-TEST_WITH(recording_costs_are_noted, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(recording_costs_are_noted) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store),
@@ -353,8 +337,7 @@ TEST_WITH(recording_costs_are_noted, runs_setup, runs_teardown) {
 }
 
 /* What neither did, neither did differently. */
-TEST_WITH(runs_that_both_sides_miss, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_that_both_sides_miss) {
     static const char *const sides[] = {"base", "head"};
     int found = 0;
     for (int i = 0; i < 2; i++) {
@@ -375,8 +358,7 @@ TEST_WITH(runs_that_both_sides_miss, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(predicted_times_are_exact, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(predicted_times_are_exact) {
     const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
                           same = {.is_predicted = true, .suite_run = "b"},
                           other = {.is_predicted = true, .suite_run = "c", .ms = 10.001};
@@ -409,8 +391,7 @@ static void refuse(struct runs_folder *folder, const struct mp_gate_side *base,
         fail_msg("\"%s\" is not in \"%s\"", words, error.text);
 }
 
-TEST_WITH(refusals, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(refusals) {
     gate_add_run(folder, &usual);
     gate_add_run(folder, &(struct gate_run){.suite_run = "b", .job_text = "name: y\nbatch: 16\n"});
     gate_add_run(folder, &(struct gate_run){.suite_run = "c", .job = "ep"});
@@ -442,8 +423,7 @@ TEST_WITH(refusals, runs_setup, runs_teardown) {
     runs_destroy(&empty);
 }
 
-TEST_WITH(finds_pairs, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(finds_pairs) {
     struct mp_error error = {0};
     char *base, *head;
     gate_add_pairs(folder, 1, &usual, &usual);
@@ -479,8 +459,7 @@ static int count_in(const char *text, const char *words) {
     return count;
 }
 
-TEST_WITH(formats, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(formats) {
     const struct gate_run base = {.job = "a <b> & \"c\" \xff\x01\xed\xa0\x80\xef\xbf\xbf"};
     struct gate_run slower = base;
     slower.expert_ms = .5;
@@ -529,8 +508,7 @@ TEST_WITH(formats, runs_setup, runs_teardown) {
     mp_gate_destroy(gate);
 }
 
-TEST_WITH(facts_of_runs, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(facts_of_runs) {
     struct mp_error error = {0};
     const struct mp_store_fact fact = {"pairs", "other"};
     gate_add_run(folder, &(struct gate_run){.side = "head"});

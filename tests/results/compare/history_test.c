@@ -55,9 +55,9 @@ static void read_changes(const struct runs_folder *folder, struct mp_history *hi
     read_lines(history, path, NULL);
 }
 
-TEST_WITH(the_first_revision_of_a_change_is_named, runs_setup, runs_teardown) {
+RUNS_TEST(the_first_revision_of_a_change_is_named) {
     struct mp_history history = {0};
-    read_changes(*state, &history);
+    read_changes(folder, &history);
     assert_int_equal(history.count, 8);
     const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
     assert_int_equal(slower->points, 24);
@@ -86,8 +86,7 @@ static void count(const char *text, const char *words, int expected) {
 }
 
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
-TEST_WITH(a_page_has_a_chart_of_each_series, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_page_has_a_chart_of_each_series) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120], text[1 << 20];
@@ -116,8 +115,7 @@ TEST_WITH(a_page_has_a_chart_of_each_series, runs_setup, runs_teardown) {
 }
 
 /* A revision that is run again later stands where it was first. */
-TEST_WITH(revisions_stand_where_they_were_first_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(revisions_stand_where_they_were_first_run) {
     struct mp_history history = {0};
     char path[120];
     FILE *file = open_lines(folder, path, "w");
@@ -140,8 +138,7 @@ TEST_WITH(revisions_stand_where_they_were_first_run, runs_setup, runs_teardown) 
     mp_history_destroy(&history);
 }
 
-TEST_WITH(the_same_run_counts_once, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_same_run_counts_once) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120];
@@ -185,13 +182,12 @@ TEST_WITH(the_same_run_counts_once, runs_setup, runs_teardown) {
     mp_history_destroy(&history);
 }
 
-TEST_WITH(lines_that_are_none, runs_setup, runs_teardown) {
+RUNS_TEST(lines_that_are_none) {
     static const struct {
         const char *text, *says;
     } wrong[] = {{"{\"id\": \"x\"\n", "h.jsonl:1: "},
                  {"{\"id\": \"x\"}\n", "h.jsonl:1: no \"key\""},
                  {"[]\n", "h.jsonl:1: no \"id\""}};
-    struct runs_folder *folder = *state;
     char path[120];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_history history = {0};
@@ -208,8 +204,7 @@ TEST_WITH(lines_that_are_none, runs_setup, runs_teardown) {
     assert_int_equal(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND);
 }
 
-TEST_WITH(it_is_told_in_words, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(it_is_told_in_words) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120], *text = NULL;
@@ -249,8 +244,7 @@ TEST_WITH(it_is_told_in_words, runs_setup, runs_teardown) {
 }
 
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
-TEST_WITH(its_figures_name_what_changed, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(its_figures_name_what_changed) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[160], text[1 << 18];

@@ -2,9 +2,6 @@
  * here; and what few samples can still bound, by hand. */
 #include "tests/support.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "results/compare/evidence.h"
 #include "results/compare/statistics.h"
 
@@ -58,14 +55,13 @@ static double drawn(uint64_t *random, bool ties) {
 }
 
 /* Some more positive than negative. */
-TEST(signs_are_near_their_distribution) {
-    uint64_t random = test_seed();
+TEST_RANDOM(signs_are_near_their_distribution) {
     for (int round = 0; round < 20; round++) {
         double differences[PAIRS], statistic;
         struct mp_rank_test test;
         for (int i = 0; i < PAIRS; i++) {
-            double size = drawn(&random, round % 2);
-            differences[i] = test_random_double(&random) < 0.5 + 0.01 * round ? size : -size;
+            double size = drawn(random, round % 2);
+            differences[i] = test_random_double(random) < 0.5 + 0.01 * round ? size : -size;
         }
         double p = p_of_signs(differences, PAIRS, &statistic);
         assert_int_equal(mp_signed_rank(differences, PAIRS, &test, NULL), MP_OK);
@@ -91,13 +87,12 @@ static double p_of_groups(const double values[]) {
     return two_sided(ways[BASES], SUMS, sum);
 }
 
-TEST(groups_are_near_their_distribution) {
-    uint64_t random = test_seed();
+TEST_RANDOM(groups_are_near_their_distribution) {
     for (int round = 0; round < 4; round++) {
         double values[BOTH], below = 0;
         struct mp_rank_test test;
         for (int i = 0; i < BOTH; i++)
-            values[i] = drawn(&random, round % 2) + (i < BASES ? 0 : 0.04 * round);
+            values[i] = drawn(random, round % 2) + (i < BASES ? 0 : 0.04 * round);
         for (int i = 0; i < BASES; i++)
             for (int j = BASES; j < BOTH; j++)
                 below += values[j] < values[i] ? 1 : values[j] == values[i] ? 0.5 : 0;

@@ -2,7 +2,6 @@
 #include "tests/support.h"
 
 #include <jansson.h>
-#include <string.h>
 
 #include "results/compare/gate.h"
 

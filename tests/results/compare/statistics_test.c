@@ -3,8 +3,6 @@
 
 #include "tests/support.h"
 
-#include <string.h>
-
 enum { PAIRS = 10 };
 
 static const double base[PAIRS] = {50.1, 49.8, 50.4, 50.0, 49.9, 50.2, 50.3, 49.7, 50.0, 50.1};
@@ -83,8 +81,7 @@ static double percent(double logarithm) {
     return 100 * (exp(logarithm) - 1);
 }
 
-TEST_EACH(chain_matches, chain) {
-    const struct chain_case *c = *state;
+TEST_EACH(chain_matches, chain, c) {
     double differences[PAIRS];
     for (int i = 0; i < PAIRS; i++)
         differences[i] = log(c->head[i] / base[i]);
@@ -143,14 +140,13 @@ TEST(smallest_p) {
 }
 
 /* The interval's ends are the k-th of the sorted Walsh averages from either end. */
-TEST(interval_ranks) {
+TEST_RANDOM(interval_ranks) {
     const int count[] = {8, 10, 12, 15, 20}, k[] = {4, 9, 14, 26, 53};
-    uint64_t random = test_seed();
     for (size_t c = 0; c < sizeof count / sizeof *count; c++) {
         double d[20];
         int below = 0, above = 0;
         for (int i = 0; i < count[c]; i++)
-            d[i] = test_random_double(&random);
+            d[i] = test_random_double(random);
         struct mp_shift shift = of_pairs(d, count[c]);
         for (int i = 0; i < count[c]; i++)
             for (int j = i; j < count[c]; j++) {
@@ -183,13 +179,12 @@ static double two_sided(long below, long above, long total) {
     return fmin(1, 2. * (double)(below < above ? below : above) / (double)total);
 }
 
-TEST(signed_rank_brute) {
-    uint64_t random = test_seed();
+TEST_RANDOM(signed_rank_brute) {
     for (int trial = 0; trial < 300; trial++) {
         double d[9], size[9];
-        int count = test_random_int(&random, 1, 9), kept = 0;
+        int count = test_random_int(random, 1, 9), kept = 0;
         for (int i = 0; i < count; i++) {
-            d[i] = test_random_int(&random, -4, 4); /* many ties and zeros */
+            d[i] = test_random_int(random, -4, 4); /* many ties and zeros */
             if (d[i] != 0)
                 size[kept++] = fabs(d[i]);
         }
@@ -213,14 +208,13 @@ TEST(signed_rank_brute) {
     }
 }
 
-TEST(mann_whitney_brute) {
-    uint64_t random = test_seed();
+TEST_RANDOM(mann_whitney_brute) {
     for (int trial = 0; trial < 300; trial++) {
         double all[10], observed = 0;
-        int n = test_random_int(&random, 1, 5), m = test_random_int(&random, 1, 5);
+        int n = test_random_int(random, 1, 5), m = test_random_int(random, 1, 5);
         long below = 0, above = 0, total = 0;
         for (int i = 0; i < n + m; i++)
-            all[i] = test_random_int(&random, 0, 6);
+            all[i] = test_random_int(random, 0, 6);
         for (int i = 0; i < n; i++)
             observed += mean_rank(all, n + m, i);
         for (int subset = 0; subset < 1 << (n + m); subset++) {
@@ -246,15 +240,14 @@ static double noise(uint64_t *random) {
            1.5;
 }
 
-TEST(mirrored) {
-    uint64_t random = test_seed();
+TEST_RANDOM(mirrored) {
     for (int trial = 0; trial < 100; trial++) {
         double d[30], minus[30], a[30], b[30], scaled[30];
-        int n = test_random_int(&random, 1, 30), m = test_random_int(&random, 1, 30);
+        int n = test_random_int(random, 1, 30), m = test_random_int(random, 1, 30);
         for (int i = 0; i < 30; i++) {
-            d[i] = noise(&random);
-            a[i] = noise(&random);
-            b[i] = noise(&random) + .3;
+            d[i] = noise(random);
+            a[i] = noise(random);
+            b[i] = noise(random) + .3;
         }
         for (int i = 0; i < n; i++) {
             minus[n - 1 - i] = -d[i]; /* in another order, too */
@@ -317,13 +310,12 @@ TEST(large_intervals_by_hand) {
 }
 
 /* Just beyond the exact sizes the approximation says nearly the same. */
-TEST(large_samples) {
-    uint64_t random = test_seed();
+TEST_RANDOM(large_samples) {
     double a[400], b[400], d[400];
     for (int trial = 0; trial < 10; trial++) {
         for (int i = 0; i < 400; i++) {
-            a[i] = noise(&random);
-            b[i] = noise(&random) + .1;
+            a[i] = noise(random);
+            b[i] = noise(random) + .1;
             d[i] = b[i] - a[i];
         }
         struct mp_rank_test exact = mann_whitney(a, 50, b, 50), normal;
@@ -345,13 +337,12 @@ TEST(large_samples) {
 }
 
 /* 95 % intervals hold the true shift in at least 95 % of tries (they are conservative). */
-TEST(interval_covers) {
-    uint64_t random = test_seed();
+TEST_RANDOM(interval_covers) {
     int covered = 0, tries = 2000;
     for (int t = 0; t < tries; t++) {
         double d[10];
         for (int i = 0; i < 10; i++)
-            d[i] = noise(&random) + 2;
+            d[i] = noise(random) + 2;
         struct mp_shift shift = of_pairs(d, 10);
         covered += shift.low <= 2 && 2 <= shift.high;
     }

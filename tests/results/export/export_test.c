@@ -84,8 +84,7 @@ static json_t *timeline(struct runs_folder *folder, const struct mp_results_sele
 
 /* ---- timelines ---- */
 
-TEST_WITH(spans_of_a_thread_nest, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(spans_of_a_thread_nest) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     int spans = 0, pairs = 0, lanes = 0;
@@ -110,8 +109,7 @@ TEST_WITH(spans_of_a_thread_nest, runs_setup, runs_teardown) {
 }
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
-TEST_WITH(what_fits_on_no_thread_is_a_pair, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
@@ -151,8 +149,7 @@ TEST_WITH(what_fits_on_no_thread_is_a_pair, runs_setup, runs_teardown) {
 }
 
 /* What the database has and the timeline says, for every span. */
-TEST_WITH(every_span_is_there_as_it_was, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_span_is_there_as_it_was) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     add_anything(folder, 100, &random);
@@ -186,8 +183,7 @@ TEST_WITH(every_span_is_there_as_it_was, runs_setup, runs_teardown) {
 }
 
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
-TEST_WITH(arrows_go_from_the_last_to_the_others, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank ranks[3];
@@ -241,8 +237,7 @@ TEST_WITH(arrows_go_from_the_last_to_the_others, runs_setup, runs_teardown) {
     json_decref(all);
 }
 
-TEST_WITH(tokens_are_counted_per_layer, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tokens_are_counted_per_layer) {
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     int counters = 0;
@@ -266,8 +261,7 @@ TEST_WITH(tokens_are_counted_per_layer, runs_setup, runs_teardown) {
 }
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
-TEST_WITH(times_keep_their_nanoseconds, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(times_keep_their_nanoseconds) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
@@ -357,8 +351,7 @@ static void assert_csv_is(struct runs_folder *folder, const char *view, const ch
     free(text);
 }
 
-TEST_WITH(csv_reads_back_as_the_view, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(csv_reads_back_as_the_view) {
     uint64_t random = test_seed();
     struct mp_store_run run = runs_description("e,p", " \"text\"\r\n,");
     run.gate = "";
@@ -375,8 +368,7 @@ TEST_WITH(csv_reads_back_as_the_view, runs_setup, runs_teardown) {
 }
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
-TEST_WITH(texts_are_no_formulas, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(texts_are_no_formulas) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     size_t size;
@@ -394,8 +386,7 @@ TEST_WITH(texts_are_no_formulas, runs_setup, runs_teardown) {
     free(text);
 }
 
-TEST_WITH(views_that_are_not_there_are_refused, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(views_that_are_not_there_are_refused) {
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -423,8 +414,7 @@ TEST_WITH(views_that_are_not_there_are_refused, runs_setup, runs_teardown) {
 
 /* ---- JSON ---- */
 
-TEST_WITH(json_has_everything, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(json_has_everything) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -475,8 +465,7 @@ TEST_WITH(json_has_everything, runs_setup, runs_teardown) {
 }
 
 /* Every byte but zero, on its own and among letters. */
-TEST_WITH(texts_of_any_bytes_are_escaped, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(texts_of_any_bytes_are_escaped) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     uint64_t random = test_seed();
@@ -512,8 +501,7 @@ TEST_WITH(texts_of_any_bytes_are_escaped, runs_setup, runs_teardown) {
 
 /* ---- files ---- */
 
-TEST_WITH(nothing_is_left_half_written, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_left_half_written) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -553,8 +541,7 @@ TEST_WITH(nothing_is_left_half_written, runs_setup, runs_teardown) {
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */
-TEST_WITH(many_spans_need_no_more_memory, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_spans_need_no_more_memory) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;

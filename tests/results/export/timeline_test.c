@@ -251,8 +251,7 @@ static int64_t add_all(struct runs_folder *folder) {
 
 /* ---- tests ---- */
 
-TEST_WITH(ranges_are_on_the_threads_that_pushed_them, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -282,8 +281,7 @@ TEST_WITH(ranges_are_on_the_threads_that_pushed_them, runs_setup, runs_teardown)
 }
 
 /* From the call, or for want of one from the span. */
-TEST_WITH(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -311,8 +309,7 @@ TEST_WITH(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch, runs_setup, r
     json_decref(all);
 }
 
-TEST_WITH(collectives_wait_and_then_transfer, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(collectives_wait_and_then_transfer) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -332,8 +329,7 @@ TEST_WITH(collectives_wait_and_then_transfer, runs_setup, runs_teardown) {
 }
 
 /* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
-TEST_WITH(chosen_iterations_choose_the_rest_by_time, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(chosen_iterations_choose_the_rest_by_time) {
     struct mp_results_exported exported;
     const struct mp_results_selection second = {.some_iterations = true, .first = 1, .last = 1};
     const struct mp_results_selection none = {.some_iterations = true, .first = 90, .last = 99};
@@ -350,8 +346,7 @@ TEST_WITH(chosen_iterations_choose_the_rest_by_time, runs_setup, runs_teardown) 
 }
 
 /* Times on another host's clock would be anywhere. */
-TEST_WITH(work_on_an_unknown_clock_is_left_out, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
     struct mp_results_exported exported;
     add_all(folder);
     insert(folder, "UPDATE device_spool SET clock = 'unknown'");
@@ -363,8 +358,7 @@ TEST_WITH(work_on_an_unknown_clock_is_left_out, runs_setup, runs_teardown) {
 }
 
 /* A rank of which there is GPU work and nothing else. */
-TEST_WITH(ranks_without_a_recording_have_their_gpu, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
     struct mp_results_exported exported;
     add_all(folder);
     insert(folder, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
@@ -388,8 +382,7 @@ static const char *random_text(uint64_t *random) {
 
 /* Ranges that cross, GPU work that overlaps on its stream, calls outside of their ranges, names
  * and payloads of any bytes: the file is one that can be drawn, and nothing is missing. */
-TEST_WITH(anything_can_be_drawn, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(anything_can_be_drawn) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     enum { EVENTS = 150 };
@@ -433,8 +426,7 @@ TEST_WITH(anything_can_be_drawn, runs_setup, runs_teardown) {
 }
 
 /* Memory does not follow the number of events. */
-TEST_WITH(many_events_need_no_more_memory, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_events_need_no_more_memory) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     enum { EVENTS = 100000 };

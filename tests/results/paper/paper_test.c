@@ -1,8 +1,6 @@
 /* Published figures: every file keeps the schema, and the schema refuses what it should. */
 #include "results/paper/paper.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static json_t *load(const struct mp_paper *paper) {

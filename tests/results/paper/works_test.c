@@ -1,6 +1,4 @@
 /* Works that sources name: entries that BibTeX reads, found by names that stand alone. */
-#include <string.h>
-
 #include "results/paper/works.h"
 #include "tests/support.h"
 

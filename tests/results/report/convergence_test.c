@@ -29,8 +29,7 @@ static void add_rounds(struct runs_folder *folder) {
     }
 }
 
-TEST_WITH(nothing_is_said_without_a_target, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_said_without_a_target) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
     char *text = text_of(folder, MP_REPORT_TEXT);
@@ -38,8 +37,7 @@ TEST_WITH(nothing_is_said_without_a_target, runs_setup, runs_teardown) {
     free(text);
 }
 
-TEST_WITH(iterations_and_drops_stand_beside_the_papers, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
     add_rounds(folder);
     char *text = text_of(folder, MP_REPORT_TEXT);
     assert_string_equal(
@@ -62,8 +60,7 @@ TEST_WITH(iterations_and_drops_stand_beside_the_papers, runs_setup, runs_teardow
     free(text);
 }
 
-TEST_WITH(a_system_alone_gets_no_published_figures, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_system_alone_gets_no_published_figures) {
     struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
     targets_add(folder, &swiftmoe, &runs_ep, 0);
     char *text = text_of(folder, MP_REPORT_TEXT);
@@ -77,8 +74,7 @@ TEST_WITH(a_system_alone_gets_no_published_figures, runs_setup, runs_teardown) {
     free(text);
 }
 
-TEST_WITH(json_has_the_published_figures_too, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(json_has_the_published_figures_too) {
     add_rounds(folder);
     char *text = text_of(folder, MP_REPORT_JSON);
     json_t *report = json_loads(text, 0, NULL);

@@ -150,8 +150,7 @@ static void compare_part(const json_t *object, const char *name, const char *exp
     json_decref(by_hand);
 }
 
-TEST_WITH(stragglers_by_hand, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(stragglers_by_hand) {
     add_run(folder);
     json_t *object = json_of(mp_report_stragglers_in_full, folder->store);
     const json_t *row = json_array_get(json_object_get(object, "rows"), 0);
@@ -192,8 +191,7 @@ TEST_WITH(stragglers_by_hand, runs_setup, runs_teardown) {
 
 /* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
  * dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
-TEST_WITH(speedups_by_hand, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(speedups_by_hand) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard other = runs_fssdp;

@@ -1,8 +1,4 @@
 /* Tables in all formats: a column is one row of its description, and is in each of them. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "results/report/query.h"
 #include "results/report/speedup.h"
 #include "results/report/table.h"
@@ -176,23 +172,22 @@ static void assert_number(const char *field, double value) {
         assert_true(strtod(field, NULL) == value);
 }
 
-TEST(random_rows_come_back) {
+TEST_RANDOM(random_rows_come_back) {
     enum { ROWS = 40 };
-    uint64_t random = test_seed();
     struct row rows[ROWS];
     char name[ROWS][32], field[256], after;
     for (int r = 0; r < ROWS; r++) {
-        put_random_text(&random, name[r]);
+        put_random_text(random, name[r]);
         rows[r] = (struct row){name[r],
-                               test_random(&random) % 4 ? NULL : "it can't",
+                               test_random(random) % 4 ? NULL : "it can't",
                                "",
-                               random_number(&random),
-                               random_number(&random),
-                               random_number(&random),
-                               (int)test_random(&random),
-                               (int64_t)test_random(&random),
-                               test_random(&random) % 2};
-        put_random_text(&random, rows[r].kind);
+                               random_number(random),
+                               random_number(random),
+                               random_number(random),
+                               (int)test_random(random),
+                               (int64_t)test_random(random),
+                               test_random(random) % 2};
+        put_random_text(random, rows[r].kind);
     }
     char *csv = written(rows, ROWS, MP_REPORT_CSV, "a, b"),
          *json = written(rows, ROWS, MP_REPORT_JSON, "");
@@ -243,13 +238,12 @@ static int bars_of(const char *line, size_t length) {
     return bars;
 }
 
-TEST(hostile_names_stay_names) {
-    uint64_t random = test_seed();
+TEST_RANDOM(hostile_names_stay_names) {
     char name[32];
     for (int i = 0; i < 200; i++) {
         struct row row = plain;
         row.name = name;
-        put_random_text(&random, name);
+        put_random_text(random, name);
         row.remark = i % 3 ? NULL : name;
         char *markdown = written(&row, 1, MP_REPORT_MARKDOWN, name),
              *latex = written(&row, 1, MP_REPORT_LATEX, name);

@@ -111,8 +111,7 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
     return NULL;
 }
 
-TEST_WITH(words_tables_and_data_are_there, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(words_tables_and_data_are_there) {
     char path[128];
     make_library(folder);
     add_runs(folder, NULL, false);
@@ -170,8 +169,7 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
 }
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
-TEST_WITH(charts_show_what_was_recorded, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(charts_show_what_was_recorded) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard first = runs_ep, second = runs_fssdp;
@@ -230,8 +228,7 @@ TEST_WITH(charts_show_what_was_recorded, runs_setup, runs_teardown) {
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
-TEST_WITH(a_busy_machine_is_said_first, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_busy_machine_is_said_first) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard run = runs_fssdp;
@@ -252,8 +249,7 @@ TEST_WITH(a_busy_machine_is_said_first, runs_setup, runs_teardown) {
 }
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
-TEST_WITH(what_recording_cost_is_said, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_recording_cost_is_said) {
     struct mp_store_run ep = runs_description("ep", "text");
     char path[128];
     make_library(folder);
@@ -271,8 +267,7 @@ TEST_WITH(what_recording_cost_is_said, runs_setup, runs_teardown) {
     free(page);
 }
 
-TEST_WITH(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_loaded_from_anywhere) {
     char path[128];
     make_library(folder);
     add_runs(folder, NULL, false);
@@ -287,8 +282,7 @@ TEST_WITH(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown) {
 }
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
-TEST_WITH(a_run_without_recordings_is_shown, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_without_recordings_is_shown) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     char path[128];
@@ -306,8 +300,7 @@ TEST_WITH(a_run_without_recordings_is_shown, runs_setup, runs_teardown) {
 }
 
 /* Where EP was refused, the first that ran stands for the setting. */
-TEST_WITH(a_refusal_does_not_stand_for_the_others, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     struct mp_store_run refused = runs_description("ep", "text"),
                         other = runs_description("fssdp", "text");
     struct mp_error error = {0};
@@ -329,8 +322,7 @@ TEST_WITH(a_refusal_does_not_stand_for_the_others, runs_setup, runs_teardown) {
     free(page);
 }
 
-TEST_WITH(shared_cores_get_no_ratios, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(shared_cores_get_no_ratios) {
     char path[128];
     make_library(folder);
     add_runs(folder, NULL, true);
@@ -343,8 +335,7 @@ TEST_WITH(shared_cores_get_no_ratios, runs_setup, runs_teardown) {
 }
 
 /* The page's own three scripts are all there are, whatever anything is called. */
-TEST_WITH(names_stay_names, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(names_stay_names) {
     char path[128];
     make_library(folder);
     add_runs(folder, HOSTILE, false);
@@ -367,8 +358,7 @@ TEST_WITH(names_stay_names, runs_setup, runs_teardown) {
     free(page);
 }
 
-TEST_WITH(a_missing_library_is_named, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_library_is_named) {
     struct mp_error error = {0};
     char path[128], module[160];
     make_library(folder);
@@ -384,8 +374,7 @@ TEST_WITH(a_missing_library_is_named, runs_setup, runs_teardown) {
     assert_int_equal(access(path, F_OK), -1);
 }
 
-TEST_WITH(a_report_that_fails_leaves_the_old_one, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_report_that_fails_leaves_the_old_one) {
     struct mp_error error = {0};
     const struct mp_report_selection nothing = {.run_id = 99};
     char path[128], command[160];
@@ -540,9 +529,8 @@ static void need_browser(void) {
         skip("no chromium is installed, which opens the page");
 }
 
-TEST_WITH(every_chart_is_drawn, runs_setup, runs_teardown) {
+RUNS_TEST(every_chart_is_drawn) {
     static const int widths[] = {1280, 390};
-    struct runs_folder *folder = *state;
     char path[128];
     need_browser();
     add_runs(folder, NULL, false);
@@ -567,8 +555,7 @@ TEST_WITH(every_chart_is_drawn, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(names_stay_names_in_a_browser, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(names_stay_names_in_a_browser) {
     char path[128];
     need_browser();
     add_runs(folder, HOSTILE, false);
@@ -625,8 +612,7 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
     return path;
 }
 
-TEST_WITH(a_grid_has_all_its_points, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_grid_has_all_its_points) {
     char path[128];
     make_library(folder);
     char *page = text_of(write_grids(folder, path));
@@ -648,8 +634,7 @@ TEST_WITH(a_grid_has_all_its_points, runs_setup, runs_teardown) {
     free(page);
 }
 
-TEST_WITH(a_grid_is_drawn, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_grid_is_drawn) {
     char path[128];
     size_t i, points = 0;
     json_t *chart;
@@ -689,8 +674,7 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
     return path;
 }
 
-TEST_WITH(intervals_have_all_their_numbers, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(intervals_have_all_their_numbers) {
     char path[128];
     make_library(folder);
     char *page = text_of(write_intervals(folder, path));
@@ -710,8 +694,7 @@ TEST_WITH(intervals_have_all_their_numbers, runs_setup, runs_teardown) {
     free(page);
 }
 
-TEST_WITH(intervals_are_drawn, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(intervals_are_drawn) {
     char path[128];
     size_t i, charts = 0;
     json_t *chart;

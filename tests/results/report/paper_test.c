@@ -82,8 +82,7 @@ static void add_runs(struct runs_folder *folder) {
     runs_add(folder, &fssdp, &runs_fssdp);
 }
 
-TEST_WITH(every_chart_is_a_figure, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_chart_is_a_figure) {
     struct mp_error error = {0};
     char figures[128], charts[64];
     size_t size;
@@ -116,8 +115,7 @@ TEST_WITH(every_chart_is_a_figure, runs_setup, runs_teardown) {
 }
 
 /* Before any work, and with what to do. */
-TEST_WITH(a_missing_browser_is_named, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_browser_is_named) {
     struct mp_error error = {0};
     char figures[128];
     struct stat status;
@@ -138,8 +136,7 @@ TEST_WITH(a_missing_browser_is_named, runs_setup, runs_teardown) {
     free(path);
 }
 
-TEST_WITH(a_program_that_is_no_browser_is_named, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_program_that_is_no_browser_is_named) {
     struct mp_browser *browser;
     struct mp_error error = {0};
     setenv("MOEPERF_BROWSER", "/bin/true", 1);
@@ -154,9 +151,8 @@ TEST_WITH(a_program_that_is_no_browser_is_named, runs_setup, runs_teardown) {
 }
 
 /* Texts of any length and letter come back as they were sent, in turn. */
-TEST_WITH(a_browser_answers, runs_setup, runs_teardown) {
+RUNS_TEST(a_browser_answers) {
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
-    struct runs_folder *folder = *state;
     struct mp_browser *browser;
     struct mp_error error = {0};
     json_t *value;

@@ -2,10 +2,7 @@
 #include "results/report/table.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "results/report/command.h"
 #include "tests/support.h"

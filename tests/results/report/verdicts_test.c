@@ -5,8 +5,7 @@
 
 /* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
  * before who is faster, and not where ranks took turns on purpose. */
-TEST_WITH(a_busy_machine_is_said_first, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_busy_machine_is_said_first) {
     const struct {
         double taken;
         bool shares_cores, said, praised, drops;
@@ -47,8 +46,7 @@ TEST_WITH(a_busy_machine_is_said_first, runs_setup, runs_teardown) {
 
 /* Two rounds of EP and of another system whose ratios are 2 and 0.5: their median is 1.25, the
  * medians of the times give (20 + 40) / (10 + 80) = 0.67. */
-TEST_WITH(ratios_come_with_their_rounds, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ratios_come_with_their_rounds) {
     static const int ms[2][2] = {{20, 40}, {10, 80}};
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 2; i++) {
@@ -119,16 +117,14 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
 
 /* Of nine steady iterations eight have 1 ms of waiting in 3 ms and one 800 in 802: means of 89.78
  * and 91.78 ms.  The median is 3 ms. */
-TEST_WITH(shares_are_of_the_mean_iteration, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(shares_are_of_the_mean_iteration) {
     add_exchanges(folder, "second", 0);
     char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
     assert_says(text, "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
     free(text);
 }
 
-TEST_WITH(one_host_has_no_network, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_host_has_no_network) {
     static const struct {
         const char *host;
         double taken;

@@ -55,8 +55,7 @@ static void compare_row(sqlite3_stmt *row) {
     same_bits(row, 4, balance.imbalance.dead_fraction);
 }
 
-TEST_WITH(store_and_analysis_agree_bit_for_bit, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(store_and_analysis_agree_bit_for_bit) {
     struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
     uint64_t random = test_seed();

@@ -99,8 +99,7 @@ static int64_t add_run(struct runs_folder *folder, uint64_t *random) {
     " ORDER BY end_ns, v_span.span_id DESC LIMIT 1)"
 #define OF_CALL "coalesce(" STARTING_AT("work.\"end\"") ", " INNERMOST_AT("work.start") ")"
 
-TEST_WITH(work_has_the_span_that_a_search_finds, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_has_the_span_that_a_search_finds) {
     uint64_t random = test_seed();
     for (int i = 0; i < RUNS; i++)
         add_run(folder, &random);

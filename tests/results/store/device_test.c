@@ -166,8 +166,7 @@ static int64_t add(struct runs_folder *folder) {
     return run_id;
 }
 
-TEST_WITH(work_belongs_to_the_span_that_launched_it, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_belongs_to_the_span_that_launched_it) {
     add(folder);
     assert_string_equal(
         runs_query(folder->store,
@@ -188,8 +187,7 @@ TEST_WITH(work_belongs_to_the_span_that_launched_it, runs_setup, runs_teardown) 
                         "5.0");
 }
 
-TEST_WITH(tables_are_as_nsight_has_them, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_are_as_nsight_has_them) {
     char sql[300];
     add(folder);
     snprintf(sql, sizeof sql,
@@ -215,8 +213,7 @@ TEST_WITH(tables_are_as_nsight_has_them, runs_setup, runs_teardown) {
 }
 
 /* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group. */
-TEST_WITH(waiting_is_what_exceeds_the_transfer, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
     add(folder);
     assert_string_equal(
         runs_query(folder->store,
@@ -237,8 +234,7 @@ TEST_WITH(waiting_is_what_exceeds_the_transfer, runs_setup, runs_teardown) {
                         "1000000|3000000|expert");
 }
 
-TEST_WITH(adding_again_adds_nothing, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(adding_again_adds_nothing) {
     struct mp_error error = {0};
     char before[200];
     static const char counts[] =
@@ -252,8 +248,7 @@ TEST_WITH(adding_again_adds_nothing, runs_setup, runs_teardown) {
     assert_string_equal(runs_query(folder->store, counts), before);
 }
 
-TEST_WITH(errors_leave_everything_as_it_was, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(errors_leave_everything_as_it_was) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     files = 0;
@@ -272,8 +267,7 @@ TEST_WITH(errors_leave_everything_as_it_was, runs_setup, runs_teardown) {
 }
 
 /* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
-TEST_WITH(impossible_times_are_taken_and_harm_no_view, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
     struct mp_error error = {0};
     struct mp_companion companion;
     const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
@@ -316,8 +310,7 @@ TEST_WITH(impossible_times_are_taken_and_harm_no_view, runs_setup, runs_teardown
 }
 
 /* A run that nobody annotated counts from a spool's clock, and that may be any. */
-TEST_WITH(an_impossible_clock_is_an_origin, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_impossible_clock_is_an_origin) {
     struct mp_error error = {0};
     struct mp_companion companion;
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -388,8 +381,7 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-TEST_WITH(a_killed_addition_left_all_or_nothing, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_killed_addition_left_all_or_nothing) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     char counts[96];
@@ -419,8 +411,7 @@ TEST_WITH(a_killed_addition_left_all_or_nothing, runs_setup, runs_teardown) {
 }
 
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
-TEST_WITH(a_cut_spool_is_taken_as_far_as_it_goes, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -438,8 +429,7 @@ TEST_WITH(a_cut_spool_is_taken_as_far_as_it_goes, runs_setup, runs_teardown) {
 }
 
 /* Collectors alone, of a program that nobody annotated: times count from the first of them. */
-TEST_WITH(a_run_without_spans_has_its_gpu_work, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_without_spans_has_its_gpu_work) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;

@@ -58,8 +58,7 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
     free(after);
 }
 
-TEST_WITH(a_newer_schema_is_refused_by_name, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_newer_schema_is_refused_by_name) {
     runs_query(folder->store, "PRAGMA user_version = 77");
     close_store(folder);
     assert_refused(folder, MP_EVERSION, "version 77", "up to 4");
@@ -79,8 +78,7 @@ static void allow_no_refusals(struct runs_folder *folder, int version) {
 }
 
 /* Version 2 is read as it is; written to, it takes refusals and keeps every run as it was. */
-TEST_WITH(runs_of_version_2_stay, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_of_version_2_stay) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     static const char all_sql[] = "SELECT run.*, (SELECT count(*) FROM v_span) FROM run";
@@ -111,8 +109,7 @@ TEST_WITH(runs_of_version_2_stay, runs_setup, runs_teardown) {
     free(before);
 }
 
-TEST_WITH(an_older_schema_is_brought_up_to_date, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_older_schema_is_brought_up_to_date) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     runs_query(folder->store, "DROP TABLE NVTX_EVENTS");
@@ -139,8 +136,7 @@ TEST_WITH(an_older_schema_is_brought_up_to_date, runs_setup, runs_teardown) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
 }
 
-TEST_WITH(a_file_that_is_no_database_is_refused, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_file_that_is_no_database_is_refused) {
     close_store(folder);
     FILE *file = fopen(folder->database, "w");
     assert_non_null(file);
@@ -150,8 +146,7 @@ TEST_WITH(a_file_that_is_no_database_is_refused, runs_setup, runs_teardown) {
     assert_refused(folder, MP_EFORMAT, "not a database", "");
 }
 
-TEST_WITH(a_database_of_another_program_is_refused, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_database_of_another_program_is_refused) {
     close_store(folder);
     remove(folder->database);
     sqlite3 *other;
@@ -161,16 +156,14 @@ TEST_WITH(a_database_of_another_program_is_refused, runs_setup, runs_teardown) {
     assert_refused(folder, MP_EFORMAT, "another program", "application_id");
 }
 
-TEST_WITH(a_folder_is_no_database, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_folder_is_no_database) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     assert_int_equal(mp_store_open(folder->path, &store, &error), MP_EIO);
     assert_non_null(strstr(error.text, folder->path));
 }
 
-TEST_WITH(an_empty_file_becomes_a_database, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_empty_file_becomes_a_database) {
     struct mp_error error = {0};
     close_store(folder);
     fclose(fopen(folder->database, "w"));
@@ -182,8 +175,7 @@ TEST_WITH(an_empty_file_becomes_a_database, runs_setup, runs_teardown) {
     assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
 }
 
-TEST_WITH(reading_needs_a_file_and_never_writes, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(reading_needs_a_file_and_never_writes) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     assert_int_equal(mp_store_open_read_only("/nowhere/results.db", &store, &error), MP_ENOTFOUND);
@@ -216,8 +208,7 @@ static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE 
                                 "AND name <> 'my_own' ORDER BY name";
 static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed) FROM v_speedup";
 
-TEST_WITH(older_views_are_hidden_from_a_reader, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(older_views_are_hidden_from_a_reader) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     struct mp_store_run run = runs_description("ep", "text");
@@ -240,8 +231,7 @@ TEST_WITH(older_views_are_hidden_from_a_reader, runs_setup, runs_teardown) {
     free(after);
 }
 
-TEST_WITH(older_views_are_renewed_and_no_others, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(older_views_are_renewed_and_no_others) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -262,8 +252,7 @@ TEST_WITH(older_views_are_renewed_and_no_others, runs_setup, runs_teardown) {
     free(schema);
 }
 
-TEST_WITH(views_that_cannot_be_renewed_stay_whole, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
     struct mp_error error = {0};
     make_views_older(folder);
     runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
@@ -328,16 +317,15 @@ static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empt
     assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
 }
 
-TEST_WITH(what_may_only_be_read_can_be_read, runs_setup, runs_teardown) {
-    read_what_may_only_be_read(*state, false);
+RUNS_TEST(what_may_only_be_read_can_be_read) {
+    read_what_may_only_be_read(folder, false);
 }
 
-TEST_WITH(an_empty_log_is_none, runs_setup, runs_teardown) {
-    read_what_may_only_be_read(*state, true);
+RUNS_TEST(an_empty_log_is_none) {
+    read_what_may_only_be_read(folder, true);
 }
 
-TEST_WITH(runs_that_only_a_log_has_are_not_left_out, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     char copied[128], log[128];
@@ -363,8 +351,7 @@ TEST_WITH(runs_that_only_a_log_has_are_not_left_out, runs_setup, runs_teardown) 
     mp_store_close(store);
 }
 
-TEST_WITH(a_full_disk_leaves_the_database_as_it_was, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -390,8 +377,7 @@ TEST_WITH(a_full_disk_leaves_the_database_as_it_was, runs_setup, runs_teardown) 
 
 /* ---- runs ---- */
 
-TEST_WITH(runs_are_added_and_never_overwritten, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_are_added_and_never_overwritten) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
@@ -428,8 +414,7 @@ static bool gives_up_soon(void *context, double seconds) {
     return lock->calls < 3;
 }
 
-TEST_WITH(who_waits_for_a_lock_may_give_up, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_waits_for_a_lock_may_give_up) {
     struct mp_store_run run = runs_description("ep", "text");
     struct lock lock = {.holder = NULL};
     assert_int_equal(sqlite3_open(folder->database, &lock.holder), SQLITE_OK);
@@ -451,8 +436,7 @@ TEST_WITH(who_waits_for_a_lock_may_give_up, runs_setup, runs_teardown) {
 }
 
 /* Where nobody saw the end, all ranks have to say that they completed. */
-TEST_WITH(ranks_that_completed_complete_a_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_that_completed_complete_a_run) {
     static const int ends[][2] = {{MP_OK, MP_OK},
                                   {MP_OK, MP_EINTERRUPTED},
                                   {MP_EIO, MP_OK},
@@ -484,7 +468,7 @@ TEST_WITH(ranks_that_completed_complete_a_run, runs_setup, runs_teardown) {
                         "interrupted|not seen\ninterrupted|not seen");
 }
 
-TEST_WITH(what_is_no_file_keeps_no_runs, runs_setup, runs_teardown) {
+RUNS_TEST(what_is_no_file_keeps_no_runs) {
     static const char *const names[] = {"", ":memory:", "file:x?mode=memory", "file::memory:"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct mp_error error = {0};
@@ -495,8 +479,7 @@ TEST_WITH(what_is_no_file_keeps_no_runs, runs_setup, runs_teardown) {
     }
 }
 
-TEST_WITH(incomplete_descriptions_are_refused, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(incomplete_descriptions_are_refused) {
     static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
     for (int i = 0; i < 4; i++) {
         struct mp_error error = {0};
@@ -510,8 +493,7 @@ TEST_WITH(incomplete_descriptions_are_refused, runs_setup, runs_teardown) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
 }
 
-TEST_WITH(a_job_without_recordings_is_a_failed_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_job_without_recordings_is_a_failed_run) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     run.status = "failed";
@@ -529,8 +511,7 @@ TEST_WITH(a_job_without_recordings_is_a_failed_run, runs_setup, runs_teardown) {
         "0|missing|no recording was given|NULL|NULL\n1|missing|no recording was given|NULL|NULL");
 }
 
-TEST_WITH(strange_recordings_are_named_and_left_out, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(strange_recordings_are_named_and_left_out) {
     struct mp_error error = {0};
     struct runs_rank ranks[4];
     static const struct { int rank, ranks; } headers[] = {{2, 4}, {2, 4}, {1, 3}, {0, 4}};
@@ -566,8 +547,7 @@ TEST_WITH(strange_recordings_are_named_and_left_out, runs_setup, runs_teardown) 
 }
 
 /* Cut at every byte of its last records: the run is stored as far as it goes. */
-TEST_WITH(a_cut_recording_goes_as_far_as_it_goes, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_recording_goes_as_far_as_it_goes) {
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -605,8 +585,7 @@ TEST_WITH(a_cut_recording_goes_as_far_as_it_goes, runs_setup, runs_teardown) {
         "0");
 }
 
-TEST_WITH(a_rank_says_itself_how_it_ended, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_rank_says_itself_how_it_ended) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     static const int statuses[] = {MP_ECOMM, MP_EINTERRUPTED};
@@ -639,8 +618,7 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
 
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
  * iteration then takes as long as its longest rank. */
-TEST_WITH(hosts_without_clock_samples_go_by_wall_clock, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(hosts_without_clock_samples_go_by_wall_clock) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     const int64_t ahead_ns = 77000000000000;
@@ -670,8 +648,7 @@ TEST_WITH(hosts_without_clock_samples_go_by_wall_clock, runs_setup, runs_teardow
 
 /* ---- values ---- */
 
-TEST_WITH(names_may_hold_quotes_and_control_characters, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(names_may_hold_quotes_and_control_characters) {
     struct mp_store_run run = runs_description("e\"p'; DROP TABLE run; --", "te\nx\tt\x01");
     run.job_text = "a: 'b'\n";
     runs_add(folder, &run, &runs_ep);
@@ -681,9 +658,7 @@ TEST_WITH(names_may_hold_quotes_and_control_characters, runs_setup, runs_teardow
                         "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
 }
 
-TEST_WITH(a_loss_that_is_no_number_is_null_and_makes_no_difference_known, runs_setup,
-          runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard diverged = runs_fssdp;
@@ -696,8 +671,7 @@ TEST_WITH(a_loss_that_is_no_number_is_null_and_makes_no_difference_known, runs_s
 }
 
 /* Only runs of the same invocation, round, workload, gate, model, ranks and executor compare. */
-TEST_WITH(unlike_runs_are_not_compared, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(unlike_runs_are_not_compared) {
     struct mp_store_run run = runs_description("ep", "text");
     run.model = "4 x 64";
     runs_add(folder, &run, &runs_ep);
@@ -715,8 +689,7 @@ TEST_WITH(unlike_runs_are_not_compared, runs_setup, runs_teardown) {
                         "1|1");
 }
 
-TEST_WITH(a_failed_ep_is_no_reference, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_failed_ep_is_no_reference) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     ep.status = "timeout";
@@ -728,8 +701,7 @@ TEST_WITH(a_failed_ep_is_no_reference, runs_setup, runs_teardown) {
                         "24.0|NULL\n12.0|NULL");
 }
 
-TEST_WITH(shared_cores_are_kept_with_the_run, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(shared_cores_are_kept_with_the_run) {
     struct mp_store_run run = runs_description("ep", "text");
     struct runs_standard shared = runs_ep;
     shared.shares_cores = true;
@@ -739,8 +711,7 @@ TEST_WITH(shared_cores_are_kept_with_the_run, runs_setup, runs_teardown) {
 }
 
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */
-TEST_WITH(reasons_are_where_recordings_are_missing, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(reasons_are_where_recordings_are_missing) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("EP", "synthetic");
     struct runs_rank own;

@@ -3,24 +3,21 @@
 #include "results/store/keyed.h"
 #include "tests/support.h"
 
-#include <string.h>
-
 /* ---- clocks ---- */
 
 /* Any clock that runs at its own speed from its own start is undone by two of its samples. */
-TEST(two_samples_undo_any_steady_clock) {
-    uint64_t random = test_seed();
+TEST_RANDOM(two_samples_undo_any_steady_clock) {
     for (int round = 0; round < 1000; round++) {
-        int64_t start = (int64_t)(test_random(&random) >> 8), length = 60000000000;
-        int64_t offset = (int64_t)(test_random(&random) >> 8) - ((int64_t)1 << 55);
-        double drift = (test_random_double(&random) - 0.5) * 1e-3;
+        int64_t start = (int64_t)(test_random(random) >> 8), length = 60000000000;
+        int64_t offset = (int64_t)(test_random(random) >> 8) - ((int64_t)1 << 55);
+        double drift = (test_random_double(random) - 0.5) * 1e-3;
         struct clock_sample samples[2];
         for (int i = 0; i < 2; i++) {
             int64_t own_offset = offset + (int64_t)llround(drift * (double)(i * length));
             samples[i] = (struct clock_sample){start + i * length + own_offset, own_offset, 100};
         }
         struct clock_fit fit = clock_fit_samples(samples, 2);
-        int64_t after = (int64_t)(test_random_double(&random) * (double)length);
+        int64_t after = (int64_t)(test_random_double(random) * (double)length);
         int64_t own = start + after + offset + (int64_t)llround(drift * (double)after);
         assert_true(llabs(clock_fit_apply(&fit, own) - (start + after)) <= 8);
     }
@@ -53,8 +50,7 @@ TEST(samples_that_make_no_sense_change_nothing) {
 
 /* ---- values by key ---- */
 
-TEST(values_are_found_again_and_in_order) {
-    uint64_t random = test_seed();
+TEST_RANDOM(values_are_found_again_and_in_order) {
     struct keyed keyed;
     enum { KEYS = 5000 };
     static int64_t expected[50][20][5];
@@ -62,8 +58,8 @@ TEST(values_are_found_again_and_in_order) {
     keyed_init(&keyed, sizeof(int64_t));
     assert_null(keyed_find(&keyed, keyed_key(1, -1, 0)));
     for (int i = 0; i < KEYS; i++) {
-        int iteration = test_random_int(&random, 0, 49);
-        int layer = test_random_int(&random, -1, 18), phase = test_random_int(&random, 0, 4);
+        int iteration = test_random_int(random, 0, 49);
+        int layer = test_random_int(random, -1, 18), phase = test_random_int(random, 0, 4);
         int64_t *value = keyed_add(&keyed, keyed_key(iteration * 1000003, layer, phase));
         assert_non_null(value);
         *value += i + 1;

@@ -72,8 +72,7 @@ static void annotate(struct runs_rank *own) {
     }
 }
 
-TEST_WITH(ranges_become_rows, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_become_rows) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run description = runs_description("EP", "synthetic");

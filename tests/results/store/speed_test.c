@@ -40,8 +40,7 @@ static int steps_of(struct mp_store *store, const char *sql) {
     return steps;
 }
 
-TEST(a_million_spans_stay_usable) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_million_spans_stay_usable) {
     struct runs_folder folder;
     struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
@@ -49,7 +48,7 @@ TEST(a_million_spans_stay_usable) {
     runs_create(&folder);
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(&folder, r, RANKS, &ranks[r]);
-        record_rank(&ranks[r], &random);
+        record_rank(&ranks[r], random);
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }

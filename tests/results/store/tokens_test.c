@@ -38,8 +38,7 @@ static const struct {
     {{0, 0, 0}, "3|1.0|1.0|0.0|0|0.0", "NULL|NULL"},
 };
 
-TEST_WITH(none_is_not_unknown, runs_setup, runs_teardown) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(none_is_not_unknown) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_store_run description = runs_description("ep", "text");
         struct mp_error error = {0};

@@ -117,8 +117,7 @@ static const struct view_case {
      "0|complete|NULL|0|reference|0\n1|complete|NULL|0|samples|1700"},
 };
 
-TEST_EACH(view_shows_known_values, cases) {
-    const struct view_case *c = *state;
+TEST_EACH(view_shows_known_values, cases, c) {
     assert_string_equal(runs_query(folder.store, c->sql), c->expected);
 }
 

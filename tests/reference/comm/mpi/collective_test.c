@@ -1,6 +1,4 @@
 /* Dense collectives, clocks and the description, between processes. */
-#include <unistd.h>
-
 #include "tests/reference/comm/mpi/mpi_case.h"
 
 TEST(broadcast_comes_from_any_root) {

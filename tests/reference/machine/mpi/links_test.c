@@ -1,9 +1,6 @@
 /* What calibration says of the memory and of the link between two ranks, against second ways of
  * measuring them: memcpy, and MPI's own exchange of one message each way. */
-#include <math.h>
 #include <mpi.h>
-#include <string.h>
-#include <time.h>
 
 #include "reference/comm/comm.h"
 #include "reference/machine/machine.h"

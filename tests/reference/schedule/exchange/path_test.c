@@ -1,7 +1,5 @@
 /* Exchanges, all ranks in one process: what a path says is done with rows that know where they are
  * from and where they go. */
-#include <string.h>
-
 #include "reference/schedule/exchange/exchange.h"
 #include "tests/support.h"
 
@@ -162,17 +160,16 @@ static void check_paths(void) {
         }
 }
 
-TEST(rows_arrive_by_source_and_return) {
-    uint64_t random = test_seed();
+TEST_RANDOM(rows_arrive_by_source_and_return) {
     int reordered[MP_EXCHANGE_KINDS][MP_EXCHANGE_ROUNDS] = {{0}};
     for (int i = 0; i < 40 * MP_EXCHANGE_KINDS; i++) {
-        int kind = i % MP_EXCHANGE_KINDS, ranks = test_random_int(&random, 1, MOST_RANKS);
+        int kind = i % MP_EXCHANGE_KINDS, ranks = test_random_int(random, 1, MOST_RANKS);
         if (kind == MP_EXCHANGE_DEDUPLICATED) /* has rows that are copied and summed, not blocks */
             continue;
         create(mp_exchange_of((enum mp_exchange_kind)kind),
-               (struct mp_topology){ranks, test_random_int(&random, 1, ranks)});
+               (struct mp_topology){ranks, test_random_int(random, 1, ranks)});
         for (enum pattern pattern = FULL; pattern < PATTERNS; pattern++) {
-            draw_rows(&random, pattern);
+            draw_rows(random, pattern);
             build();
             check_paths();
             carry(false);
@@ -242,15 +239,14 @@ TEST(chunks_lie_as_in_the_sources_of_exchanges) {
 
 /* What crosses the borders of nodes does so once, in one message for two nodes, or for two nodes
  * and a place in them. */
-TEST(nodes_are_reached_once) {
-    uint64_t random = test_seed();
+TEST_RANDOM(nodes_are_reached_once) {
     for (int i = 0; i < 40; i++) {
-        int nodes = test_random_int(&random, 1, 4), size = test_random_int(&random, 1, 3);
+        int nodes = test_random_int(random, 1, 4), size = test_random_int(random, 1, 3);
         for (int kind = MP_EXCHANGE_FLAT; kind <= MP_EXCHANGE_TWO_LEVEL; kind++) {
             int64_t crossing = 0, rows = 0;
             create(mp_exchange_of((enum mp_exchange_kind)kind),
                    (struct mp_topology){nodes * size, size});
-            draw_rows(&random, FULL);
+            draw_rows(random, FULL);
             build();
             carry(false);
             for (int a = 0; a < nodes * size; a++)
@@ -354,17 +350,16 @@ static void check_tokens(int rank, const struct mp_exchange_path *path) {
     assert_int_equal(path->transit_rows, transit);
 }
 
-TEST(tokens_go_once_to_every_group_of_all_levels) {
-    uint64_t random = test_seed();
+TEST_RANDOM(tokens_go_once_to_every_group_of_all_levels) {
     int deepest = 0;
     for (int i = 0; i < 60; i++) {
         memset(&tokens, 0, sizeof tokens);
-        tokens.levels = draw_levels(&random);
+        tokens.levels = draw_levels(random);
         const int ranks = tokens.levels.groups[0].ranks;
         assert_true(mp_levels_groups(&tokens.levels) <= mp_levels_most_groups(ranks));
         deepest = tokens.levels.count > deepest ? tokens.levels.count : deepest;
         for (int pair = 0; pair < ranks * ranks; pair++)
-            if (test_random_int(&random, 0, 2) == 0)
+            if (test_random_int(random, 0, 2) == 0)
                 send_token(pair / ranks, pair % ranks);
         for (int rank = 0; rank < ranks; rank++) {
             struct mp_exchange_path path;

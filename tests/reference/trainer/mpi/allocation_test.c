@@ -10,7 +10,6 @@
 #include <execinfo.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "profiler/record/record.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -323,8 +322,8 @@ static void check_step(const char *const *settings) {
 }
 
 /* On one rank only: threads of several would fight for the cores. */
-TEST_EACH(a_step_allocates_nothing, steps) {
-    check_step(((const struct settings *)*state)->settings);
+TEST_EACH(a_step_allocates_nothing, steps, c) {
+    check_step(c->settings);
 }
 
 TEST(a_step_allocates_nothing_with_threads) {

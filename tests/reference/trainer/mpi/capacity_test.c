@@ -1,8 +1,6 @@
 /* FastMoE's gates.  GShard: a second choice at random, and a capacity of each rank for each expert.
  * Switch: a capacity of an expert for all ranks together.  Every route is recounted: who is left by
  * the gate, who finds the expert full, with which weight. */
-#include <math.h>
-
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { EXPERTS = 8, BATCH_TOKENS = 8 * 16 };

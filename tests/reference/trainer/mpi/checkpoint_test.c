@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -187,8 +186,8 @@ static const struct kept {
     {"shards", shards4_fssdp},
 };
 
-TEST_EACH(goes_on_bit_for_bit, kept) {
-    const char *const *settings = ((const struct kept *)*state)->settings;
+TEST_EACH(goes_on_bit_for_bit, kept, c) {
+    const char *const *settings = c->settings;
     double expected[ITERATIONS], loss[ITERATIONS];
     struct planned unbroken = save_and_go_on(world, settings, expected);
     struct planned restored = restore_and_go_on(world, settings, loss);
@@ -232,8 +231,7 @@ static const struct change {
     {"shards with copies to slices of others", false, false, shards4_fssdp, shards2_zero},
 };
 
-TEST_EACH(goes_on_under_others, changes) {
-    const struct change *change = *state;
+TEST_EACH(goes_on_under_others, changes, change) {
     double expected[ITERATIONS], loss[ITERATIONS], worst = 0;
     struct mp_error error = {0};
     followed = &choices;

@@ -1,7 +1,6 @@
 /* The bandwidth that planners are told against a second way of measuring it: MPI's own broadcast of
  * as many bytes. */
 #include <mpi.h>
-#include <time.h>
 
 #include "tests/reference/trainer/mpi/trainers.h"
 

@@ -182,9 +182,8 @@ static const struct levels {
     const char *const *settings;
 } levels[] = {{"replicas of ranks", replicas}, {"replicas of hosts", replicas_of_hosts}};
 
-TEST_EACH(replicas_come_and_go, levels) {
-    struct mp_trainer *trainer =
-        create_trainer(world, NULL, ((const struct levels *)*state)->settings);
+TEST_EACH(replicas_come_and_go, levels, c) {
+    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 1;
     for (int round = 0; round < ROUNDS; round++) {
@@ -226,9 +225,8 @@ static void change_some_holders(struct mp_trainer *trainer) {
 }
 
 /* Until the wait every rank still has what it had, as it was. */
-TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels) {
-    struct mp_trainer *trainer =
-        create_trainer(world, NULL, ((const struct levels *)*state)->settings);
+TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
+    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 3;
     trainer->planner.change.changed = trainer->planner.change.asynchronous = true;

@@ -2,8 +2,6 @@
  * is, bit for bit, that of trainers with room for all rows from the start, and memory grows as
  * often as it must.  Memory that grows holds what is no number, so that nobody reads what was lost.
  */
-#include <unistd.h>
-
 #include "profiler/record/spool.h"
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -143,14 +141,14 @@ static void assert_room_follows_rows(const struct mp_trainer *trainer) {
     }
 }
 
-TEST_EACH(training_is_that_of_trainers_with_room_for_all, systems) {
+TEST_EACH(training_is_that_of_trainers_with_room_for_all, systems, system) {
     static struct outcome grown, roomy;
     make_trace();
-    struct mp_trainer *trainer = create(*state, false);
+    struct mp_trainer *trainer = create(system, false);
     train(trainer, &grown);
     assert_room_follows_rows(trainer);
     mp_trainer_destroy(trainer);
-    trainer = create(*state, true);
+    trainer = create(system, true);
     int64_t bytes = trainer->model.row_bytes;
     train(trainer, &roomy);
     assert_int_equal(roomy.growths[ITERATIONS - 1], 0);

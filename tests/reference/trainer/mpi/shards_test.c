@@ -1,7 +1,5 @@
 /* Experts cut into shards: losses, loads and drops are those of whole experts on the same ranks,
  * whatever decides which routes are dropped, and what is recorded is of whole experts. */
-#include <string.h>
-
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 6, SEQUENCE = 16, LAYERS = 2, EXPERTS = 8 };
@@ -90,8 +88,7 @@ static const struct drops {
      false},
 };
 
-TEST_EACH(shards_do_what_whole_experts_do, drop_cases) {
-    const struct drops *drops = *state;
+TEST_EACH(shards_do_what_whole_experts_do, drop_cases, drops) {
     struct choices choices = {0};
     struct outcome whole = train(drops->settings, 1, &choices);
     assert_int_equal(whole.dropped > 0, !drops->none);

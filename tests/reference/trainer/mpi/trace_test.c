@@ -1,7 +1,5 @@
 /* Replayed traces: every count of every iteration, layer and rank is the trace's, and, because the
  * same tokens choose the same experts on any number of ranks, the loss curve is that of one. */
-#include <unistd.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"

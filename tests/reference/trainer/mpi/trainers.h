@@ -2,9 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 #define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"

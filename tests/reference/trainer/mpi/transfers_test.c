@@ -115,8 +115,8 @@ static const struct replicating {
     const char *const *settings;
 } replicating[] = {{"flexmoe", flexmoe}, {"eplb", eplb}, {"deepspeed", deepspeed}};
 
-TEST_EACH(replicas_stay_equal, replicating) {
-    const char *const *settings = ((const struct replicating *)*state)->settings;
+TEST_EACH(replicas_stay_equal, replicating, c) {
+    const char *const *settings = c->settings;
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_experts *experts = &trainer->model.experts;
     struct mp_trainer_result result;
