@@ -4,18 +4,6 @@
 
 #include "baselines/deepspeed/deepspeed.h"
 
-TEST(defaults_are_the_released_ones) {
-    struct mp_deepspeed_options options;
-    register_and_parse_defaults(&mp_system_deepspeed, &options);
-    assert_int_equal(options.expert_parallel, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
-    assert_int_equal(options.min_capacity, 4);
-    assert_true(options.drop_tokens && options.padded);
-    assert_int_equal(options.policy, MP_DEEPSPEED_AUTO);
-    assert_int_equal(options.formula, MP_CAPACITY_DEEPSPEED);
-    assert_true(options.zero == 0 && options.all_reduce && !options.offload);
-}
-
 static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
     return (struct mp_setting){.layers = layers,
                                .experts = experts,

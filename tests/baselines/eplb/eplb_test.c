@@ -210,19 +210,6 @@ TEST(as_many_packs_as_items_is_the_identity) {
     }
 }
 
-TEST(defaults_are_documented) {
-    struct mp_eplb_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.policy, MP_EPLB_AUTO);
-    assert_int_equal(options.replicas, MP_AUTO);
-    assert_int_equal(options.groups, 1);
-    assert_int_equal(options.interval, 10);
-    assert_int_equal(options.window, 10);
-    assert_int_equal(options.dispatch, MP_EPLB_EVEN);
-    assert_int_equal(options.moves, MP_EPLB_EXPOSED);
-    assert_true(options.utilisation == 1);
-}
-
 static struct mp_setting random_setting(uint64_t *random) {
     struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
                                  .experts = test_random_int(random, 1, 40),

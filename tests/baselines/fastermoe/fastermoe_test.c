@@ -7,19 +7,6 @@
 
 static struct mp_arena memory;
 
-TEST(defaults_are_the_papers) {
-    struct mp_fastermoe_options options;
-    register_and_parse_defaults(&mp_system_fastermoe, &options);
-    assert_int_equal(options.policy, MP_FASTERMOE_PAPER);
-    assert_true(options.bandwidth == 0 && options.expert_flops == 0 && options.alpha == 0);
-    assert_int_equal(options.element_bytes, 4);
-    assert_int_equal(options.shadows, MP_ALL);
-    assert_true(options.smart_schedule && !options.topology_gate);
-    assert_int_equal(options.group_size, 0);
-    assert_int_equal(options.outgoing, MP_OUTGOING_RELEASED);
-    assert_true(options.outgoing_fraction == 0.14);
-}
-
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
     const char *policy, *shadows;

@@ -18,18 +18,6 @@ static struct mp_setting setting_of(int layers, int experts, struct mp_topology 
                                .seconds_per_route = 1e-6};
 }
 
-TEST(defaults_are_as_documented) {
-    struct mp_flexmoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.policy, MP_FLEXMOE_COST_MODEL);
-    assert_int_equal(options.slots, MP_AUTO);
-    assert_int_equal(options.interval, 50);
-    assert_int_equal(options.rounds, 10);
-    assert_true(options.threshold == 1.2);
-    assert_true(options.capacity_factor == 0);
-    assert_int_equal(options.moves, MP_FLEXMOE_ASYNCHRONOUS);
-}
-
 /* Homes before the first iteration, a bit per rank. */
 TEST(the_first_layout_deals_slots_in_turn) {
     static const struct {

@@ -4,15 +4,6 @@
 
 #include "baselines/hetumoe/hetumoe.h"
 
-TEST(defaults_are_the_sources) {
-    struct mp_hetumoe_options options;
-    register_and_parse_defaults(&mp_system_hetumoe, &options);
-    assert_int_equal(options.expert_parallel, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
-    assert_int_equal(options.exchange, MP_HETUMOE_LEADER);
-    assert_int_equal(options.slots, MP_HETUMOE_INTENDED);
-}
-
 static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
                                     int tokens) {
     return (struct mp_setting){.layers = 2,

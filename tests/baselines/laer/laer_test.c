@@ -9,16 +9,6 @@ static struct mp_arena memory;
 
 static const struct mp_system *const tested = &mp_system_laer;
 
-TEST(defaults_are_the_papers) {
-    struct mp_laer_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.window, 5);
-    assert_int_equal(options.layout, MP_LAER_PLANNED);
-    assert_int_equal(options.perturbations, 0);
-    assert_true(options.even && options.priority_queue && options.rematerialise);
-    assert_int_equal(options.prefetch, 1);
-}
-
 TEST(slots_are_the_papers_where_it_says) {
     static const struct {
         int experts, top_k, ranks;

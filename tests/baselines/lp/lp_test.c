@@ -8,16 +8,6 @@ static struct mp_arena memory;
 
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 
-TEST(defaults_are_the_sources) {
-    struct mp_lp_options options;
-    register_and_parse_defaults(&mp_system_lp, &options);
-    assert_int_equal(options.placement, MP_LP_CYCLIC);
-    assert_int_equal(options.replicas, 2);
-    assert_int_equal(options.redundant, MP_AUTO);
-    assert_int_equal(options.interval, 0);
-    assert_false(mp_system_lp.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- the program ---- */
 
 /* Splits a load; checks that pieces are the load, lie on holders and that the fullest rank has z.

@@ -8,13 +8,6 @@ static struct mp_arena memory;
 
 enum { MOST_RANKS = 40, MOST_EXPERTS = 60 };
 
-TEST(defaults_are_the_sources) {
-    struct mp_moonep_options options;
-    register_and_parse_defaults(&mp_system_moonep, &options);
-    assert_true(options.tolerance == 0);
-    assert_false(mp_system_moonep.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- decisions ---- */
 
 /* Routes of expert on rank, from the pieces; those of an expert are on ascending ranks. */

@@ -7,19 +7,6 @@
 
 static const struct mp_system *const tested = &mp_system_smartmoe;
 
-TEST(defaults_are_the_released_codes) {
-    struct mp_smartmoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.solver, MP_SMARTMOE_GREEDY);
-    assert_int_equal(options.groups, 8);
-    assert_int_equal(options.interval, 10);
-    assert_int_equal(options.history, 2);
-    assert_true(options.threshold == 1);
-    assert_int_equal(options.state, MP_SMARTMOE_STATE_MOVES);
-    assert_true(options.smart_schedule);
-    assert_int_equal(options.shadows, MP_ALL);
-}
-
 /* A run of a system: loads and homes of all layers. */
 enum { LAYERS = 2 };
 struct run {

@@ -97,12 +97,10 @@ static struct mp_setting random_setting(uint64_t *random) {
     return setting;
 }
 
-TEST(defaults_are_documented_ones) {
+TEST(automatic_slots_follow_the_setting) {
     struct mp_swiftmoe_options options;
     struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.slots, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
+    parse_options(tested, &options, NULL);
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 6);
     setting.topology.ranks = 16; /* more ranks than experts */
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 2);

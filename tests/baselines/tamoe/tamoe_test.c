@@ -16,12 +16,6 @@ static const struct mp_setting setting = {.layers = 1,
                                           .gradient_bytes = 1000,
                                           .route_bytes = 64};
 
-TEST(defaults_drop_nothing) {
-    struct mp_tamoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_true(options.outside_cost == 4 && options.pull == 0.5 && options.capacity_factor == 0);
-}
-
 static void fill(struct mp_load *load, uint32_t count) {
     struct mp_error error = {0};
     assert_ok(mp_load_create(4, 8, load, &error), &error);

@@ -5,14 +5,6 @@
 
 #include "baselines/tutel/tutel.h"
 
-TEST(defaults_are_the_sources) {
-    struct mp_tutel_options options;
-    register_and_parse_defaults(&mp_system_tutel, &options);
-    assert_true(options.r == 1 && options.capacity_factor == 1 && options.trials == 1);
-    assert_int_equal(options.exchange, MP_TUTEL_AUTO);
-    assert_int_equal(options.degree, MP_AUTO);
-}
-
 /* 4 nodes of 2 ranks with an expert each. */
 static struct mp_setting setting_of(int tokens) {
     return (struct mp_setting){.layers = 2,

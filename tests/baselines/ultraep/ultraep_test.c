@@ -11,17 +11,6 @@ enum { MOST_RANKS = 12, MOST_EXPERTS = 30 };
 static const struct mp_ultraep_options DEFAULTS = {
     .redundant = 2, .threshold = 1, .tolerance = 0.01, .least_quota = 1024, .locality = true};
 
-TEST(defaults_are_the_sources) {
-    struct mp_ultraep_options options;
-    register_and_parse_defaults(&mp_system_ultraep, &options);
-    assert_int_equal(options.redundant, 2);
-    assert_true(options.threshold == 1 && options.tolerance == 0.01);
-    assert_int_equal(options.least_quota, 1024);
-    assert_false(options.empty_owners);
-    assert_true(options.locality);
-    assert_false(mp_system_ultraep.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- the released planner, on plain arrays ---- */
 
 struct decision {

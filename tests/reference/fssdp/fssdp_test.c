@@ -5,17 +5,6 @@
 
 static uint64_t random_state;
 
-TEST(defaults_are_the_papers) {
-    struct mp_fssdp_options options;
-    register_and_parse_defaults(&mp_system_fssdp, &options);
-    assert_int_equal(options.window, 5);
-    assert_int_equal(options.overlap, MP_AUTO);
-    assert_int_equal(options.memory, MP_AUTO);
-    assert_true(options.calibrate);
-    assert_int_equal(options.reshard_interval, 100);
-    assert_false(options.rematerialise);
-}
-
 struct overlap_case {
     int width;
     double seconds, bandwidth;
