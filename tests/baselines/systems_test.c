@@ -58,6 +58,18 @@ static const struct {
 };
 /* clang-format on */
 
+/* Whether the name is in the list. */
+static bool is_one(const char *const list[], const char *name) {
+    while (*list && strcmp(*list, name) != 0)
+        list++;
+    return *list != NULL;
+}
+
+/* What is learnt depends on these alone. */
+static const char *const dropping[] = {"deepspeed", "flexmoe", "hetumoe", "swiftmoe",
+                                       "tamoe",     "tutel",   NULL};
+static const char *const gating[] = {"fastermoe", NULL};
+
 TEST(all_systems_register_once) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
@@ -67,6 +79,10 @@ TEST(all_systems_register_once) {
         char line[512];
         assert_non_null(system);
         assert_string_equal(system->name, expected[i].name);
+        assert_int_equal(!(system->capabilities & MP_SYSTEM_DROPS),
+                         !is_one(dropping, system->name));
+        assert_int_equal(!(system->capabilities & MP_SYSTEM_CHANGES_GATE),
+                         !is_one(gating, system->name));
         void *options = calloc(1, system->options_size + 1);
         assert_non_null(options);
         assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
