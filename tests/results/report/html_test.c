@@ -79,6 +79,14 @@ static void write_report(struct runs_folder *folder, const struct mp_report_sele
             &error);
 }
 
+/* The report as a page with a library of its own; to be freed. */
+static char *page_of(struct runs_folder *folder) {
+    char path[128];
+    make_library(folder);
+    write_report(folder, NULL, path);
+    return text_of(path);
+}
+
 static int count_of(const char *text, const char *words) {
     int count = 0;
     for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
@@ -112,11 +120,8 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
 }
 
 RUNS_TEST(words_tables_and_data_are_there) {
-    char path[128];
-    make_library(folder);
     add_runs(folder, NULL, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
     assert_non_null(strstr(
         page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00)."));
@@ -173,16 +178,13 @@ RUNS_TEST(charts_show_what_was_recorded) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard first = runs_ep, second = runs_fssdp;
-    char path[128];
     first.drops_nothing = second.drops_nothing = true;
-    make_library(folder);
     runs_add(folder, &ep, &first);
     runs_add(folder, &fssdp, &second);
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
     runs_add(folder, &fssdp, &second);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     json_t *data = data_of(page);
     compare_rows(data, "speedup",
                  "[[\"ep\", 24, 24, 24, 1, false], [\"fssdp\", 14, 12, 16, 2, false]]");
@@ -232,13 +234,10 @@ RUNS_TEST(a_busy_machine_is_said_first) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard run = runs_fssdp;
-    char path[128];
     run.taken = 0.3;
-    make_library(folder);
     runs_add(folder, &ep, &runs_ep);
     runs_add(folder, &fssdp, &run);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
     assert_true(busy < strstr(page, "<section"));
@@ -251,8 +250,6 @@ RUNS_TEST(a_busy_machine_is_said_first) {
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
 RUNS_TEST(what_recording_cost_is_said) {
     struct mp_store_run ep = runs_description("ep", "text");
-    char path[128];
-    make_library(folder);
     runs_add(folder, &ep, &runs_ep);
     assert_int_equal(sqlite3_exec(mp_store_connection(folder->store),
                                   "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
@@ -260,19 +257,15 @@ RUNS_TEST(what_recording_cost_is_said) {
                                   "FROM run, StringIds WHERE value = 'record-span-ns'",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
                                  "an iteration; 58 in all"));
     free(page);
 }
 
 RUNS_TEST(nothing_is_loaded_from_anywhere) {
-    char path[128];
-    make_library(folder);
     add_runs(folder, NULL, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "content=\"default-src 'none'; "));
     assert_int_equal(count_of(page, " src="), 0);
     assert_int_equal(count_of(page, "<link"), 0);
@@ -285,13 +278,10 @@ RUNS_TEST(nothing_is_loaded_from_anywhere) {
 RUNS_TEST(a_run_without_recordings_is_shown) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
-    char path[128];
-    make_library(folder);
     run.status = "failed";
     run.reason = "mpirun was not found";
     runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
     json_t *data = data_of(page);
     assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
@@ -304,14 +294,11 @@ RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     struct mp_store_run refused = runs_description("ep", "text"),
                         other = runs_description("fssdp", "text");
     struct mp_error error = {0};
-    char path[128];
-    make_library(folder);
     refused.status = "refused";
     refused.reason = "32 experts can't be shared by 3 ranks";
     runs_ok(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error), &error);
     runs_add(folder, &other, &runs_fssdp);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     const char *summary = strstr(page, "<ul class=\"findings\">");
     assert_non_null(summary);
     char *end = strstr(summary, "</ul>");
@@ -323,11 +310,8 @@ RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
 }
 
 RUNS_TEST(shared_cores_get_no_ratios) {
-    char path[128];
-    make_library(folder);
     add_runs(folder, NULL, true);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<strong>Ranks shared cores</strong>"));
     assert_null(strstr(page, "2.00 x as fast"));
     assert_null(strstr(page, "<td>2.00</td>"));
@@ -336,11 +320,8 @@ RUNS_TEST(shared_cores_get_no_ratios) {
 
 /* The page's own three scripts are all there are, whatever anything is called. */
 RUNS_TEST(names_stay_names) {
-    char path[128];
-    make_library(folder);
     add_runs(folder, HOSTILE, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_int_equal(count_of(page, "<script"), 3);
     assert_int_equal(count_of(page, "</script"), 3);
     assert_int_equal(count_of(page, "<img"), 0);
