@@ -174,6 +174,12 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
                                   &asked->systems, &asked->other, error);
 }
 
+/* Of a run that has all that it takes. */
+static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
+    struct mp_error error = {0};
+    runs_ok(ask(folder, run, asked, &error), &error);
+}
+
 static void forget(struct asked *asked) {
     mp_other_system_destroy(asked->other);
     mp_what_if_destroy(asked->what_if);
@@ -224,10 +230,9 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
 
 RUNS_TEST(costs_are_those_of_the_spans) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     record(folder, &random, PER_ROW, true);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     assert_experts(fitted, 0.5);
     for (int r = 0; r < 2 * RANKS; r++)
@@ -269,11 +274,10 @@ static bool is_close(double value, double expected, double share) {
 }
 
 static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int run) {
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .slow = 3};
     double balanced = record_kind(folder, random, &kind);
-    runs_ok(ask(folder, run, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, run, &asked);
     const double *speed = mp_other_system_fitted(asked.other)->speed;
     const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
     bool holds =
@@ -291,11 +295,10 @@ RUNS_TEST(a_slow_rank_stays_slow) {
 /* Nothing but half of an expert more on one of the ranks. */
 RUNS_TEST(a_balanced_system_takes_what_is_left) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     double balanced = record(folder, &random, 0, true);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
     forget(&asked);
 }
@@ -305,12 +308,11 @@ RUNS_TEST(a_balanced_system_takes_what_is_left) {
 RUNS_TEST(the_bound_is_the_best_placement) {
     uint64_t random = test_seed();
     for (int slow = 1; slow <= 3; slow += 2) {
-        struct asked asked;
-        struct mp_error error = {0};
         const struct kind kind = {.job = job_text, .slow = slow};
         double balanced = record_kind(folder, &random, &kind);
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
-        runs_ok(ask(folder, 1 + slow / 2, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, 1 + slow / 2, &asked);
         assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
         double bound = bound_of(&asked), mean = mean_of(&asked);
         double ratio = bound / (attention + share * (balanced - attention));
@@ -325,11 +327,10 @@ RUNS_TEST(the_bound_is_the_best_placement) {
 /* What the model lacks is in it as it is in every system's time. */
 RUNS_TEST(the_bound_has_what_the_model_lacks) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     double bound = bound_of(&asked);
     assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
     assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
@@ -338,11 +339,10 @@ RUNS_TEST(the_bound_has_what_the_model_lacks) {
 
 RUNS_TEST(experts_in_shards_have_no_bound) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_true(isnan(bound_of(&asked)));
     assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
     forget(&asked);
@@ -351,11 +351,10 @@ RUNS_TEST(experts_in_shards_have_no_bound) {
 /* Iterations that are longer are so with any system. */
 RUNS_TEST(own_work_is_that_of_the_iteration) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
     forget(&asked);
 }
@@ -363,11 +362,10 @@ RUNS_TEST(own_work_is_that_of_the_iteration) {
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
 RUNS_TEST(own_work_beside_layers_has_its_place) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .around = 1000};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int r = 0; r < RANKS; r++) {
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_FORWARD, -1)[r] * 1e6, 1000, 1e-3);
@@ -382,12 +380,11 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
 /* Messages between ranks that are all at home take no time that the model could know of. */
 RUNS_TEST(what_the_model_lacks_stays) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
     forget(&asked);
@@ -398,11 +395,10 @@ RUNS_TEST(copies_take_what_ranks_stood_still) {
     uint64_t random = test_seed();
     double byte[2];
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
         record_kind(folder, &random, &kind);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         assert_true(mp_other_system_fitted(asked.other)->copies_counted);
         byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
         forget(&asked);
@@ -432,10 +428,9 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
     };
     uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &cases[i].kind);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         const struct mp_setting *setting = mp_other_system_setting(asked.other);
         assert_false(fitted->rows_counted);
@@ -458,10 +453,9 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
     };
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &kinds[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         double measured = measured_of(&asked);
         assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
         double stepped = answer_of(&asked, "fastermoe", steps, 2).seconds;
@@ -478,11 +472,10 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
  * the rest goes with routes. */
 RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int way = 0; way < 2; way++) {
         double times = way ? BACKWARD : 1;
@@ -503,10 +496,9 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
     };
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &kinds[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
@@ -519,10 +511,9 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
  * once. */
 static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
-    struct asked asked;
-    struct mp_error error = {0};
     record(folder, random, 0, true);
-    runs_ok(ask(folder, run, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, run, &asked);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
     bool pays = moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
@@ -538,13 +529,13 @@ RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
     uint64_t random = test_seed();
-    struct asked asked;
     struct mp_error error = {0};
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
     assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
@@ -676,17 +667,18 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
                           const char *const set[], double limit, double limit_alone) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    struct asked asked;
     double measured[OTHERS], sum = 0, worst = 0, alone = 0;
     runs_ok(mp_systems_register_all(&systems, &error), &error);
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         measured[i] = measured_of(&asked);
         forget(&asked);
     }
     for (int i = 0; i < OTHERS; i++) {
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
             struct mp_other_answer answer = answer_of(&asked, others[other], NULL, 0);
