@@ -223,8 +223,7 @@ static int remove_folder(void **state) {
 
 #else
 
-static void close_to_simgrid(void **state) {
-    (void)state;
+TEST(close_to_simgrid) {
     (void)SIMGRID_OPTIONS;
     (void)OPTIMIZED;
     skip("libsimgrid-dev was not there when this was built");
