@@ -291,67 +291,7 @@ TEST_RANDOM(travelling_alone) {
     test_case_destroy(&test);
 }
 
-/* ---- what must hold between systems ---- */
-
-static struct mp_prediction predict(const struct test_machine *machine, const char *system,
-                                    double heat) {
-    struct test_case test;
-    uint64_t random = 5;
-    test_case_create(&test, machine, system, 4, 16, 1);
-    test.job.job.width = 1024;
-    test.job.job.expert_width = 8192;
-    test.job.job.sequence = 1024;
-    test_fill_loads(&test, &random, heat);
-    struct mp_prediction prediction = test_predict(&test);
-    test_case_destroy(&test);
-    return prediction;
-}
-
-TEST(balanced_loads_are_balanced) {
-    static const char *const systems[] = {"ep", "free-balance", "smartmoe", "llep"};
-    for (int i = 0; i < 4; i++)
-        assert_close(predict(&GOOD_MACHINE, systems[i], 0).imbalance, 1, 1e-12);
-}
-
-/* Copies pay where links are fast, and less so where they are slow. */
-TEST(copies_pay_on_fast_links) {
-    struct test_machine fast = GOOD_MACHINE, slow = GOOD_MACHINE;
-    fast.peak = 2e13;
-    fast.far_bandwidth = 1e11;
-    slow.peak = 2e13;
-    slow.far_bandwidth = 1e9;
-    double gain[2];
-    for (int i = 0; i < 2; i++) {
-        const struct test_machine *machine = i ? &slow : &fast;
-        struct mp_prediction owners = predict(machine, "ep", 0.9);
-        struct mp_prediction copies = predict(machine, "fssdp", 0.9);
-        struct mp_prediction bound = predict(machine, "free-balance", 0.9);
-        assert_true(owners.imbalance >= copies.imbalance);
-        assert_true(bound.imbalance < 1.01);
-        assert_true(bound.seconds < owners.seconds);
-        assert_true(bound.expert_seconds_max <= copies.expert_seconds_max);
-        assert_int_equal(owners.copies, 0);
-        gain[i] = owners.seconds / copies.seconds;
-    }
-    assert_true(gain[0] > 1.1);
-    assert_true(gain[1] < gain[0]);
-}
-
-/* A processor that copies itself takes longer the more of it that takes. */
-TEST(copying_takes_from_computing) {
-    struct test_machine machine = GOOD_MACHINE;
-    double last = 0, attention = 0;
-    machine.peak = 2e13;
-    machine.far_bandwidth = 1e11;
-    for (int i = 2; i >= 0; i--) {
-        machine.overlap = i / 2.0;
-        struct mp_prediction prediction = predict(&machine, "fssdp", 0.9);
-        assert_true(prediction.seconds > last);
-        assert_true(prediction.attention_seconds > attention);
-        last = prediction.seconds;
-        attention = prediction.attention_seconds;
-    }
-}
+/* ---- micro-batches ---- */
 
 /* Copies that stay travel once in an iteration, and their gradients too; those that are freed after
  * each forward travel every time, twice. */

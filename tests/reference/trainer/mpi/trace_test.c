@@ -53,7 +53,7 @@ static double step(struct mp_trainer *trainer, int iteration) {
 TEST(every_count_is_the_trace_s) {
     static const char *const systems[] = {"system=ep", "system=fssdp", "system=deepspeed"};
     for (int top_k = 1; top_k <= EXPERTS; top_k *= 2) {
-        char choices[16];
+        char choices[24];
         snprintf(choices, sizeof choices, "top-k=%d", top_k);
         make_trace(world->ranks, top_k);
         for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
