@@ -7,16 +7,6 @@
 #include "profiler/record/format.h"
 #include "tests/results/runs.h"
 
-/* Processes of no launcher, whatever started this one. */
-static int leave_launcher(void **state) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                            "MV2_COMM_WORLD_RANK",  "RANK",
-                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    return runs_setup(state);
-}
-
 enum { MOST = 5 };
 
 struct program {
@@ -133,8 +123,7 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
     return code;
 }
 
-TEST_WITH(gpu_work_is_kept_without_ranges, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = fixture;
+RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     struct mp_error error = {0};
     char spools[80], damaged[100], said[2000] = "", expected[64];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -159,8 +148,7 @@ TEST_WITH(gpu_work_is_kept_without_ranges, leave_launcher, runs_teardown) {
     assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */
 }
 
-TEST_WITH(a_program_that_left_nothing_is_no_run, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = fixture;
+RUNS_TEST_ALONE(a_program_that_left_nothing_is_no_run) {
     struct mp_error error = {0};
     char spools[80], said[2000] = "";
     snprintf(spools, sizeof spools, "%s/spools", folder->path);

@@ -9,16 +9,6 @@
 #include "profiler/record/spool.h"
 #include "tests/results/runs.h"
 
-/* Processes of no launcher, whatever started this one. */
-static int leave_launcher(void **state) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                            "MV2_COMM_WORLD_RANK",  "RANK",
-                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    return runs_setup(state);
-}
-
 enum { FIRST = 3, LAST = 900, ACTIVITIES = 100 };
 static const char precious[] = "precious";
 
@@ -73,8 +63,7 @@ static void be_the_program(const char *spools, const char *own_file) {
     _exit(0);
 }
 
-TEST_WITH(what_happened_to_a_recording_is_said, leave_launcher, runs_teardown) {
-    struct runs_folder *folder = fixture;
+RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     static char name[] = "program";
     static char *const command[] = {name, NULL};
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
