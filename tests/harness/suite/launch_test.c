@@ -182,44 +182,36 @@ static void signal_after_progress(void *context, const struct mp_launch_progress
         signals = signals + 1;
 }
 
-TEST(interruption_is_passed_on) {
-    int wanted = 1;
+/* Launches what tells of progress, then interrupts it so many times. */
+static struct mp_launch_result interrupt(const char *script, int wanted, bool has_launcher) {
     struct mp_launch job = {.timeout = PATIENCE,
                             .signals = &signals,
                             .watch = signal_after_progress,
                             .context = &wanted};
     struct mp_launch_result result;
     signals = 0;
-    launch("trap 'echo progress 4 9 1 1; exit 1' INT\necho progress 3 9 1 1\n"
-           "while :; do sleep 0.1; done\n",
-           &job, false, &result);
+    launch(script, &job, has_launcher, &result);
+    return result;
+}
+
+TEST(interruption_is_passed_on) {
+    struct mp_launch_result result =
+        interrupt("trap 'echo progress 4 9 1 1; exit 1' INT\necho progress 3 9 1 1\n"
+                  "while :; do sleep 0.1; done\n",
+                  1, false);
     assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED);
     assert_string_equal(result.reason, "stopped by the user after iteration 4 of 9");
 }
 
 TEST(second_interruption_kills) {
-    int wanted = 2;
-    struct mp_launch job = {.timeout = PATIENCE,
-                            .signals = &signals,
-                            .watch = signal_after_progress,
-                            .context = &wanted};
-    struct mp_launch_result result;
-    signals = 0;
-    launch("trap '' INT TERM\necho progress 3 9 1 1\nwhile :; do sleep 0.1; done\n", &job, true,
-           &result);
+    struct mp_launch_result result = interrupt(
+        "trap '' INT TERM\necho progress 3 9 1 1\nwhile :; do sleep 0.1; done\n", 2, true);
     assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED); /* else it would never end */
 }
 
 TEST(a_job_that_was_done_anyway_is_complete) {
-    int wanted = 1;
-    struct mp_launch job = {.timeout = PATIENCE,
-                            .signals = &signals,
-                            .watch = signal_after_progress,
-                            .context = &wanted};
-    struct mp_launch_result result;
-    signals = 0;
-    launch("trap 'exit 0' INT\necho progress 9 9 1 1\nwhile :; do sleep 0.1; done\n", &job, false,
-           &result);
+    struct mp_launch_result result = interrupt(
+        "trap 'exit 0' INT\necho progress 9 9 1 1\nwhile :; do sleep 0.1; done\n", 1, false);
     assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
 }
 
