@@ -368,8 +368,9 @@ TEST(what_is_missing_is_said) {
     mp_straggler_destroy(&found);
 
     input.times.iterations = 0;
+    input.ranks_missing = 1; /* each is said */
     found = analysed(&input);
-    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_SPANS);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_SPANS | MP_ABSTAINS_MISSING);
     mp_straggler_destroy(&found);
 
     for (size_t s = 0; s < run.input.times.spans; s++)
@@ -417,6 +418,15 @@ static void shift_clocks(struct synthetic_run *run, uint64_t *random, double mos
     }
 }
 
+/* Of causes that no phase shows, those whose evidence is there can be told, and no others. */
+static void assert_causes(const struct mp_straggler *found, uint32_t evidence) {
+    for (int c = 0; c < MP_CAUSES; c++) {
+        uint32_t needs = mp_cause_kind((enum mp_cause)c)->needs;
+        if (needs >= MP_EVIDENCE_TOKENS && !(needs & (MP_EVIDENCE_TOKENS - 1)))
+            assert_int_equal(!(found->untold & 1u << c), !(needs & ~evidence));
+    }
+}
+
 /* Clocks that disagree by more than anything takes, once known and once only seen in meetings that
  * were left too early: the analysis puts the times together again. */
 TEST_RANDOM(bad_clocks_are_done_without) {
@@ -433,6 +443,13 @@ TEST_RANDOM(bad_clocks_are_done_without) {
         assert_int_equal(found.finding[0].cause, MP_CAUSE_SLOW);
         assert_close(found.finding[0].longer, 4 * 5e-3, 0.01);
         assert_close(found.slowdowns.replayed / found.slowdowns.base, 1, 1e-2);
+        assert_causes(&found, MP_EVIDENCE_TOKENS | MP_EVIDENCE_ITERATIONS);
+        mp_straggler_destroy(&found);
+        for (size_t s = 0; s < run.input.times.spans; s++)
+            run.span[s].tokens = -1;
+        found = analysed(&run.input);
+        assert_int_equal(found.abstentions, MP_ABSTAINS_CLOCKS | MP_ABSTAINS_NO_TOKENS);
+        assert_causes(&found, MP_EVIDENCE_ITERATIONS);
         mp_straggler_destroy(&found);
         synthetic_destroy(&run);
     }
