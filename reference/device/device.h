@@ -233,7 +233,7 @@ struct mp_device_operations {
     void (*layer_norm_forward)(struct mp_device *, mp_stream, int rows, int width, const void *x,
                                const float *gain, const float *bias, void *y, float *mean,
                                float *rstd);
-    /* dx += gradient of x (the residual's gradient is already there); dgain, dbias += theirs. */
+    /* dx += gradient of x (the residual's gradient is already there); dgain, dbias: theirs. */
     void (*layer_norm_backward)(struct mp_device *, mp_stream, int rows, int width, const void *x,
                                 const float *gain, const float *mean, const float *rstd,
                                 const void *dy, void *dx, float *dgain, float *dbias);

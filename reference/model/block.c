@@ -131,8 +131,9 @@ static void allocate_workspace(struct allocation *a) {
     int64_t e = model->shape.experts, all = statistics_of(model);
     allocate_answers(a);
     int64_t answers = model->answers;
-    model->token = room(a, n);
-    model->target = room(a, answers);
+    model->token = room(a, n + answers);
+    model->target = model->token ? model->token + n : NULL;
+    model->host_token = host_room(a, n + answers);
     model->mean = room(a, n);
     model->rstd = room(a, n);
     model->normed = elements(a, answers * d);
@@ -344,6 +345,7 @@ void mp_model_destroy(struct mp_model *model) {
         mp_rows_release(model->device, &model->sent);
         mp_rows_release(model->device, &model->worked);
         mp_rows_release(model->device, &model->one_hot);
+        model->device->operations->host_release(model->device, model->host_token);
         model->device->operations->host_release(model->device, model->host_statistics);
         model->device->operations->host_release(model->device, model->host_kept);
     }
@@ -356,8 +358,10 @@ void mp_model_destroy(struct mp_model *model) {
 void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target) {
     const struct mp_dense *dense = &model->dense;
     size_t before = (size_t)model->context * (size_t)model->shape.width;
-    QUEUE(model, copy_from_host, model->token, token, (size_t)model->tokens * sizeof *token);
-    QUEUE(model, copy_from_host, model->target, target, (size_t)model->answers * sizeof *target);
+    size_t tokens = (size_t)model->tokens, answers = (size_t)model->answers;
+    memcpy(model->host_token, token, tokens * sizeof *token);
+    memcpy(model->host_token + tokens, target, answers * sizeof *target);
+    QUEUE(model, copy, model->token, model->host_token, (tokens + answers) * sizeof *token);
     QUEUE(model, embedding_forward, model->tokens, model->shape.sequence, model->shape.width,
           model->token, mp_dense_common(dense, dense->parameter, MP_TOKEN_TABLE),
           mp_dense_common(dense, dense->parameter, MP_POSITION_TABLE) + before, model->state[0].x);
@@ -408,8 +412,6 @@ void mp_model_attention_backward(struct mp_model *model, int layer) {
           g.qkv, 3 * d);
     QUEUE(model, gemm, false, true, n, d, 3 * d, 1, model->dqkv, 3 * d, matrix.qkv, 3 * d, 0,
           model->dnormed, d);
-    QUEUE(model, zero, g.norm1_gain, (size_t)d * sizeof(float));
-    QUEUE(model, zero, g.norm1_bias, (size_t)d * sizeof(float));
     QUEUE(model, layer_norm_backward, n, d, state->x, p.norm1_gain, state->mean1, state->rstd1,
           model->dnormed, model->dx, g.norm1_gain, g.norm1_bias);
 }
@@ -450,8 +452,6 @@ void mp_model_head(struct mp_model *model, float scale, bool backward) {
           0, dtable, d);
     QUEUE(model, gemm, false, false, n, d, v, 1, model->logits_gradient, v, table, d, 0,
           model->dnormed, d);
-    QUEUE(model, zero, dgain, (size_t)d * sizeof(float));
-    QUEUE(model, zero, dbias, (size_t)d * sizeof(float));
     QUEUE(model, zero, dposition, (size_t)model->shape.sequence * (size_t)d * sizeof(float));
     QUEUE(model, zero, model->dx, (size_t)n * (size_t)d * mp_element_bytes(model->device));
     QUEUE(model, layer_norm_backward, n, d, x, gain, model->mean, model->rstd, model->dnormed,

@@ -69,7 +69,8 @@ struct mp_model {
     struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
 
     /* Workspace. */
-    int32_t *token, *target;   /* [N] */
+    int32_t *token, *target;   /* [N] and [answers] behind it */
+    int32_t *host_token;       /* the same, on their way to the device */
     float *mean, *rstd;        /* [N] final layer norm */
     int32_t *last;             /* [sequences] their last tokens; NULL in training */
     void *answering;           /* [answers][D] rows of the decoder's output; NULL in training */
@@ -138,7 +139,8 @@ void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts 
 int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error);
 
 /* x of block 0 from token ids (host [N]) and keeps the targets (host [answers]); serving: tokens
- * behind model->context of their sequence. */
+ * behind model->context of their sequence.  Both are read during the call, and nobody waits for
+ * them: a gate comes before the next ones. */
 void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target);
 void mp_model_embed_backward(struct mp_model *model);
 
@@ -158,9 +160,9 @@ struct mp_gate_limit {
 static inline int mp_model_loss_parts(const struct mp_model *model) {
     return model->shape.gate.loss_level == MP_BALANCE_SEQUENCE ? model->attention.batch : 1;
 }
-/* Layer norm and gate; counts into routes and firsts (host [E] each).  `forced` is
- * host [N][K] or NULL; `limit` is NULL for the gate's own choices, and without effect on forced
- * ones. */
+/* Layer norm and gate; counts into routes and firsts (host [E] each), for which the host waits.
+ * `forced` is [N][K] in memory of host_allocate, or NULL; `limit` is NULL for the gate's own
+ * choices, and without effect on forced ones. */
 void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
                    const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts);
 /* Routes [E], firsts [E] and mass [E, floats] of a part of the batch in the last gate. */

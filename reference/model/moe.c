@@ -31,8 +31,7 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
     /* Choices that the gate does not make are read from the place of positions, which come later.
      */
     if (forced)
-        QUEUE(model, copy_from_host, state->position, forced,
-              (size_t)n * (size_t)k * sizeof *forced);
+        QUEUE(model, copy, state->position, forced, (size_t)n * (size_t)k * sizeof *forced);
     else if (limit)
         QUEUE(model, limit_choices, n, e, model->gate_logits, limit->inside, limit->tokens,
               state->position);
@@ -45,7 +44,7 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
     for (int b = 0; b < sequences; b++)
         count_sequence(model, state, b);
     if (model->host_kept)
-        QUEUE(model, copy_to_host, model->host_kept, state->kept, (size_t)n * sizeof(float));
+        QUEUE(model, copy, model->host_kept, state->kept, (size_t)n * sizeof(float));
     size_t bytes = (size_t)e * sizeof *routes;
     QUEUE(model, copy_to_host, model->host_statistics, model->routes,
           (1 + (size_t)sequences) * 3 * bytes);
@@ -180,9 +179,9 @@ static void place_routes(struct mp_model *model, const struct mp_block_state *st
     const struct mp_routing *routing = &state->routing;
     int n = model->tokens, k = model->shape.top_k, e = model->shape.experts;
     const int *begin = routing->part_begin + (size_t)shard * (size_t)e;
+    int unset = routing->padding > 0 && shard == 0 ? routing->send_total : 0;
     QUEUE(model, route_positions, n * k, k, e, state->choice, order, begin, routing->part_count,
-          routing->part_row, shard == 0 ? routing->send_total : 0, positions(model, state, shard),
-          model->row_token);
+          routing->part_row, unset, positions(model, state, shard), model->row_token);
     if (routing->overlaid)
         QUEUE(model, route_positions, n * (k - 1), k, e, state->choice, order + n,
               begin + routing->experts, routing->part_count, routing->part_row, 0,
@@ -444,8 +443,6 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
           g.gate, e);
     QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_gradient, e,
           mp_dense_matrices(&model->dense, layer).gate, e, 1, model->dnormed, d);
-    QUEUE(model, zero, g.norm2_gain, (size_t)d * sizeof(float));
-    QUEUE(model, zero, g.norm2_bias, (size_t)d * sizeof(float));
     QUEUE(model, layer_norm_backward, n, d, state->middle, p.norm2_gain, state->mean2, state->rstd2,
           model->dnormed, model->dx, g.norm2_gain, g.norm2_bias);
 }

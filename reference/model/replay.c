@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* What an expert's quota, routes * weight / total, has behind its whole part, in units of
  * 1 / total: exact for whole weights, so that equal remainders are equal in the comparison, too. */
@@ -62,32 +63,49 @@ static int common_divisor(int a, int b) {
     return a;
 }
 
+/* Routes are dealt to tokens `stride` apart, all their first choices before the second ones:
+ * without a division, as this is done for every layer of a step. */
+struct dealing {
+    int tokens, top_k, stride;
+    int token, dealt; /* the next one, and how many have this choice */
+    int32_t *choice;  /* this one of token 0 */
+};
+
+static void deal(struct dealing *to, int64_t routes, int32_t expert) {
+    for (; routes > 0; routes--) {
+        to->choice[(size_t)to->token * (size_t)to->top_k] = expert;
+        to->token += to->stride;
+        to->token -= to->token >= to->tokens ? to->tokens : 0;
+        if (++to->dealt == to->tokens) { /* and the next token is the first one again */
+            to->dealt = 0;
+            to->choice++;
+        }
+    }
+}
+
 int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
                       int32_t choice[], struct mp_error *error) {
+    int64_t left = (int64_t)tokens * top_k;
     /* A stride near the golden section spreads an expert's routes over the whole batch. */
-    int stride = (int)(tokens * 0.6180339887);
-    while (common_divisor(stride, tokens) != 1)
-        stride++;
-    int64_t position = 0;
-    for (int e = 0; e < experts; e++) {
+    struct dealing to = {tokens,
+                         top_k,
+                         (int)(tokens * 0.6180339887),
+                         tokens > 0 ? (int)(turn % (uint64_t)tokens) : 0,
+                         0,
+                         choice};
+    while (common_divisor(to.stride, tokens) != 1)
+        to.stride++;
+    for (int e = 0; e < experts; left -= count[e++]) {
         if (count[e] > (uint32_t)tokens)
             return mp_fail(error, MP_EINVAL,
                            "expert %d would get %u routes of %d tokens, but a token chooses an "
                            "expert at most once",
                            e, count[e], tokens);
-        for (uint32_t i = 0; i < count[e]; i++, position++) {
-            if (position >= (int64_t)tokens * top_k)
-                return mp_fail(error, MP_EINVAL, "loads hold more than %d x %d routes", tokens,
-                               top_k);
-            int64_t slot = position % tokens;
-            int64_t token = (slot * stride + (int64_t)(turn % (uint64_t)tokens)) % tokens;
-            choice[token * top_k + position / tokens] = e;
-        }
+        if (count[e] > left)
+            return mp_fail(error, MP_EINVAL, "loads hold more than %d x %d routes", tokens, top_k);
+        deal(&to, count[e], e);
     }
-    for (; position < (int64_t)tokens * top_k; position++) {
-        int64_t token = (position % tokens * stride + (int64_t)(turn % (uint64_t)tokens)) % tokens;
-        choice[token * top_k + position / tokens] = -1;
-    }
+    deal(&to, left, -1);
     return MP_OK;
 }
 

@@ -77,8 +77,8 @@ struct mp_trainer {
     int32_t *token, *target;               /* [N] */
     int32_t *context;                      /* [sequences][context] in the cache, if serving */
     const int32_t *token_now, *target_now; /* [N] and [answers] of this iteration */
-    int32_t *forced;                       /* [N][K]; NULL: the logits choose */
-    struct mp_loads loads;                 /* of this rank, replayed */
+    int32_t *forced;         /* [N][K] of the device's host memory; NULL: the logits choose */
+    struct mp_loads loads;   /* of this rank, replayed */
     int32_t *choices;        /* [L][N][K] of this rank's tokens; NULL: nobody asks (routes.c) */
     uint32_t *transitions;   /* [L - 1][E][E] of them; NULL: no system asks */
     double *transition_sums; /* the same over all ranks, on their way */

@@ -300,9 +300,10 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     if (!replayed && !mp_gate_kinds[trainer->job.gate]->choose)
         return MP_OK;
     size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
-    MP_TAKE(&trainer->arena, trainer->forced, routes);
-    if (trainer->arena.lacking)
-        return mp_arena_check(&trainer->arena, error);
+    trainer->forced = trainer->device->operations->host_allocate(trainer->device,
+                                                                 routes * sizeof *trainer->forced);
+    if (!trainer->forced)
+        return mp_fail(error, MP_ENOMEM, "no memory for the choices of %zu routes", routes);
     if (!replayed)
         return MP_OK;
     int code = trainer->job.routing == MP_ROUTING_TRACE ? read_trace(trainer, error)
@@ -515,8 +516,10 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_schedule_destroy(&trainer->schedule);
     for (int i = 0; trainer->device && i < MP_SUMS_ON_THEIR_WAY; i++)
         trainer->device->operations->release(trainer->device, trainer->arrivals[i]);
-    if (trainer->device)
+    if (trainer->device) {
+        trainer->device->operations->host_release(trainer->device, trainer->forced);
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
+    }
     mp_stamps_destroy(trainer->stamps);
     mp_device_destroy(trainer->own_device);
     mp_device_destroy(trainer->host);

@@ -84,7 +84,8 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
                      a->rstd[row], a->dx + row * a->width, dgain, dbias);
 }
 
-static void add_parts(const struct mp_cpu *cpu, size_t width, size_t offset, float *restrict sum) {
+static void sum_parts(const struct mp_cpu *cpu, size_t width, size_t offset, float *restrict sum) {
+    memset(sum, 0, width * sizeof *sum);
     for (int thread = 0; thread < cpu->threads; thread++) {
         const float *restrict part = cpu->scratch + (size_t)thread * cpu->scratch_floats + offset;
         for (size_t i = 0; i < width; i++)
@@ -115,8 +116,8 @@ static void layer_norm_backward(struct mp_device *device, mp_stream stream, int 
     for (int thread = 0; thread < cpu->threads; thread++)
         memset(mp_cpu_scratch(cpu, thread), 0, 2 * (size_t)width * sizeof(float));
     mp_cpu_parallel(cpu, (size_t)rows, mp_cpu_grain((size_t)width), backward_range, &arguments);
-    add_parts(cpu, (size_t)width, 0, dgain);
-    add_parts(cpu, (size_t)width, (size_t)width, dbias);
+    sum_parts(cpu, (size_t)width, 0, dgain);
+    sum_parts(cpu, (size_t)width, (size_t)width, dbias);
 }
 
 void MP_CPU_NAME(install_layer_norm)(struct mp_device_operations *operations) {

@@ -97,10 +97,11 @@ int mp_cuda_fail(const struct mp_cuda *cuda, const char *doing, cudaError_t stat
 int mp_cuda_fail_memory(const struct mp_cuda *cuda, const char *what, size_t bytes,
                         struct mp_error *error);
 
-/* Device memory with the `bytes` of host memory at `host`, filled on `stream` before whatever is
- * queued next; it stays until half the ring has been used again.  NULL (and a failure kept) if
- * that is more than a quarter of the ring.  16-byte aligned. */
-void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, const void *host, size_t bytes);
+/* Device memory with `count` arrays of the host's, bytes[i] at host[i], one behind the other, in
+ * one copy on `stream` before whatever is queued next; it stays until half the ring has been used
+ * again.  NULL (and a failure kept) if they are more than half the ring.  16-byte aligned. */
+void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, int count, const void *const host[],
+                     const size_t bytes[]);
 
 /* Sorts `count` keys in ascending order, stably, and an item with each of them.  The memory, of
  * mp_cuda_sorting_bytes(count) or more, is the sort's until it is done; no array may overlap

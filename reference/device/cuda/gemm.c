@@ -256,8 +256,9 @@ static void multiply_together(struct mp_cuda *cuda, cudaStream_t stream, int cou
         to->pointers[count + i] = p->a;
         to->pointers[2 * count + i] = p->c;
     }
-    size_t bytes = 3 * (size_t)count * sizeof *to->pointers;
-    const void **pointers = mp_cuda_upload(cuda, stream, to->pointers, bytes);
+    const size_t bytes = 3 * (size_t)count * sizeof *to->pointers;
+    const void *const host = to->pointers;
+    const void **pointers = mp_cuda_upload(cuda, stream, 1, &host, &bytes);
     cudaDataType_t type = type_of(cuda->device.element);
     if (!pointers || !use_stream(cuda, stream, 0))
         return;

@@ -310,10 +310,10 @@ __global__ void __launch_bounds__(LOOP_THREADS)
     part[((int64_t)mine * 2 + 1) * width + column] = bias_sum;
 }
 
-/* dgain, dbias += the sums over the parts: a block per 32 columns of both together.  Each of its
+/* dgain and dbias, the sums over the parts: a block per 32 columns of both together.  Each of its
  * warps adds up every 32nd part, and then one warp those sums. */
 __global__ void __launch_bounds__(mp::WARP *mp::WARP)
-    add_parts(int width, int parts, const float *__restrict__ part, float *__restrict__ dgain,
+    sum_parts(int width, int parts, const float *__restrict__ part, float *__restrict__ dgain,
               float *__restrict__ dbias) {
     __shared__ float sums[mp::WARP][mp::WARP];
     int lane = threadIdx.x % mp::WARP, warp = threadIdx.x / mp::WARP;
@@ -333,9 +333,9 @@ __global__ void __launch_bounds__(mp::WARP *mp::WARP)
     for (int i = 0; i < mp::WARP; i++)
         total += sums[i][lane];
     if (column < width)
-        dgain[column] += total;
+        dgain[column] = total;
     else
-        dbias[column - width] += total;
+        dbias[column - width] = total;
 }
 
 /* Whether rows can be read in accesses of 16 bytes. */
@@ -464,7 +464,7 @@ void layer_norm_backward(struct mp_device *device, mp_stream stream, int rows, i
                          const void *x, const float *gain, const float *mean, const float *rstd,
                          const void *dy, void *dx, float *dgain, float *dbias) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    if (!within_limits(cuda, width) || rows <= 0)
+    if (!within_limits(cuda, width))
         return;
     float *part = static_cast<float *>(cuda->scratch);
     mp::by_element(cuda, [&](auto element) {
@@ -482,7 +482,7 @@ void layer_norm_backward(struct mp_device *device, mp_stream stream, int rows, i
                                 part}
                         .queue();
         mp::launch(cuda, "gradient of layer norm", stream,
-                   (2 * (int64_t)width + mp::WARP - 1) / mp::WARP, mp::WARP * mp::WARP, add_parts,
+                   (2 * (int64_t)width + mp::WARP - 1) / mp::WARP, mp::WARP * mp::WARP, sum_parts,
                    width, parts, part, dgain, dbias);
     });
 }

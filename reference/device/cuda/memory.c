@@ -121,7 +121,7 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
 
 /* ---- the ring of small host arrays ---- */
 
-/* Four arrays as large as they may be; 1024 experts with 128 parts each are 1 MiB of parts. */
+/* Of what is larger than half of it nothing goes; 1024 experts with 128 parts each are 1 MiB. */
 enum { RING_BYTES = 4 << 20, RING_ALIGNMENT = 16 };
 
 int mp_cuda_create_ring(struct mp_cuda *cuda, struct mp_error *error) {
@@ -155,17 +155,20 @@ void mp_cuda_destroy_ring(struct mp_cuda *cuda) {
  * order of one stream, or of several that events have put in order, like all that share scratch
  * memory. */
 static bool enter_half(struct mp_cuda *cuda, cudaStream_t stream, int half) {
-    const char *doing = "making room for a small array";
+    const char *doing = "making room for small arrays";
     return mp_cuda_note(cuda, doing, cudaEventRecord(cuda->ring_half[!half], stream)) &&
            mp_cuda_note(cuda, doing, cudaEventSynchronize(cuda->ring_half[half]));
 }
 
-void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, const void *host, size_t bytes) {
-    size_t half_bytes = cuda->ring_bytes / 2;
-    size_t room = (bytes + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
-    if (bytes > cuda->ring_bytes / 4) {
-        mp_cuda_beyond_limit(cuda, "a small array of %zu bytes is larger than %zu", bytes,
-                             cuda->ring_bytes / 4);
+void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, int count, const void *const host[],
+                     const size_t bytes[]) {
+    size_t half_bytes = cuda->ring_bytes / 2, all = 0;
+    for (int i = 0; i < count; i++)
+        all += bytes[i];
+    size_t room = (all + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
+    if (all > half_bytes) {
+        mp_cuda_beyond_limit(cuda, "small arrays of %zu bytes are larger than %zu", all,
+                             half_bytes);
         return NULL;
     }
     /* A full first half is still the first: the second one is entered below. */
@@ -176,15 +179,13 @@ void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, const void *host
             return NULL;
         cuda->ring_at = (size_t)half * half_bytes;
     }
-    size_t at = cuda->ring_at;
-    char *to = (char *)cuda->ring_device + at;
-    if (bytes) {
-        memcpy(cuda->ring + at, host, bytes);
-        if (!mp_cuda_note(
-                cuda, "copying a small array",
-                cudaMemcpyAsync(to, cuda->ring + at, bytes, cudaMemcpyHostToDevice, stream)))
-            return NULL;
-    }
+    char *from = cuda->ring + cuda->ring_at, *to = (char *)cuda->ring_device + cuda->ring_at;
+    for (size_t i = 0, at = 0; i < (size_t)count; at += bytes[i++])
+        if (bytes[i])
+            memcpy(from + at, host[i], bytes[i]);
+    if (all && !mp_cuda_note(cuda, "copying small arrays",
+                             cudaMemcpyAsync(to, from, all, cudaMemcpyHostToDevice, stream)))
+        return NULL;
     cuda->ring_at += room;
     return to;
 }

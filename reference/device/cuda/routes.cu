@@ -305,16 +305,16 @@ __global__ void __launch_bounds__(ROUTE_THREADS) place_routes_kernel(const posit
 /* The parts in device memory; false, and a failure kept, if there are too many of them. */
 static bool upload_parts(struct mp_cuda *cuda, cudaStream_t stream, const int *part_begin,
                          const int *part_count, const int *part_row, struct positions *a) {
-    const size_t parts = (size_t)part_begin[a->experts];
-    a->part_begin = static_cast<const int *>(
-        mp_cuda_upload(cuda, stream, part_begin, ((size_t)a->experts + 1) * sizeof *part_begin));
-    if (a->part_begin && parts > 0) {
-        a->part_end = static_cast<int *>(
-            mp_cuda_upload(cuda, stream, part_count, parts * sizeof *part_count));
-        a->part_row = static_cast<const int *>(
-            mp_cuda_upload(cuda, stream, part_row, parts * sizeof *part_row));
-    }
-    return a->part_begin && (parts == 0 || (a->part_end && a->part_row));
+    const size_t begins = (size_t)a->experts + 1, parts = (size_t)part_begin[a->experts];
+    const void *const host[] = {part_begin, part_count, part_row};
+    const size_t bytes[] = {begins * sizeof(int), parts * sizeof(int), parts * sizeof(int)};
+    int *const uploaded = static_cast<int *>(mp_cuda_upload(cuda, stream, 3, host, bytes));
+    if (!uploaded)
+        return false;
+    a->part_begin = uploaded;
+    a->part_end = uploaded + begins;
+    a->part_row = a->part_end + parts;
+    return true;
 }
 
 static bool can_place(struct mp_cuda *cuda, int64_t routes, int experts) {

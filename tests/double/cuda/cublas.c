@@ -29,32 +29,19 @@ struct products {
 
 static const struct {
     cublasStatus_t code;
-    const char *name, *sentence;
+    const char *sentence;
 } statuses[] = {
-    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
-    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED",
-     "the library was not initialized"},
-    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
-    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE",
-     "an unsupported value or parameter was passed"},
-    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH",
-     "the device lacks a feature that is required"},
-    {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR",
-     "an access to GPU memory space failed"},
-    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED",
-     "the program failed to execute on the GPU"},
-    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED",
-     "the functionality requested is not supported"},
-    {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "a license is missing"},
+    {CUBLAS_STATUS_SUCCESS, "success"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "the library was not initialized"},
+    {CUBLAS_STATUS_ALLOC_FAILED, "the resource allocation failed"},
+    {CUBLAS_STATUS_INVALID_VALUE, "an unsupported value or parameter was passed"},
+    {CUBLAS_STATUS_ARCH_MISMATCH, "the device lacks a feature that is required"},
+    {CUBLAS_STATUS_MAPPING_ERROR, "an access to GPU memory space failed"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "the program failed to execute on the GPU"},
+    {CUBLAS_STATUS_INTERNAL_ERROR, "an internal operation failed"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "the functionality requested is not supported"},
+    {CUBLAS_STATUS_LICENSE_ERROR, "a license is missing"},
 };
-
-const char *cublasGetStatusName(cublasStatus_t code) {
-    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
-        if (statuses[i].code == code)
-            return statuses[i].name;
-    return "<unknown>";
-}
 
 const char *cublasGetStatusString(cublasStatus_t code) {
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
@@ -90,16 +77,6 @@ cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version) {
     if (!version)
         return CUBLAS_STATUS_INVALID_VALUE;
     *version = CUBLAS_VERSION;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasGetProperty(libraryPropertyType part, int *value) {
-    static const int version[] = {[MAJOR_VERSION] = CUBLAS_VER_MAJOR,
-                                  [MINOR_VERSION] = CUBLAS_VER_MINOR,
-                                  [PATCH_LEVEL] = CUBLAS_VER_PATCH};
-    if (!value || (unsigned)part > PATCH_LEVEL)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    *value = version[part];
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -64,12 +64,10 @@ typedef struct cublasContext *cublasHandle_t;
 #define cublasSetStream cublasSetStream_v2
 #define cublasSetWorkspace cublasSetWorkspace_v2
 
-const char *cublasGetStatusName(cublasStatus_t status);
 const char *cublasGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasCreate(cublasHandle_t *handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version);
-cublasStatus_t cublasGetProperty(libraryPropertyType part, int *value);
 /* Puts the workspace back to the library's own, as cuBLAS does. */
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes);

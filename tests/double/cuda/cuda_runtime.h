@@ -17,16 +17,6 @@
 template <typename T> cudaError_t cudaMalloc(T **memory, size_t bytes) {
     return cudaMalloc((void **)(void *)memory, bytes);
 }
-template <typename T> cudaError_t cudaMallocHost(T **memory, size_t bytes, unsigned int flags = 0) {
-    return cudaHostAlloc((void **)(void *)memory, bytes, flags);
-}
-template <typename T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned int flags) {
-    return cudaHostAlloc((void **)(void *)memory, bytes, flags);
-}
-template <typename T>
-cudaError_t cudaFuncSetAttribute(T *function, enum cudaFuncAttribute attribute, int value) {
-    return cudaFuncSetAttribute((const void *)function, attribute, value);
-}
 namespace cuda_double {
 
 template <typename T> inline bool is_reachable(const T &) {

@@ -33,15 +33,10 @@ cudaError_t cuda_double_check(void) {
     return error;
 }
 
-cudaError_t cudaPeekAtLastError(void) {
+cudaError_t cudaGetLastError(void) {
     double_enter();
     cudaError_t error = double_state.fault ? double_state.fault : last_error;
     double_leave();
-    return error;
-}
-
-cudaError_t cudaGetLastError(void) {
-    cudaError_t error = cudaPeekAtLastError();
     last_error = cudaSuccess;
     return error;
 }
@@ -143,13 +138,6 @@ cudaError_t cudaSetDevice(int device) {
     return cuda_double_error(error);
 }
 
-cudaError_t cudaGetDevice(int *device) {
-    cudaError_t error = device ? cuda_double_check() : cudaErrorInvalidValue;
-    if (!error)
-        *device = current_device;
-    return cuda_double_error(error);
-}
-
 /* What all devices have in common. */
 enum {
     WARP = 32,
@@ -194,72 +182,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
-    struct cudaDeviceProp of;
-    cudaError_t error = value ? cudaGetDeviceProperties(&of, device) : cudaErrorInvalidValue;
-    if (error)
-        return cuda_double_error(error);
-    const struct {
-        enum cudaDeviceAttr attribute;
-        int value;
-    } values[] = {
-        {cudaDevAttrMaxThreadsPerBlock, of.maxThreadsPerBlock},
-        {cudaDevAttrMaxGridDimX, of.maxGridSize[0]},
-        {cudaDevAttrMaxGridDimY, of.maxGridSize[1]},
-        {cudaDevAttrMaxSharedMemoryPerBlock, (int)of.sharedMemPerBlock},
-        {cudaDevAttrWarpSize, of.warpSize},
-        {cudaDevAttrClockRate, 1000000},
-        {cudaDevAttrMultiProcessorCount, of.multiProcessorCount},
-        {cudaDevAttrIntegrated, of.integrated},
-        {cudaDevAttrComputeMode, 0},
-        {cudaDevAttrEccEnabled, of.ECCEnabled},
-        {cudaDevAttrPciBusId, of.pciBusID},
-        {cudaDevAttrPciDeviceId, of.pciDeviceID},
-        {cudaDevAttrMemoryClockRate, 2600000},
-        {cudaDevAttrGlobalMemoryBusWidth, of.memoryBusWidth},
-        {cudaDevAttrL2CacheSize, of.l2CacheSize},
-        {cudaDevAttrMaxThreadsPerMultiProcessor, of.maxThreadsPerMultiProcessor},
-        {cudaDevAttrUnifiedAddressing, of.unifiedAddressing},
-        {cudaDevAttrPciDomainId, of.pciDomainID},
-        {cudaDevAttrComputeCapabilityMajor, of.major},
-        {cudaDevAttrComputeCapabilityMinor, of.minor},
-        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, (int)of.sharedMemPerMultiprocessor},
-        {cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)of.sharedMemPerBlockOptin},
-        {cudaDevAttrMaxBlocksPerMultiprocessor, of.maxBlocksPerMultiProcessor},
-    };
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        if (values[i].attribute == attribute) {
-            *value = values[i].value;
-            return cudaSuccess;
-        }
-    }
-    return cuda_double_error(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device) {
-    cudaError_t error = text && size > 12 ? check_ordinal(device) : cudaErrorInvalidValue;
-    if (!error)
-        snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)device + 1);
-    return cuda_double_error(error);
-}
-
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     if (least)
         *least = 0;
     if (greatest)
         *greatest = -5;
     return cuda_double_error(cuda_double_check());
-}
-
-cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute,
-                                 int value) {
-    cudaError_t error = cuda_double_check();
-    if (!error && !function)
-        error = cudaErrorInvalidDeviceFunction;
-    /* There is no dynamic shared memory. */
-    if (!error && attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value != 0)
-        error = cudaErrorInvalidValue;
-    return cuda_double_error(error);
 }
 
 cudaError_t cudaDeviceSynchronize(void) {

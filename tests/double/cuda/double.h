@@ -43,7 +43,7 @@ void cuda_double_set_driver(int version);
 /* MOEPERF_DOUBLE_FAIL_MALLOC_AFTER=bytes: the cudaMalloc that would make the bytes of this process
  * on any one device more than this fails; -1: only when the device is full. */
 void cuda_double_fail_malloc_after(int64_t bytes);
-/* MOEPERF_DOUBLE_FAIL_HOST_AFTER=bytes: the same of cudaMallocHost and cudaHostAlloc. */
+/* MOEPERF_DOUBLE_FAIL_HOST_AFTER=bytes: the same of cudaMallocHost. */
 void cuda_double_fail_host_after(int64_t bytes);
 /* MOEPERF_DOUBLE_FAIL_LAUNCH=n[:error]: the n-th launch of a kernel from now, 1 the next, fails; 0:
  * none.  cudaErrorLaunchFailure (as without one), cudaErrorIllegalAddress,

@@ -14,11 +14,4 @@ typedef enum cudaDataType_t {
 typedef enum cudaDataType_t cudaDataType_t;
 #endif
 
-/* Parts of a library's version. */
-typedef enum libraryPropertyType_t {
-    MAJOR_VERSION,
-    MINOR_VERSION,
-    PATCH_LEVEL
-} libraryPropertyType;
-
 #endif

@@ -174,11 +174,11 @@ cudaError_t cudaFree(void *memory) {
     return cuda_double_error(error);
 }
 
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags) {
+cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     struct double_state *s = &double_state;
     double_enter();
     cudaError_t error = double_check();
-    if (!error && (!memory || flags > 7))
+    if (!error && !memory)
         error = cudaErrorInvalidValue;
     if (!error && s->host_limit >= 0 &&
         (bytes > (size_t)s->host_limit || s->host_used > s->host_limit - (int64_t)bytes))
@@ -194,10 +194,6 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags) {
     }
     double_leave();
     return cuda_double_error(error);
-}
-
-cudaError_t cudaMallocHost(void **memory, size_t bytes) {
-    return cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
 }
 
 cudaError_t cudaFreeHost(void *memory) {
@@ -379,8 +375,4 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
         error = queue_fill(memory, value, bytes, double_stream(stream));
     double_leave();
     return cuda_double_error(error);
-}
-
-cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
-    return cudaMemsetAsync(memory, value, bytes, NULL);
 }

@@ -427,19 +427,13 @@ static cudaError_t record(struct CUevent_st *event, struct CUstream_st *stream) 
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     double_enter();
     cudaError_t error = double_check();
-    if (!error && flags != cudaEventRecordDefault)
-        error = cudaErrorInvalidValue;
     if (!error)
         error = record(find_event(event), double_stream(stream));
     double_leave();
     return cuda_double_error(error);
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int flags) {

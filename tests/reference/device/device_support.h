@@ -222,7 +222,7 @@ static inline bool tests_want_cuda(void) {
 static int run_device_tests(const char *group, const struct device_test tests[], size_t count) {
     static const char *const sets[] = {"baseline", "avx2", "avx512"};
     static const int threads[] = {1, 3};
-    enum { SETS = 3, THREADS = 2, MOST = 240 };
+    enum { SETS = 3, THREADS = 2, MOST = 300 };
     static struct device_run runs[MOST];
     static struct CMUnitTest unit_tests[MOST];
     size_t n = 0, runs_of_test = tests_want_cuda() ? 1 : SETS * THREADS;

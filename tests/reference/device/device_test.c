@@ -162,6 +162,27 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     device->error = (struct mp_error){0}; /* for the check at the test's end */
 }
 
+/* On a GPU no route has a row where routes, experts or parts are too many. */
+static void no_rows_beyond_limits(struct mp_device *device, const int32_t *choice,
+                                  int32_t *position) {
+    enum { PARTS = 1 << 19, ROUTES = 10 };
+    int *begin = new_host(1027, sizeof *begin), *count = new_host(PARTS, sizeof *count);
+    const struct {
+        int routes, experts, parts;
+    } too_many[] = {{10000, 3, 3}, {ROUTES, 1025, 3}, {ROUTES, 3, PARTS}};
+    for (int i = 0; on_cuda(device) && i < 3; i++) {
+        begin[too_many[i].experts] = too_many[i].parts;
+        count[0] = count[too_many[i].parts - 1] = 1;
+        perform(device, route_positions, too_many[i].routes, 2, too_many[i].experts, choice, NULL,
+                begin, count, count, ROUTES, position, position + too_many[i].routes);
+        for (int r = 0; r < too_many[i].routes + ROUTES; r++)
+            assert_int_equal(position[r], -1);
+        assert_int_equal(mp_device_check(device, NULL), MP_ELIMIT);
+        device->error = (struct mp_error){0};
+        begin[too_many[i].experts] = 0;
+    }
+}
+
 /* Routes that can't be sorted or limited still get indices that others can use. */
 static void failures_leave_usable_indices(struct mp_device *device, const void *c) {
     (void)c;
@@ -186,6 +207,33 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "sorting of 10000 routes"));
     device->error = (struct mp_error){0};
+    no_rows_beyond_limits(device, choice, new_ints(2 * TOKENS + 10));
+}
+
+/* Too many choices, or too many experts for a GPU's rows. */
+static void impossible_gates_are_refused(struct mp_device *device, const void *c) {
+    (void)c;
+    const struct {
+        int experts, top_k, code;
+    } gate[] = {{1, 2, MP_EINVAL}, {20, 17, MP_EINVAL}, {1025, 2, MP_ELIMIT}};
+    float *value = random_floats(1025, 1);
+    int32_t *index = new_ints(20);
+    uint32_t *count = new_counts(1);
+    for (int i = 0; on_cuda(device) && i < 4 * 3; i++) {
+        int e = gate[i / 4].experts, k = gate[i / 4].top_k;
+        if (i % 4 == 0)
+            perform(device, gate_forward, 1, e, k, SOFTMAX(true), value, NULL, NULL, value, NULL,
+                    index, value);
+        else if (i % 4 == 1)
+            perform(device, gate_backward, 1, e, k, SOFTMAX(true), value, NULL, index, NULL, value,
+                    value, value, value);
+        else if (i % 4 == 2)
+            perform(device, survivor_weights, 1, e, k, SOFTMAX(true), value, index, index, value);
+        else
+            perform(device, gate_statistics, 1, e, k, value, index, count, count, value);
+        assert_int_equal(mp_device_check(device, NULL), gate[i / 4].code);
+        device->error = (struct mp_error){0};
+    }
 }
 
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
@@ -252,6 +300,7 @@ static const struct device_test tests[] = {
     {"streams wait for events", streams_wait_for_events, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
     {"failures leave usable indices", failures_leave_usable_indices, NULL},
+    {"impossible gates are refused", impossible_gates_are_refused, NULL},
     {"work is shared out", work_is_shared_out, NULL},
     {"missing GPUs are named", missing_gpus_are_named, NULL},
     {"GPUs are listed", gpus_are_listed, NULL},

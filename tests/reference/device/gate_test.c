@@ -6,6 +6,7 @@
 enum { MOST_EXPERTS = 1024 };
 
 struct gate_case {
+    size_t shift; /* floats from an aligned address to where matrices start */
     int tokens, experts, top_k;
     bool renormalise, forced, ties;
 };
@@ -67,26 +68,30 @@ static int32_t *random_choices(const struct gate_case *c) {
     int32_t *forced = new_ints((size_t)(c->tokens * c->top_k));
     for (int t = 0; t < c->tokens; t++) {
         int first = test_random_int(&random_state, 0, c->experts - 1);
-        for (int j = 0; j < c->top_k; j++) /* distinct ones */
-            forced[t * c->top_k + j] = (first + j) % c->experts;
+        for (int j = 0; j < c->top_k; j++) /* distinct ones but for some */
+            forced[t * c->top_k + j] = (first + j - (t % 4 == 3 && j == 1)) % c->experts;
     }
     return forced;
 }
 
 static float *gate_logits(const struct gate_case *c) {
-    float *logits = random_floats((size_t)(c->tokens * c->experts), 3);
-    for (int i = 0; c->ties && i < c->tokens * c->experts; i++)
-        logits[i] = (float)test_random_int(&random_state, 0, 2); /* three values: many ties */
+    float *logits = random_floats((size_t)(c->tokens * c->experts) + c->shift, 3) + c->shift;
+    for (int i = 0; c->ties && i < c->tokens * c->experts; i++) /* few values; 0 and -0, too */
+        logits[i] = i % 5 ? rintf(0.5f * logits[i]) : -INFINITY;
     return logits;
 }
 
+/* Twice: sums of floats repeat to the last bit. */
 static void check_statistics(struct mp_device *device, const struct gate_case *c,
                              const float *probability, const int32_t *choice) {
     size_t experts = (size_t)c->experts;
     uint32_t *routes = new_counts(experts), *firsts = new_counts(experts);
-    float *mass = new_floats(experts);
+    float *mass = new_floats(experts), *again = new_floats(experts);
+    perform(device, gate_statistics, c->tokens, c->experts, c->top_k, probability, choice, routes,
+            firsts, again);
     perform(device, gate_statistics, c->tokens, c->experts, c->top_k, probability, choice, routes,
             firsts, mass);
+    assert_memory_equal(mass, again, experts * sizeof *mass);
     for (int e = 0; e < c->experts; e++) {
         uint32_t expected_routes = 0, expected_firsts = 0;
         double expected_mass = 0;
@@ -106,8 +111,9 @@ static void check_statistics(struct mp_device *device, const struct gate_case *c
 static void gate_matches(struct mp_device *device, const void *argument) {
     const struct gate_case *c = argument;
     size_t size = (size_t)(c->tokens * c->experts), routes = (size_t)(c->tokens * c->top_k);
-    float *logits = gate_logits(c), *probability = new_floats(size), *weight = new_floats(routes);
-    float *dlogits = new_floats(size), *dweight = random_floats(routes, 1);
+    float *logits = gate_logits(c), *probability = new_floats(size + c->shift) + c->shift;
+    float *dlogits = new_floats(size + c->shift) + c->shift, *weight = new_floats(routes);
+    float *dweight = random_floats(routes, 1);
     float *auxiliary = random_floats((size_t)c->experts, 0.5);
     int32_t *forced = c->forced ? random_choices(c) : NULL, *choice = new_ints(routes);
     perform(device, gate_forward, c->tokens, c->experts, c->top_k, SOFTMAX(c->renormalise), logits,
@@ -116,16 +122,18 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     struct gate g = {*c, to_doubles(logits, size), to_doubles(dweight, routes),
                      to_doubles(auxiliary, (size_t)c->experts), choice};
     double expected[MOST_EXPERTS], expected_weight[16];
+    double tolerance =
+        2e-6 * fmax(1, c->experts / 200.0); /* sums of as many, all alike with ties */
     for (int t = 0; t < c->tokens; t++) {
         naive_softmax(g.logits + t * c->experts, c->experts, expected);
-        assert_floats_close(probability + t * c->experts, expected, (size_t)c->experts, 2e-6);
+        assert_floats_close(probability + t * c->experts, expected, (size_t)c->experts, tolerance);
         if (forced)
             assert_memory_equal(choice + t * c->top_k, forced + t * c->top_k,
                                 (size_t)c->top_k * sizeof *choice);
         else
             check_choice(c, probability + t * c->experts, choice + t * c->top_k);
         naive_weights(c, expected, choice + t * c->top_k, expected_weight);
-        assert_floats_close(weight + t * c->top_k, expected_weight, (size_t)c->top_k, 2e-6);
+        assert_floats_close(weight + t * c->top_k, expected_weight, (size_t)c->top_k, tolerance);
     }
     check_statistics(device, c, probability, choice);
 
@@ -153,16 +161,34 @@ static void equal_logits_choose_the_lowest(struct mp_device *device, const void 
 
 /* A diverged model must not make the choices wild: they are used as indices. */
 static void nan_logits_choose_valid_experts(struct mp_device *device, const void *argument) {
-    (void)argument;
-    float *logits = copy_floats((const float[]){1, NAN, 2, 0, 3}, 5);
-    float *probability = new_floats(5), *weight = new_floats(2);
-    int32_t *choice = new_ints(2);
-    perform(device, gate_forward, 1, 5, 2, SOFTMAX(false), logits, NULL, NULL, probability, NULL,
-            choice, weight);
-    assert_in_range(choice[0], 0, 4);
-    assert_in_range(choice[1], 0, 4);
-    assert_true(choice[0] != choice[1]);
-    assert_true(isnan(weight[0]));
+    const struct gate_case *c = argument;
+    int size = c->tokens * c->experts;
+    float *logits = gate_logits(c), *probability = new_floats((size_t)size);
+    float *weight = new_floats((size_t)(c->tokens * c->top_k));
+    int32_t *choice = new_ints((size_t)(c->tokens * c->top_k));
+    logits[1] = NAN;
+    for (int i = c->experts; i < size; i++)
+        if (test_random_int(&random_state, 0, 2 * c->experts) == 0)
+            logits[i] = i % 2 ? NAN : -NAN;
+    perform(device, gate_forward, c->tokens, c->experts, c->top_k, SOFTMAX(false), logits, NULL,
+            NULL, probability, NULL, choice, weight);
+    for (int t = 0; t < c->tokens; t++) {
+        const float *row = probability + t * c->experts;
+        bool taken[MOST_EXPERTS] = {false};
+        if (!isnan(row[0])) {
+            check_choice(c, row, choice + t * c->top_k);
+            continue;
+        }
+        for (int j = 0; j < c->top_k; j++) {
+            int expert = choice[t * c->top_k + j];
+            assert_in_range(expert, 0, c->experts - 1);
+            assert_false(taken[expert]);
+            assert_true(!on_cuda(device) || expert == j); /* there, the first ones */
+            taken[expert] = true;
+            assert_true(isnan(weight[t * c->top_k + j]));
+        }
+    }
+    assert_true(isnan(probability[0]));
 }
 
 enum { GOLDEN_TOKENS = 4, GOLDEN_EXPERTS = 4, GOLDEN_ROUTES = 8, GOLDEN_CAPACITY = 2 };
@@ -234,12 +260,16 @@ static void golden_gate(struct mp_device *device, const void *argument) {
         golden_drops(device, &drops[d], probability, choice, routes);
 }
 
-#define GATE(name, ...)                                                                            \
+#define RUN(name, run, ...)                                                                        \
     {                                                                                              \
-        name, gate_matches, &(const struct gate_case) {                                            \
+        name, run, &(const struct gate_case) {                                                     \
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
+#define GATE(name, ...) RUN(name, gate_matches, 0, __VA_ARGS__)
+#define NAN_LOGITS(name, ...)                                                                      \
+    RUN("NaN logits choose valid experts, " name, nan_logits_choose_valid_experts, 0, __VA_ARGS__, \
+        false, false, false)
 
 static const struct device_test tests[] = {
     GATE("top 1 of 8", 12, 8, 1, false, false, false),
@@ -260,9 +290,24 @@ static const struct device_test tests[] = {
     GATE("forced, top 1, as it is", 17, 10, 1, false, true, false),
     GATE("tokens for every thread", 500, 48, 2, true, false, false),
     GATE("no tokens", 0, 8, 2, true, false, false),
+    GATE("many tokens", 1500, 8, 2, true, false, false),
+    GATE("all of 2, ties", 131, 2, 2, true, false, true),
+    GATE("all of 16", 33, 16, 16, true, false, false),
+    GATE("9 of 32, ties", 60, 32, 9, false, false, true),
+    GATE("11 of 60, ties", 50, 60, 11, true, false, true),
+    RUN("2 of 64, not aligned", gate_matches, 1, 50, 64, 2, true, false, false),
+    GATE("4 of 128, ties", 40, 128, 4, false, false, true),
+    GATE("6 of 101", 30, 101, 6, true, false, false),
+    GATE("3 of 333, ties", 20, 333, 3, true, false, true),
+    GATE("16 of 512, as they are", 10, 512, 16, false, false, false),
+    GATE("2 of 1024, ties", 10, 1024, 2, false, false, true),
+    GATE("16 of 1023, forced", 9, 1023, 16, true, true, false),
+    GATE("one token", 1, 48, 2, true, false, false),
     {"V-GATE-1 and V-GATE-4", golden_gate, NULL},
     {"equal logits choose the lowest", equal_logits_choose_the_lowest, NULL},
-    {"NaN logits choose valid experts", nan_logits_choose_valid_experts, NULL},
+    NAN_LOGITS("2 of 5", 1, 5, 2),
+    NAN_LOGITS("4 of 12", 200, 12, 4),
+    NAN_LOGITS("7 of 900", 12, 900, 7),
 };
 
 int main(void) {

@@ -76,13 +76,10 @@ static void layer_norm_matches(struct mp_device *device, const void *argument) {
     assert_floats_close(rstd, rstds, rows, tolerance);
 
     float *dx = random_floats(size, 0.1), *dx_before = copy_floats(dx, size);
-    float *dgain = random_floats(width, 0.1), *dgain_before = copy_floats(dgain, width);
-    float *dbias = random_floats(width, 0.1), *dbias_before = copy_floats(dbias, width);
+    float *dgain = random_floats(width, 0.1), *dbias = random_floats(width, 0.1);
     perform(device, layer_norm_backward, c->rows, c->width, x, gain, mean, rstd, dy, dx, dgain,
             dbias);
     subtract(dx, dx_before, size);
-    subtract(dgain, dgain_before, width);
-    subtract(dbias, dbias_before, width);
     assert_gradient(loss, &n, n.x, size, dx, 100, 5 * tolerance);
     assert_gradient(loss, &n, n.gain, width, dgain, 50, 5 * tolerance);
     assert_gradient(loss, &n, n.bias, width, dbias, 50, 5 * tolerance);

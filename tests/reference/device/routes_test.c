@@ -8,7 +8,7 @@
 struct routes_case {
     int tokens, experts, top_k;
     enum mp_route_sort sort;
-    bool ties; /* few different probabilities */
+    bool ties; /* few different probabilities, 0 and -0 among them */
 };
 
 /* Probabilities, and distinct choices of every token. */
@@ -25,8 +25,8 @@ static void random_routes(const struct routes_case *c, struct routes *routes) {
     routes->probability = random_floats((size_t)(c->tokens * c->experts), 1);
     routes->choice = new_ints((size_t)routes->count);
     for (int i = 0; i < c->tokens * c->experts; i++)
-        routes->probability[i] = c->ties ? 0.25f * (float)test_random_int(&random_state, 1, 3)
-                                         : fabsf(routes->probability[i]);
+        routes->probability[i] =
+            c->ties ? 0.25f * rintf(3 * routes->probability[i]) : fabsf(routes->probability[i]);
     for (int i = 0; i < routes->count; i++) {
         int first = i / c->top_k * c->top_k;
         routes->choice[i] = test_random_int(&random_state, 0, c->experts - 1);
@@ -239,6 +239,8 @@ static void impossible_survivors_have_no_weight(struct mp_device *device, const 
 
 /* ---- Choices under a limit ---- */
 
+enum { JUST_ENOUGH = -1 }; /* a limit of as many as there are */
+
 struct limit_case {
     int tokens, experts;
     int first, end; /* experts inside */
@@ -265,42 +267,51 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
     int32_t *choice = new_ints(2 * (size_t)c->tokens);
     bool *inside = new_host((size_t)c->experts, sizeof *inside);
     int wanted = 0, outgoing = 0, firsts = 0;
+    int *bests = new_host((size_t)c->tokens, sizeof *bests);
     for (int i = 0; c->ties && i < c->tokens * c->experts; i++)
-        logits[i] = (float)test_random_int(&random_state, -2, 2);
+        logits[i] = i % 3 ? rintf(logits[i] / 2) : -INFINITY; /* 0 and -0, too */
     for (int e = 0; e < c->experts; e++)
         inside[e] = is_inside(c, e);
-    for (int t = 0; t < c->tokens; t++)
-        wanted += !is_inside(c, largest(c, logits + t * c->experts, false, -1));
-    perform(device, limit_choices, c->tokens, c->experts, logits, inside, c->limit, choice);
+    for (int t = 0; t < c->tokens; t++) {
+        bests[t] = largest(c, logits + t * c->experts, false, -1);
+        wanted += !inside[bests[t]];
+    }
+    int limit = c->limit == JUST_ENOUGH ? wanted : c->limit;
+    perform(device, limit_choices, c->tokens, c->experts, logits, inside, limit, choice);
     for (int t = 0; t < c->tokens; t++) {
         const float *row = logits + t * c->experts;
-        int best = largest(c, row, false, -1), before = 0;
+        int best = bests[t], before = 0;
         for (int other = 0; other < c->tokens; other++) {
-            const float *there = logits + other * c->experts;
-            int first = largest(c, there, false, -1);
-            before += !is_inside(c, first) &&
-                      (there[first] > row[best] || (there[first] == row[best] && other < t));
+            float there = logits[other * c->experts + bests[other]];
+            before +=
+                !inside[bests[other]] && (there > row[best] || (there == row[best] && other < t));
         }
-        bool keep_inside = wanted > c->limit;
+        bool keep_inside = wanted > limit;
         int first = largest(c, row, keep_inside, -1);
         int second = largest(c, row, keep_inside, first);
-        if (keep_inside && !is_inside(c, best) && before < c->limit)
+        if (keep_inside && !is_inside(c, best) && before < limit)
             second = best;
         assert_int_equal(choice[2 * t], first);
         assert_int_equal(choice[2 * t + 1], second);
         outgoing += keep_inside && (!inside[first] || !inside[second]);
         firsts += !inside[first];
     }
-    if (wanted > c->limit) {
-        assert_int_equal(outgoing, c->limit);
+    if (wanted > limit) {
+        assert_int_equal(outgoing, limit);
         assert_int_equal(firsts, 0);
     } else {
         assert_int_equal(firsts, wanted);
     }
 }
 
+#define SORTED(name, ...)                                                                          \
+    {                                                                                              \
+        "sorted, " name, routes_are_sorted, &(const struct routes_case) {                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 #define SORT(name, ...)                                                                            \
-    {"sorted, " name, routes_are_sorted, &(const struct routes_case){__VA_ARGS__}}, {              \
+    SORTED(name, __VA_ARGS__), {                                                                   \
         "dropped, " name, the_last_in_order_are_dropped, &(const struct routes_case) {             \
             __VA_ARGS__                                                                            \
         }                                                                                          \
@@ -326,10 +337,19 @@ static const struct device_test tests[] = {
     SORT("at random", 80, 12, 2, MP_SORT_AT_RANDOM, false),
     SORT("one route", 1, 1, 1, MP_SORT_AT_RANDOM, false),
     SORT("no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false),
+    SORTED("no tokens by choice", 0, 4, 2, MP_SORT_BY_CHOICE, false),
+    SORTED("many by choice", 700, 8, 3, MP_SORT_BY_CHOICE, false),
+    SORTED("many by probability", 2000, 8, 2, MP_SORT_BY_PROBABILITY, false),
+    SORTED("many with ties", 1500, 16, 2, MP_SORT_BY_PROBABILITY, true),
+    SORTED("as many as may be at random", 1024, 4, 4, MP_SORT_AT_RANDOM, false),
     {"rows without a token are zero", rows_without_a_token_are_zero, NULL},
     SURVIVE("top 1", 30, 7, 1),
     SURVIVE("top 2", 40, 11, 2),
     SURVIVE("top 5", 25, 18, 5),
+    SURVIVE("2 of 64", 90, 64, 2),
+    SURVIVE("8 of 256", 33, 256, 8),
+    SURVIVE("16 of 1023", 9, 1023, 16),
+    SURVIVE("no tokens", 0, 40, 2),
     SURVIVE("tokens for every thread", 2000, 6, 2),
     {"survivors of probability 0", impossible_survivors_have_no_weight, NULL},
     /* faster_gate of FastMoE's tests: 8 workers with 1 or 4 experts each, nodes of
@@ -345,6 +365,12 @@ static const struct device_test tests[] = {
     LIMIT("ties", 200, 6, 1, 4, 20, true),
     LIMIT("many tokens", 1500, 24, 20, 24, 210, false),
     LIMIT("no tokens", 0, 4, 0, 2, 1, false),
+    LIMIT("just enough", 300, 12, 5, 12, JUST_ENOUGH, false),
+    LIMIT("64 experts", 1000, 64, 50, 64, 333, false),
+    LIMIT("77 experts, ties", 200, 77, 33, 77, 50, true),
+    LIMIT("300 experts", 90, 300, 200, 300, 20, false),
+    LIMIT("1024 experts", 40, 1024, 1022, 1024, 10, false),
+    LIMIT("one token", 1, 3, 1, 3, 0, false),
 };
 
 int main(void) {

@@ -90,7 +90,7 @@ TEST(memory_is_what_its_arrays_need) {
     assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &model, &error), &error);
     assert_int_equal(given_bytes - of_dense,
                      4 * ((LAYERS + 1) * N * D + LAYERS * layer + workspace));
-    assert_int_equal(host_bytes, 4 * (3 * E + LAYERS * ROOM));
+    assert_int_equal(host_bytes, 4 * (2 * N + 3 * E + LAYERS * ROOM));
     mp_model_destroy(&model);
     assert_int_equal(given, 0);
 }
@@ -113,7 +113,7 @@ static void fill(float *value, size_t count, float middle) {
 static void create_work(struct work *work) {
     const struct mp_topology one = {1, 1};
     struct mp_error error = {0};
-    assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &work->model, &error),
+    assert_ok(mp_model_create(&shape, device, N / S, 1, E * N, E * N, 1, &work->model, &error),
               &error);
     assert_ok(mp_plan_create(&one, E, 8, &work->plan, &error), &error);
     assert_ok(mp_load_create(1, E, &work->load, &error), &error);
@@ -181,6 +181,8 @@ static double run(struct work *work, bool backward) {
     struct mp_model *model = &work->model;
     float host[N];
     mp_model_embed(model, work->token, work->target);
+    assert_memory_equal(model->token, work->token, sizeof work->token);
+    assert_memory_equal(model->target, work->target, sizeof work->target);
     for (int l = 0; l < LAYERS; l++) {
         mp_model_attention(model, l);
         route(work, l);
@@ -202,6 +204,31 @@ static double run(struct work *work, bool backward) {
         mp_model_embed_backward(model);
     assert_int_equal(mp_device_check(device, NULL), MP_OK);
     return loss;
+}
+
+/* As many rows of every expert as there are tokens: those behind its routes have none, whatever lay
+ * in their places before. */
+TEST(rows_without_a_token_are_zeros) {
+    static struct work work;
+    struct mp_model *model = &work.model;
+    int with_token = 0;
+    create_work(&work);
+    work.plan.padding = N;
+    mp_model_embed(model, work.token, work.target);
+    mp_model_attention(model, 0);
+    route(&work, 0);
+    int rows = model->state[0].routing.send_total;
+    assert_int_equal(rows, E * N);
+    memset(model->row_token, 0, (size_t)rows * sizeof *model->row_token);
+    mp_model_permute(model, 0, 0);
+    for (int r = 0; r < rows; r++) {
+        const float *row = (const float *)model->state[0].expert_in + (size_t)r * D;
+        with_token += model->row_token[r] >= 0;
+        for (int i = 0; model->row_token[r] < 0 && i < D; i++)
+            assert_true(row[i] == 0);
+    }
+    assert_int_equal(with_token, N * K);
+    destroy_work(&work);
 }
 
 /* Along its gradient a tensor changes the loss by the gradient's length, to second order. */

@@ -1,15 +1,9 @@
-/* Arrays of fp32 or bf16 in device memory, for the tests of dense operations: between values that
- * must stay as they are, and starting some elements behind an aligned address.  Needs no double of
- * CUDA. */
+/* Arrays of fp32 or bf16 in device memory, for the tests of operations: between values that must
+ * stay as they are, and starting some elements behind an aligned address. */
 #ifndef MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_DENSE_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_DENSE_SUPPORT_H
 
-#include "reference/device/device.h"
-#include "tests/support.h"
-
-#include <string.h>
-
-static uint64_t random_state;
+#include "tests/reference/device/cuda/cuda_support.h"
 
 enum { GUARD = 16 }; /* elements behind an array that nobody may write */
 
@@ -162,6 +156,93 @@ static inline void check_array(const struct array *a, const double *expected, si
                  allowed);
     }
     free(actual);
+}
+
+/* The same to the last bit. */
+static inline void check_exactly(const struct array *a, const double *expected, const char *what) {
+    double *actual = received(a);
+    for (size_t i = 0; i < a->count; i++)
+        if (memcmp(&actual[i], &expected[i], sizeof actual[i]) != 0)
+            fail_msg("%s[%zu] is %.17g, not %.17g", what, i, actual[i], expected[i]);
+    free(actual);
+}
+
+static inline void add_doubles(double *to, const double *from, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+static inline int32_t *ints_on_device(struct mp_device *device, const int32_t *values,
+                                      size_t count) {
+    int32_t *memory = device->operations->allocate(device, (count + 1) * sizeof *values);
+    assert_non_null(memory);
+    device->operations->copy_from_host(device, NULL, memory, values, count * sizeof *values);
+    return memory;
+}
+
+/* ---- cases: each on a device of either type ---- */
+
+struct dense_case {
+    const char *name;
+    void (*run)(struct mp_device *device, const struct dense_case *c);
+    int rows, width; /* width 0: several random ones */
+    int other;       /* vocabulary, sequence: see the test */
+    int shift;
+    double scale, offset; /* of inputs; scale 0: 1 */
+};
+
+static inline double scale_of(const struct dense_case *c) {
+    return c->scale != 0 ? c->scale : 1;
+}
+
+struct dense_run {
+    const struct dense_case *c;
+    enum mp_element element;
+    char name[120];
+};
+
+/* One of each type for all cases: making one takes longer than most of them. */
+static const struct mp_device_limits *dense_limits;
+static struct mp_device *dense_devices[2];
+
+static void run_dense_case(void **state) {
+    const struct dense_run *run = *state;
+    const struct mp_cuda_settings settings = {.rank = 2, .element = run->element};
+    struct mp_device **device = &dense_devices[run->element == MP_BFLOAT16];
+    struct mp_error error = {0};
+    if (!*device && mp_device_cuda_create(&settings, dense_limits, device, &error))
+        fail_msg("%s", error.text);
+    (*device)->error = (struct mp_error){0};
+    run->c->run(*device, run->c);
+    (*device)->operations->stream_synchronize(*device, NULL);
+    if (mp_device_check(*device, &error))
+        fail_msg("%s", error.text);
+}
+
+static int destroy_dense_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        mp_device_destroy(dense_devices[i]);
+    return 0;
+}
+
+static inline int run_dense_cases(const char *group, const struct mp_device_limits *limits,
+                                  const struct dense_case cases[], size_t count) {
+    struct dense_run *runs = calloc(2 * count, sizeof *runs);
+    struct CMUnitTest *tests = calloc(2 * count, sizeof *tests);
+    random_state = test_seed();
+    dense_limits = limits;
+    for (size_t i = 0; i < 2 * count; i++) {
+        runs[i].c = &cases[i / 2];
+        runs[i].element = i % 2 ? MP_BFLOAT16 : MP_FLOAT32;
+        snprintf(runs[i].name, sizeof runs[i].name, "%s (%s)", cases[i / 2].name,
+                 i % 2 ? "bf16" : "fp32");
+        tests[i] = (struct CMUnitTest){runs[i].name, run_dense_case, NULL, NULL, &runs[i]};
+    }
+    int failed = _cmocka_run_group_tests(group, tests, 2 * count, NULL, destroy_dense_devices);
+    free(runs);
+    free(tests);
+    return failed;
 }
 
 #endif

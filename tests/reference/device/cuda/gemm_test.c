@@ -1,6 +1,6 @@
 /* gemm, gemm_float and grouped_gemm against sums in double precision: fp32 and bf16, products side
  * by side and by cuBLAS's grouped routine, with streams that lag behind. */
-#include "tests/reference/device/cuda/cuda_support.h"
+#include "tests/reference/device/cuda/dense_support.h"
 
 enum { DELAY_US = 300 };
 
@@ -23,44 +23,34 @@ static void check_gemm(struct mp_device *device, const struct gemm_case *c, bool
     int ldb = (c->transpose_b ? c->k : c->n) + c->padding;
     int ldc = c->n + c->padding;
     enum mp_element type = device->element, result = to_float ? MP_FLOAT32 : type;
-    struct array a = new_array(device, type, (size_t)(lda * (c->transpose_a ? c->k : c->m)), false);
-    struct array b = new_array(device, type, (size_t)(ldb * (c->transpose_b ? c->n : c->k)), false);
-    struct array out = new_array(device, result, (size_t)(ldc * c->m), c->beta == 0);
-
+    size_t of_a = (size_t)(lda * (c->transpose_a ? c->k : c->m)), of_out = (size_t)(ldc * c->m);
+    size_t of_b = (size_t)(ldb * (c->transpose_b ? c->n : c->k));
+    struct array a = random_array(device, type, of_a, 0, 1, 0);
+    struct array b = random_array(device, type, of_b, 0, 1, 0);
+    struct array out = random_array(device, result, of_out, 0, 1, c->beta == 0 ? (double)NAN : 0);
     if (to_float)
         device->operations->gemm_float(device, NULL, c->transpose_a, c->transpose_b, c->m, c->n,
-                                       c->k, c->alpha, a.memory, lda, b.memory, ldb, c->beta,
-                                       out.memory, ldc);
+                                       c->k, c->alpha, a.at, lda, b.at, ldb, c->beta, out.at, ldc);
     else
         device->operations->gemm(device, NULL, c->transpose_a, c->transpose_b, c->m, c->n, c->k,
-                                 c->alpha, a.memory, lda, b.memory, ldb, c->beta, out.memory, ldc);
-    double *got = read_array(device, &out);
+                                 c->alpha, a.at, lda, b.at, ldb, c->beta, out.at, ldc);
+    double *expected = copy_doubles(out.value, of_out), *tolerance = new_doubles(of_out);
     for (int at = 0; at < ldc * c->m; at++) {
-        int row = at / ldc, column = at % ldc;
-        double sum = 0, magnitude = 0, before = out.value[at];
-        if (column >= c->n) { /* what lies between the rows is not touched */
-            assert_memory_equal(&got[at], &before, sizeof before);
+        if (at % ldc >= c->n) /* what lies between the rows is not touched */
             continue;
-        }
+        expected[at] = c->beta != 0 ? (double)c->beta * expected[at] : 0;
+        tolerance[at] = 1e-6 * fabs(expected[at]);
         for (int i = 0; i < c->k; i++) {
-            double term = element(&a, lda, c->transpose_a, row, i) *
-                          element(&b, ldb, c->transpose_b, i, column) * (double)c->alpha;
-            sum += term;
-            magnitude += fabs(term);
+            double term = element(&a, lda, c->transpose_a, at / ldc, i) *
+                          element(&b, ldb, c->transpose_b, i, at % ldc) * (double)c->alpha;
+            expected[at] += term;
+            tolerance[at] += 1e-6 * fabs(term);
         }
-        if (c->beta != 0) {
-            sum += (double)c->beta * before;
-            magnitude += fabs((double)c->beta * before);
-        }
-        double tolerance = tolerance_of(result, sum, magnitude);
-        if (!(fabs(got[at] - sum) <= tolerance))
-            fail_msg("[%d][%d] is %.9g, expected %.9g within %.3g", row, column, got[at], sum,
-                     tolerance);
     }
-    free(got);
-    free_array(device, &a);
-    free_array(device, &b);
-    free_array(device, &out);
+    check_array(&out, expected, 1, tolerance, "c");
+    free(expected);
+    free(tolerance);
+    FREE_ARRAYS(&a, &b, &out);
 }
 
 static const enum mp_element elements[] = {MP_FLOAT32, MP_BFLOAT16};
@@ -96,111 +86,90 @@ struct grouped_case {
     int rows[MOST_GROUPS];
 };
 
-struct grouped {
-    struct array in, out, weight[MOST_GROUPS];
-};
-
 static const struct grouped_case grouped_cases[] = {
     {"even", 3, 16, 32, {4, 4, 4}},
     {"odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}},
     {"one group has all", 4, 30, 70, {0, 0, 90, 0}},
     {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
+    {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
     {"no rows at all", 3, 8, 8, {0, 0, 0}},
     {"no columns in", 3, 0, 8, {2, 0, 3}},
     {"no columns out", 2, 8, 0, {2, 3}},
     {"no groups", 0, 8, 8, {0}},
 };
 
-/* Adds group g's products, and their magnitudes, to what `kind` writes. */
-static void add_group(const struct grouped_case *c, enum mp_grouped_gemm kind, int rows,
-                      const double *in, const double *weight, const double *out, double *expected,
-                      double *magnitude) {
-    for (int row = 0; row < rows; row++) {
-        for (int i = 0; i < c->columns_in; i++) {
-            for (int o = 0; o < c->columns_out; o++) {
-                int at_in = row * c->columns_in + i, at_out = row * c->columns_out + o;
-                int at_weight = i * c->columns_out + o;
+/* What one of the kinds reads and writes; weights of all groups lie behind each other. */
+struct grouped {
+    struct array in, out, weight;
+    void *each[MOST_GROUPS]; /* group's weight */
+};
+
+static struct array *result_of(struct grouped *given, enum mp_grouped_gemm kind) {
+    return kind == MP_GROUPED_FORWARD          ? &given->out
+           : kind == MP_GROUPED_INPUT_GRADIENT ? &given->in
+                                               : &given->weight;
+}
+
+static struct grouped random_grouped(struct mp_device *device, const struct grouped_case *c,
+                                     enum mp_grouped_gemm kind, bool accumulate) {
+    bool is_weight = kind == MP_GROUPED_WEIGHT_GRADIENT;
+    enum mp_element type = device->element, weight_type = is_weight ? MP_FLOAT32 : type;
+    size_t rows = 0, in = (size_t)c->columns_in, out = (size_t)c->columns_out;
+    for (int g = 0; g < c->groups; g++)
+        rows += (size_t)c->rows[g];
+    struct grouped given = {
+        .in = random_array(device, type, rows * in, 0, 1, 0),
+        .out = random_array(device, type, rows * out, 0, 1, 0),
+        .weight = random_array(device, weight_type, (size_t)c->groups * in * out, 0, 1, 0)};
+    for (size_t g = 0; g < (size_t)c->groups; g++)
+        given.each[g] = (char *)given.weight.at + g * in * out * bytes_of(weight_type);
+    struct array *result = result_of(&given, kind);
+    for (size_t i = 0; !accumulate && i < result->count; i++)
+        result->value[i] = (double)NAN; /* what reads it shows */
+    send(result);
+    return given;
+}
+
+/* Against `result`, which has what the operation has made of what was given. */
+static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind,
+                         struct grouped *given, const struct array *result, bool accumulate) {
+    int in = c->columns_in, out = c->columns_out, row = 0;
+    double *expected = new_doubles(result->count), *tolerance = new_doubles(result->count);
+    for (size_t i = 0; accumulate && i < result->count; i++) {
+        expected[i] = result->value[i];
+        tolerance[i] = 1e-6 * fabs(expected[i]);
+    }
+    for (int g = 0; g < c->groups; g++) {
+        for (int end = row + c->rows[g]; row < end; row++) {
+            for (int i = 0; i < in * out; i++) {
+                int at_in = row * in + i / out, at_out = row * out + i % out;
+                int at_weight = g * in * out + i;
+                double x = given->in.value[at_in], w = given->weight.value[at_weight];
+                double y = given->out.value[at_out];
                 int at = kind == MP_GROUPED_FORWARD          ? at_out
                          : kind == MP_GROUPED_INPUT_GRADIENT ? at_in
                                                              : at_weight;
-                double term = kind == MP_GROUPED_FORWARD          ? in[at_in] * weight[at_weight]
-                              : kind == MP_GROUPED_INPUT_GRADIENT ? out[at_out] * weight[at_weight]
-                                                                  : in[at_in] * out[at_out];
+                double term = kind == MP_GROUPED_FORWARD          ? x * w
+                              : kind == MP_GROUPED_INPUT_GRADIENT ? y * w
+                                                                  : x * y;
                 expected[at] += term;
-                magnitude[at] += fabs(term);
+                tolerance[at] += 1e-6 * fabs(term);
             }
         }
     }
-}
-
-/* `got` [count] against what was there before (if it is added to) and the group's products. */
-static void compare_group(const struct grouped_case *c, enum mp_grouped_gemm kind, int group,
-                          const struct grouped *given, size_t in_at, size_t out_at,
-                          const double *got, const double *before, size_t count,
-                          enum mp_element type) {
-    double *expected = calloc(count + 1, sizeof *expected);
-    double *magnitude = calloc(count + 1, sizeof *magnitude);
-    assert_non_null(expected);
-    assert_non_null(magnitude);
-    for (size_t i = 0; before && i < count; i++) {
-        expected[i] = before[i];
-        magnitude[i] = fabs(before[i]);
-    }
-    add_group(c, kind, c->rows[group], given->in.value + in_at, given->weight[group].value,
-              given->out.value + out_at, expected, magnitude);
-    for (size_t i = 0; i < count; i++) {
-        double tolerance = tolerance_of(type, expected[i], magnitude[i]);
-        if (!(fabs(got[i] - expected[i]) <= tolerance))
-            fail_msg("%s, kind %d, group %d: [%zu] is %.9g, expected %.9g within %.3g", c->name,
-                     (int)kind, group, i, got[i], expected[i], tolerance);
-    }
+    check_array(result, expected, 1, tolerance, c->name);
     free(expected);
-    free(magnitude);
+    free(tolerance);
 }
 
 static void check_kind(struct mp_device *device, const struct grouped_case *c,
                        enum mp_grouped_gemm kind, bool accumulate) {
-    struct grouped given;
-    void *weight[MOST_GROUPS];
-    int sum = 0;
-    bool is_weight = kind == MP_GROUPED_WEIGHT_GRADIENT;
-    enum mp_element type = device->element, weight_type = is_weight ? MP_FLOAT32 : type;
-    size_t weight_size = (size_t)(c->columns_in * c->columns_out);
-    for (int g = 0; g < c->groups; g++) {
-        sum += c->rows[g];
-        given.weight[g] = new_array(device, weight_type, weight_size, is_weight && !accumulate);
-        weight[g] = given.weight[g].memory;
-    }
-    given.in = new_array(device, type, (size_t)(sum * c->columns_in),
-                         kind == MP_GROUPED_INPUT_GRADIENT && !accumulate);
-    given.out = new_array(device, type, (size_t)(sum * c->columns_out),
-                          kind == MP_GROUPED_FORWARD && !accumulate);
+    struct grouped given = random_grouped(device, c, kind, accumulate);
     device->operations->grouped_gemm(device, NULL, kind, c->groups, c->rows, c->columns_in,
-                                     c->columns_out, given.in.memory, weight, given.out.memory,
+                                     c->columns_out, given.in.at, given.each, given.out.at,
                                      accumulate);
-
-    const struct array *rows = kind == MP_GROUPED_FORWARD ? &given.out : &given.in;
-    double *got = is_weight ? NULL : read_array(device, rows);
-    size_t in_at = 0, out_at = 0;
-    for (int g = 0; g < c->groups; g++) {
-        size_t in_size = (size_t)(c->rows[g] * c->columns_in);
-        size_t out_size = (size_t)(c->rows[g] * c->columns_out);
-        size_t at = kind == MP_GROUPED_FORWARD ? out_at : in_at;
-        double *written = is_weight ? read_array(device, &given.weight[g]) : got + at;
-        const double *before = is_weight ? given.weight[g].value : rows->value + at;
-        size_t size = is_weight ? weight_size : kind == MP_GROUPED_FORWARD ? out_size : in_size;
-        compare_group(c, kind, g, &given, in_at, out_at, written, accumulate ? before : NULL, size,
-                      weight_type);
-        if (is_weight)
-            free(written);
-        in_at += in_size;
-        out_at += out_size;
-    }
-    free(got);
-    for (int g = 0; g < c->groups; g++)
-        free_array(device, &given.weight[g]);
-    free_array(device, &given.in);
-    free_array(device, &given.out);
+    check_result(c, kind, &given, result_of(&given, kind), accumulate);
+    FREE_ARRAYS(&given.in, &given.out, &given.weight);
 }
 
 static void check_grouped(bool grouped_library) {
@@ -228,69 +197,44 @@ static void grouped_products_of_the_library_match(void **state) {
 /* What a grouped product reads is written by what was queued before it on the operation's stream,
  * and what comes after it there reads its result: without a wait of the host in between. */
 static void grouped_products_keep_the_order_of_their_stream(void **state) {
-    enum { GROUPS = 6, WIDTH = 16, ROWS = 5, SIZE = GROUPS * ROWS * WIDTH };
-    struct grouped_case c = {"chain", GROUPS, WIDTH, WIDTH, {5, 5, 5, 5, 5, 5}};
-    void *weight[GROUPS];
+    const struct grouped_case c = {"chain", 6, 16, 16, {5, 5, 5, 5, 5, 5}};
     (void)state;
     delay_streams(2000);
     for (int library = 0; library < 2; library++) {
         struct mp_device *device = open_device(MP_FLOAT32, library);
         const struct mp_device_operations *operations = device->operations;
-        struct grouped given;
-        given.in = new_array(device, MP_FLOAT32, SIZE, false);
-        given.out = new_array(device, MP_FLOAT32, SIZE, true);
-        struct array in = new_array(device, MP_FLOAT32, SIZE, true);
-        struct array out = new_array(device, MP_FLOAT32, SIZE, true);
-        for (int g = 0; g < GROUPS; g++) {
-            given.weight[g] = new_array(device, MP_FLOAT32, WIDTH * WIDTH, false);
-            weight[g] = given.weight[g].memory;
-        }
-        operations->copy(device, NULL, in.memory, given.in.memory, SIZE * sizeof(float));
-        operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, GROUPS, c.rows, WIDTH, WIDTH,
-                                 in.memory, weight, out.memory, false);
-        operations->copy(device, NULL, given.out.memory, out.memory, SIZE * sizeof(float));
-        operations->zero(device, NULL, out.memory, SIZE * sizeof(float));
-        double *got = read_array(device, &given.out);
-        for (int g = 0; g < GROUPS; g++) {
-            size_t at = (size_t)g * ROWS * WIDTH;
-            compare_group(&c, MP_GROUPED_FORWARD, g, &given, at, at, got + at, NULL, ROWS * WIDTH,
-                          MP_FLOAT32);
-            free_array(device, &given.weight[g]);
-        }
-        free(got);
-        free_array(device, &given.in);
-        free_array(device, &given.out);
-        free_array(device, &in);
-        free_array(device, &out);
+        struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
+        size_t count = given.in.count, bytes = count * sizeof(float);
+        struct array in = spoilt_array(device, MP_FLOAT32, count, 0);
+        struct array out = spoilt_array(device, MP_FLOAT32, count, 0);
+        operations->copy(device, NULL, in.at, given.in.at, bytes);
+        operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, c.groups, c.rows, c.columns_in,
+                                 c.columns_out, in.at, given.each, out.at, false);
+        operations->copy(device, NULL, given.out.at, out.at, bytes);
+        operations->zero(device, NULL, out.at, bytes);
+        check_result(&c, MP_GROUPED_FORWARD, &given, &given.out, false);
+        FREE_ARRAYS(&given.in, &given.out, &given.weight, &in, &out);
         close_device(device);
     }
     delay_streams(0);
 }
 
-/* No memory is taken once the device is there. */
+/* No memory is taken once the device is there, and the host waits for nothing. */
 static void products_allocate_nothing(void **state) {
-    enum { GROUPS = 3, WIDTH = 8 };
-    int rows[GROUPS] = {2, 0, 1};
-    void *weight[GROUPS];
+    const struct grouped_case c = {"", 3, 8, 8, {2, 0, 1}};
     (void)state;
     struct mp_device *device = open_device(MP_BFLOAT16, true);
-    struct array in = new_array(device, MP_BFLOAT16, 3 * WIDTH, false);
-    struct array matrices = new_array(device, MP_BFLOAT16, (size_t)GROUPS * WIDTH * WIDTH, false);
-    struct array out = new_array(device, MP_BFLOAT16, 3 * WIDTH, true);
-    for (size_t g = 0; g < GROUPS; g++)
-        weight[g] = (char *)matrices.memory + g * bytes_of(MP_BFLOAT16, WIDTH * WIDTH);
+    struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
     const struct cuda_double_counts before = double_counts();
-    device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, GROUPS, rows, WIDTH, WIDTH,
-                                     in.memory, weight, out.memory, false);
-    device->operations->gemm(device, NULL, false, false, 3, WIDTH, WIDTH, 1, in.memory, WIDTH,
-                             matrices.memory, WIDTH, 0, out.memory, WIDTH);
+    device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, c.groups, c.rows, 8, 8,
+                                     given.in.at, given.each, given.out.at, false);
+    device->operations->gemm(device, NULL, false, false, 3, 8, 8, 1, given.in.at, 8,
+                             given.weight.at, 8, 0, given.out.at, 8);
     const struct cuda_double_counts after = double_counts();
     assert_int_equal(after.allocations, before.allocations);
     assert_int_equal(after.host_live, before.host_live);
     assert_int_equal(after.synchronisations, before.synchronisations);
-    free_array(device, &in);
-    free_array(device, &matrices);
-    free_array(device, &out);
+    FREE_ARRAYS(&given.in, &given.out, &given.weight);
     close_device(device);
 }
 

@@ -3,7 +3,7 @@
 #include "reference/device/cuda/cuda.h"
 #include "tests/reference/device/cuda/cuda_support.h"
 
-enum { RING = 4 << 20, MOST = RING / 4 };
+enum { RING = 4 << 20, MOST = RING / 2 };
 
 /* The back end is linked into this test, since the library shows nothing of the ring. */
 static struct mp_cuda *open_cuda(void) {
@@ -15,51 +15,50 @@ static struct mp_cuda *open_cuda(void) {
     return mp_cuda_of(device);
 }
 
-/* Fills `array` and uploads it; the host overwrites it at once.  Its last TAIL bytes go to `tail`.
- */
-enum { TAIL = 64 };
+enum { ARRAYS = 3, TAIL = 64 };
 
-static const uint8_t *upload(struct mp_cuda *cuda, uint8_t *array, size_t bytes, uint8_t *tail) {
-    memset(array, test_random_int(&random_state, 0, 255), bytes);
-    for (size_t i = bytes - TAIL; i < bytes; i++)
-        array[i] = (uint8_t)test_random(&random_state);
-    memcpy(tail, array + bytes - TAIL, TAIL);
-    const uint8_t *uploaded = mp_cuda_upload(cuda, cuda->stream, array, bytes);
-    assert_non_null(uploaded);
-    assert_int_equal((uintptr_t)uploaded % 16, 0);
-    memset(array, 0xEE, bytes);
-    return uploaded;
+/* Uploads ARRAYS arrays, whose last TAIL bytes go to `expected`; the host overwrites them at once.
+ * Then queues copies of those tails, of what the device has got, to `kept`. */
+static void upload(struct mp_cuda *cuda, uint8_t *memory, int least, int most, uint8_t *expected,
+                   uint8_t *kept) {
+    const void *array[ARRAYS];
+    size_t bytes[ARRAYS], at = 0;
+    for (int i = 0; i < ARRAYS; i++, at += (size_t)most) {
+        uint8_t *begin = memory + at;
+        array[i] = begin;
+        bytes[i] = (size_t)test_random_int(&random_state, least, most);
+        for (size_t b = bytes[i] - TAIL; b < bytes[i]; b++)
+            begin[b] = (uint8_t)test_random(&random_state);
+        memcpy(expected + (size_t)i * TAIL, begin + bytes[i] - TAIL, TAIL);
+    }
+    const uint8_t *end = mp_cuda_upload(cuda, cuda->stream, ARRAYS, array, bytes);
+    assert_non_null(end);
+    assert_int_equal((uintptr_t)end % 16, 0);
+    memset(memory, 0xEE, at);
+    for (size_t i = 0; i < ARRAYS; i++) {
+        end += bytes[i];
+        cuda->operations.copy(&cuda->device, NULL, kept + i * TAIL, end - TAIL, TAIL);
+    }
 }
 
-/* Operations with three arrays each, small and large ones, several rings of them; what reads an
- * operation's arrays is queued behind all three. */
-static void check_uploads(int delay_us, int operations, int least, int most) {
-    enum { ARRAYS = 3 };
-    size_t tails = (size_t)operations * ARRAYS * TAIL;
-    uint8_t *array = malloc(MOST), *expected = malloc(tails), *got = malloc(tails);
-    assert_non_null(array);
-    assert_non_null(expected);
-    assert_non_null(got);
+/* Small and large ones, several rings of them. */
+static void check_uploads(int delay_us, int uploads, int least, int most) {
+    size_t tails = (size_t)uploads * ARRAYS * TAIL;
+    uint8_t *memory = calloc(ARRAYS, (size_t)most), *expected = malloc(tails);
+    uint8_t *got = malloc(tails);
+    assert_true(memory && expected && got);
     cuda_double_set_delay(delay_us);
     struct mp_cuda *cuda = open_cuda();
     struct mp_device *device = &cuda->device;
     uint8_t *kept = device->operations->allocate(device, tails);
-    size_t at = 0;
-    for (int i = 0; i < operations; i++) {
-        const uint8_t *end[ARRAYS];
-        for (int j = 0; j < ARRAYS; j++) {
-            size_t bytes = (size_t)test_random_int(&random_state, least, most);
-            end[j] = upload(cuda, array, bytes, expected + at + (size_t)j * TAIL) + bytes - TAIL;
-        }
-        for (int j = 0; j < ARRAYS; j++, at += TAIL)
-            device->operations->copy(device, NULL, kept + at, end[j], TAIL);
-    }
+    for (size_t at = 0; at < tails; at += (size_t)ARRAYS * TAIL)
+        upload(cuda, memory, least, most, expected + at, kept + at);
     device->operations->copy_to_host(device, NULL, got, kept, tails);
     assert_memory_equal(got, expected, tails);
     device->operations->release(device, kept);
     close_device(device);
     cuda_double_set_delay(0);
-    free(array);
+    free(memory);
     free(expected);
     free(got);
 }
@@ -78,20 +77,24 @@ static void a_stream_behind_is_waited_for(void **state) {
 /* The end of a half is met exactly: what comes next is in the other half, and waits for it. */
 static void halves_may_be_filled_exactly(void **state) {
     (void)state;
-    check_uploads(2000, 60, RING / 8, RING / 8);
+    check_uploads(2000, 30, MOST / 4, MOST / 4);
+    check_uploads(2000, 30, MOST / ARRAYS - 1, MOST / ARRAYS);
+    check_uploads(2000, 30, MOST / 6 + 6, MOST / 6 + 8); /* two are a little too much */
 }
 
 static void too_large_an_array_is_refused(void **state) {
     struct mp_error error = {0};
     (void)state;
-    uint8_t *array = calloc(1, MOST + 1);
+    uint8_t *array = calloc(1, MOST);
     assert_non_null(array);
     struct mp_cuda *cuda = open_cuda();
-    assert_non_null(mp_cuda_upload(cuda, cuda->stream, array, 0));
-    assert_null(mp_cuda_upload(cuda, cuda->stream, array, MOST + 1));
+    const void *const host[] = {array, array};
+    assert_non_null(mp_cuda_upload(cuda, cuda->stream, 1, host, (size_t[]){0}));
+    assert_non_null(mp_cuda_upload(cuda, cuda->stream, 2, host, (size_t[]){MOST, 0}));
+    assert_null(mp_cuda_upload(cuda, cuda->stream, 2, host, (size_t[]){MOST, 1}));
     assert_int_equal(mp_device_check(&cuda->device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "rank 2, GPU 0"));
-    assert_non_null(strstr(error.text, "1048577"));
+    assert_non_null(strstr(error.text, "2097153"));
     mp_device_destroy(&cuda->device);
     free(array);
 }
