@@ -265,3 +265,4 @@ const struct mp_system mp_system_eplb = {
     .save = eplb_save,
     .load = eplb_load,
 };
+/* 1026426754 */

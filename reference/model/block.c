@@ -2,6 +2,7 @@
 #include "reference/model/block.h"
 
 #include <math.h>
+#include <string.h>
 
 /* operation(model, name, arguments...): queue a device operation on the model's stream. */
 #define QUEUE(model, name, ...)                                                                    \

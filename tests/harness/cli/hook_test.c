@@ -71,8 +71,7 @@ static void expect_layer(int iteration, int rank, int layer, const char *databas
     assert_answer(database, sql, expected);
 }
 
-static void what_gates_choose_is_recorded(void **state) {
-    (void)state;
+TEST(what_gates_choose_is_recorded) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     need_python_nvtx();
@@ -93,8 +92,7 @@ static void what_gates_choose_is_recorded(void **state) {
 
 /* What PyTorch's profiler would write of each rank, with the tables that the hook left elsewhere.
  */
-static void traces_of_others_have_loads_beside_them(void **state) {
-    (void)state;
+TEST(traces_of_others_have_loads_beside_them) {
     char line[200], path[40];
     mkdir("counted", 0700);
     write_file("job.yaml", job);
@@ -129,8 +127,7 @@ static void traces_of_others_have_loads_beside_them(void **state) {
 }
 
 /* A gate whose output is no choice says so where it is watched wrongly. */
-static void scores_without_a_number_of_choices_are_refused(void **state) {
-    (void)state;
+TEST(scores_without_a_number_of_choices_are_refused) {
     need_python_nvtx();
     free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
     assert_says("PYTHONPATH=" TORCH_DOUBLE " python3 -B -c \"import torch, moeperf_experts\n"
@@ -138,8 +135,7 @@ static void scores_without_a_number_of_choices_are_refused(void **state) {
                 1, "top_k isn't given");
 }
 
-static void what_goes_together(void **state) {
-    (void)state;
+TEST(what_goes_together) {
     write_file("empty.yaml", "layers: 2\n");
     assert_says("moeperf record --experts 4 -- true", 2, "--experts goes with --loads PATH");
     assert_says("moeperf record --loads-as csv -- true", 2, "--loads-as goes with --loads PATH");
@@ -147,12 +143,4 @@ static void what_goes_together(void **state) {
     assert_says("moeperf record --job missing.yaml -- true", 2, "missing.yaml");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_gates_choose_is_recorded),
-        cmocka_unit_test(traces_of_others_have_loads_beside_them),
-        cmocka_unit_test(scores_without_a_number_of_choices_are_refused),
-        cmocka_unit_test(what_goes_together),
-    };
-    return cmocka_run_group_tests_name("hook", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

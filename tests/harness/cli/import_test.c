@@ -22,8 +22,7 @@ static void start_anew(void) {
     "(4.00 ms), 100 % of it from layer 1 expert: "                                                 \
     "it takes 4.00 ms longer per iteration at the same tokens (slow rank)"
 
-static void the_slow_rank_of_a_trace_is_named(void **state) {
-    (void)state;
+TEST(the_slow_rank_of_a_trace_is_named) {
     const struct kineto_job job = planted();
     start_anew();
     kineto_write(&job, ".gz");
@@ -55,8 +54,7 @@ static void the_slow_rank_of_a_trace_is_named(void **state) {
 }
 
 /* The host's ranges take 20 us each, wherever the time went. */
-static void a_gpu_s_time_counts(void **state) {
-    (void)state;
+TEST(a_gpu_s_time_counts) {
     struct kineto_job job = planted();
     job.on_gpu = true;
     start_anew();
@@ -84,8 +82,7 @@ static void a_gpu_s_time_counts(void **state) {
                   "288 288 4000 4.0");
 }
 
-static void who_waits_is_known_without_annotations(void **state) {
-    (void)state;
+TEST(who_waits_is_known_without_annotations) {
     struct kineto_job job = planted();
     job.annotated = false;
     start_anew();
@@ -112,8 +109,7 @@ static void who_waits_is_known_without_annotations(void **state) {
 
 /* As transformers' experts are: the module exchanges, computes and exchanges, all by calls that
  * only begin an exchange, and the slow rank is slow inside. */
-static void modules_may_hold_their_exchanges(void **state) {
-    (void)state;
+TEST(modules_may_hold_their_exchanges) {
     struct kineto_job job = planted();
     job.annotated = false;
     job.functional = true;
@@ -132,8 +128,7 @@ static void modules_may_hold_their_exchanges(void **state) {
 
 /* One rank's profiler begins later than the others' first exchange: what it has no call of is still
  * an operation, and NCCL's have numbers. */
-static void ranks_may_begin_late(void **state) {
-    (void)state;
+TEST(ranks_may_begin_late) {
     struct kineto_job job = planted();
     job.late = true;
     job.annotated = false;
@@ -160,8 +155,7 @@ static void ranks_may_begin_late(void **state) {
 }
 
 /* The kernel is one of sends and receives. */
-static void nccl_s_kernels_are_what_torch_called(void **state) {
-    (void)state;
+TEST(nccl_s_kernels_are_what_torch_called) {
     struct kineto_job job = planted();
     job.on_gpu = job.unnamed = true;
     job.annotated = false;
@@ -181,8 +175,7 @@ static void nccl_s_kernels_are_what_torch_called(void **state) {
 }
 
 /* NCCL's operations have no numbers, and one rank has one less than the others. */
-static void counts_that_can_t_be_right_are_none(void **state) {
-    (void)state;
+TEST(counts_that_can_t_be_right_are_none) {
     struct kineto_job job = planted();
     job.on_gpu = job.unnamed = job.late = true;
     start_anew();
@@ -195,8 +188,7 @@ static void counts_that_can_t_be_right_are_none(void **state) {
 }
 
 /* Of which group an exchange of gloo was is not known. */
-static void exchanges_of_several_groups_are_not_compared(void **state) {
-    (void)state;
+TEST(exchanges_of_several_groups_are_not_compared) {
     struct kineto_job job = planted();
     job.groups = 2;
     job.named_hosts = false;
@@ -206,8 +198,7 @@ static void exchanges_of_several_groups_are_not_compared(void **state) {
     assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
 }
 
-static void clocks_are_put_beside_one_another(void **state) {
-    (void)state;
+TEST(clocks_are_put_beside_one_another) {
     struct kineto_job job = planted();
     job.named_hosts = false;
     job.offset_ns[1] = 3600000000000; /* no wall clock is so wrong */
@@ -226,8 +217,7 @@ static void clocks_are_put_beside_one_another(void **state) {
     assert_answer("run.db", "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
 }
 
-static void a_cut_trace_keeps_what_is_before(void **state) {
-    (void)state;
+TEST(a_cut_trace_keeps_what_is_before) {
     struct kineto_job job = planted();
     start_anew();
     kineto_write(&job, "");
@@ -252,8 +242,7 @@ static void a_cut_trace_keeps_what_is_before(void **state) {
                 "clocks: 1 of 3 processes share no collective with the first");
 }
 
-static void what_is_no_trace_leaves_the_database_alone(void **state) {
-    (void)state;
+TEST(what_is_no_trace_leaves_the_database_alone) {
     const struct kineto_job job = planted();
     start_anew();
     kineto_write(&job, "");
@@ -295,8 +284,7 @@ static void write_table(const char *path, const char *header, double unit_us) {
     fclose(file);
 }
 
-static void span_tables_have_phases(void **state) {
-    (void)state;
+TEST(span_tables_have_phases) {
     static const char *const header[] = {
         "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
         "rank,phase,name,start,end,layer,direction,iteration,tokens,thread",
@@ -317,8 +305,7 @@ static void span_tables_have_phases(void **state) {
     }
 }
 
-static void span_tables_have_names(void **state) {
-    (void)state;
+TEST(span_tables_have_names) {
     start_anew();
     write_table("spans.csv", "rank,x,name,start_us,end_us,layer,direction,iteration,tokens,thread",
                 1);
@@ -331,8 +318,7 @@ static void span_tables_have_names(void **state) {
     assert_says(REPORT, 0, "from layer 3 expert: it takes 4.00 ms longer");
 }
 
-static void mistakes_in_span_tables_have_their_line(void **state) {
-    (void)state;
+TEST(mistakes_in_span_tables_have_their_line) {
     static const char *const wrong[][2] = {
         {"0,expert,1,x\n0,expert,3,4\n", "spans.csv:2: end 'x'; a time is right"},
         {"0,expert,1\n0,expert,3,4\n", "spans.csv:2: a line beginning with '0'; as many fields"},
@@ -355,22 +341,4 @@ static void mistakes_in_span_tables_have_their_line(void **state) {
                 "rank 0 and 1 more: spans.csv ends in line 25 (which is not whole)");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_slow_rank_of_a_trace_is_named),
-        cmocka_unit_test(a_gpu_s_time_counts),
-        cmocka_unit_test(who_waits_is_known_without_annotations),
-        cmocka_unit_test(modules_may_hold_their_exchanges),
-        cmocka_unit_test(ranks_may_begin_late),
-        cmocka_unit_test(nccl_s_kernels_are_what_torch_called),
-        cmocka_unit_test(counts_that_can_t_be_right_are_none),
-        cmocka_unit_test(exchanges_of_several_groups_are_not_compared),
-        cmocka_unit_test(clocks_are_put_beside_one_another),
-        cmocka_unit_test(a_cut_trace_keeps_what_is_before),
-        cmocka_unit_test(span_tables_have_phases),
-        cmocka_unit_test(span_tables_have_names),
-        cmocka_unit_test(mistakes_in_span_tables_have_their_line),
-        cmocka_unit_test(what_is_no_trace_leaves_the_database_alone),
-    };
-    return cmocka_run_group_tests_name("import", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

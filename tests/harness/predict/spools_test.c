@@ -1,8 +1,6 @@
 /* Recordings of predicted jobs: every span, load and number, and nothing that was not told. */
 #include "harness/predict/spools.h"
 
-#include <stdlib.h>
-
 #include "profiler/record/spool.h"
 #include "tests/harness/predict/job_support.h"
 
@@ -116,8 +114,7 @@ static bool record_step(void *context, const struct mp_prediction *prediction) {
     return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
-static void a_recording_has_every_span_and_route(void **state) {
-    (void)state;
+TEST(a_recording_has_every_span_and_route) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "fssdp");
     struct mp_predict_spools *recording;
@@ -156,8 +153,7 @@ static void a_recording_has_every_span_and_route(void **state) {
 }
 
 /* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
-static void what_is_not_told_is_not_recorded(void **state) {
-    (void)state;
+TEST(what_is_not_told_is_not_recorded) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording;
@@ -185,8 +181,7 @@ static void what_is_not_told_is_not_recorded(void **state) {
     end_job(&job, cluster);
 }
 
-static void too_many_ranks_are_not_recorded(void **state) {
-    (void)state;
+TEST(too_many_ranks_are_not_recorded) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording = NULL;
@@ -198,11 +193,4 @@ static void too_many_ranks_are_not_recorded(void **state) {
     end_job(&job, cluster);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_recording_has_every_span_and_route),
-        cmocka_unit_test(what_is_not_told_is_not_recorded),
-        cmocka_unit_test(too_many_ranks_are_not_recorded),
-    };
-    return cmocka_run_group_tests(tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

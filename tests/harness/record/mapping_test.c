@@ -1,9 +1,6 @@
 /* Spools whose clock or ranges cannot be right, mapped: nothing of them is lost or made up. */
 #include "harness/record/mapping.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "profiler/record/format.h"
 #include "tests/support.h"
 
@@ -57,6 +54,9 @@ static int tear_down(void **state) {
     return rmdir(fixture->folder);
 }
 
+#define MAPPING_TEST(function)                                                                     \
+    TEST_TAKING(function, struct fixture *fixture, set_up, tear_down, 1, #function, NULL)
+
 static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
     const struct mp_range is = {.start_ns = start_ns, .end_ns = end_ns, .name = name, .thread = 1};
     mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
@@ -86,8 +86,7 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
     return mp_mapping_totals(fixture->mapping);
 }
 
-static void a_clock_may_jump_anywhere(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_clock_may_jump_anywhere) {
     range(fixture, STEP, INT64_MIN, INT64_MIN + 10);
     range(fixture, WORK, 100, 200);
     range(fixture, WORK, 90, 50); /* it jumped back meanwhile */
@@ -100,8 +99,7 @@ static void a_clock_may_jump_anywhere(void **state) {
 }
 
 /* More than 64 bits of nanoseconds lie between its ends: its clock was not right. */
-static void a_range_longer_than_time_is_no_span(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_range_longer_than_time_is_no_span) {
     range(fixture, WORK, INT64_MIN, 1);
     range(fixture, STEP, -2, INT64_MAX);
     range(fixture, WORK, -1, INT64_MAX - 1);
@@ -111,8 +109,7 @@ static void a_range_longer_than_time_is_no_span(void **state) {
     assert_int_equal(totals->iterations, 0);
 }
 
-static void an_open_range_is_no_span_whenever_it_began(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(an_open_range_is_no_span_whenever_it_began) {
     range(fixture, WORK, -500, 0);
     range(fixture, WORK, 500, 0);
     range(fixture, WORK, 600, 700);
@@ -122,8 +119,7 @@ static void an_open_range_is_no_span_whenever_it_began(void **state) {
     assert_int_equal(totals->spans, 1);
 }
 
-static void the_reason_for_its_end_is_written_whole_and_last(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(the_reason_for_its_end_is_written_whole_and_last) {
     static char reason[1501];
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
@@ -164,8 +160,7 @@ static void assert_spans(const struct fixture *fixture, const char *expected) {
 }
 
 /* The way back of the second counted range comes first, as autograd has it. */
-static void echoes_are_of_their_range_s_layer(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(echoes_are_of_their_range_s_layer) {
     range(fixture, STEP, 100, 900);
     range(fixture, COUNTED, 200, 210);
     range(fixture, COUNTED, 300, 310);
@@ -178,8 +173,7 @@ static void echoes_are_of_their_range_s_layer(void **state) {
 }
 
 /* Iteration 1's work is done on the GPU while the host is in iteration 2. */
-static void a_gpu_s_time_stands_for_the_host_s(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_gpu_s_time_stands_for_the_host_s) {
     for (int step = 0; step < 2; step++) {
         const int host = 100 + 100 * step, device = 1000 + 1000 * step;
         range(fixture, STEP, host, host + 90);
@@ -202,8 +196,7 @@ static void a_gpu_s_time_stands_for_the_host_s(void **state) {
 }
 
 /* What lies in another range is no span, and neither are its echoes. */
-static void echoes_fall_away_with_their_range(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(echoes_fall_away_with_their_range) {
     range(fixture, STEP, 100, 900);
     range(fixture, STEP, 150, 800);
     range(fixture, WORK, 200, 300);
@@ -214,8 +207,7 @@ static void echoes_fall_away_with_their_range(void **state) {
     assert_spans(fixture, "iteration 0 -1 - 100, expert 0 -1 - 200, ");
 }
 
-static void of_equal_ranges_the_outer_one_counts(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(of_equal_ranges_the_outer_one_counts) {
     for (uint16_t level = 2; level-- > 0;) { /* the inner one ends first */
         const struct mp_range is = {.start_ns = 200,
                                     .end_ns = 300,
@@ -248,8 +240,7 @@ static void ranges(struct fixture *fixture, const char *order) {
 }
 
 /* The exchanges' phases, layers and directions, as "d0f c0f ...", of one iteration of ranges. */
-static void assert_exchanges(void **state, const char *order, const char *expected) {
-    struct fixture *fixture = *state;
+static void assert_exchanges(struct fixture *fixture, const char *order, const char *expected) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
@@ -275,49 +266,34 @@ static void assert_exchanges(void **state, const char *order, const char *expect
     assert_int_equal(totals->combines, combines);
 }
 
-static void what_comes_behind_experts_is_their_way_back(void **state) {
-    assert_exchanges(state, "xexxex", "d0- c0- d1- c1-");
-}
+static const struct {
+    const char *name, *order, *expected;
+} exchanges[] = {
+    {"what comes behind experts is their way back", "xexxex", "d0- c0- d1- c1-"},
+    {"backward the ways are the other way round", "xexxexxExxEx",
+     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    /* As autograd has them, where the experts' own way back is not recorded. */
+    {"an echo goes the way of its exchange", "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    {"exchanges may be cut into chunks", "xxeexx", "d0- d0- c0- c0-"},
+    {"chunks may overlap", "xxexex", "d0- d0- c0- c1-"},
+    /* A backward pass of which the experts are not recorded. */
+    {"what lies behind the last way back stays", "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-"},
+    /* The way back is not recorded; nor is it where each way there has two ranges. */
+    {"dispatches alone stay", "xexexe", "d0- d1- d2-"},
+    {"a way back that is cut stays", "xxex", "d0- d1- d2-"},
+    {"two dispatches of a layer stay", "xxexxexxe", "d0- d1- d2- d3- d4- d5-"},
+};
 
-static void backward_the_ways_are_the_other_way_round(void **state) {
-    assert_exchanges(state, "xexxexxExxEx", "d0f c0f d1f c1f c1b d1b c0b d0b");
-}
-
-/* As autograd has them, where the experts' own way back is not recorded. */
-static void an_echo_goes_the_way_of_its_exchange(void **state) {
-    assert_exchanges(state, "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b");
-}
-
-static void exchanges_may_be_cut_into_chunks(void **state) {
-    assert_exchanges(state, "xxeexx", "d0- d0- c0- c0-");
-}
-
-static void chunks_may_overlap(void **state) {
-    assert_exchanges(state, "xxexex", "d0- d0- c0- c1-");
-}
-
-/* A backward pass of which the experts are not recorded. */
-static void what_lies_behind_the_last_way_back_stays(void **state) {
-    assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-");
-}
-
-/* The way back is not recorded; nor is it where each way there has two ranges. */
-static void dispatches_alone_stay(void **state) {
-    assert_exchanges(state, "xexexe", "d0- d1- d2-");
-}
-
-static void a_way_back_that_is_cut_stays(void **state) {
-    assert_exchanges(state, "xxex", "d0- d1- d2-");
-}
-
-static void two_dispatches_of_a_layer_stay(void **state) {
-    assert_exchanges(state, "xxexxexxe", "d0- d1- d2- d3- d4- d5-");
+TEST_EACH(exchanges_have_their_directions, exchanges, row) {
+    void *fixture;
+    assert_int_equal(set_up(&fixture), 0);
+    assert_exchanges(fixture, row->order, row->expected);
+    assert_int_equal(tear_down(&fixture), 0);
 }
 
 /* A block of experts, whose products take longest after its first meeting: in total, though not in
  * the first block. */
-static void waiting_cuts_the_span_that_it_is_in(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
@@ -352,30 +328,4 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
     assert_string_equal(text, "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
                               "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(a_clock_may_jump_anywhere),
-        TEST(a_range_longer_than_time_is_no_span),
-        TEST(an_open_range_is_no_span_whenever_it_began),
-        TEST(echoes_are_of_their_range_s_layer),
-        TEST(a_gpu_s_time_stands_for_the_host_s),
-        TEST(echoes_fall_away_with_their_range),
-        TEST(of_equal_ranges_the_outer_one_counts),
-        TEST(what_comes_behind_experts_is_their_way_back),
-        TEST(backward_the_ways_are_the_other_way_round),
-        TEST(an_echo_goes_the_way_of_its_exchange),
-        TEST(exchanges_may_be_cut_into_chunks),
-        TEST(chunks_may_overlap),
-        TEST(what_lies_behind_the_last_way_back_stays),
-        TEST(dispatches_alone_stay),
-        TEST(a_way_back_that_is_cut_stays),
-        TEST(two_dispatches_of_a_layer_stay),
-        TEST(waiting_cuts_the_span_that_it_is_in),
-        TEST(the_reason_for_its_end_is_written_whole_and_last),
-    };
-    return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
 #define MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
 
-#include <string.h>
-
 #include "reference/comm/comm.h"
 #include "tests/support.h"
 

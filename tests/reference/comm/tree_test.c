@@ -1,6 +1,4 @@
 /* Trees: who sends to whom, and lists that are refused. */
-#include <string.h>
-
 #include "reference/comm/tree.h"
 #include "tests/support.h"
 
@@ -130,8 +128,7 @@ static void check_place(const struct mp_flow *flow, const int place[4], int heig
     assert_int_equal(place[0], -2);
 }
 
-static void tree_is(void **state) {
-    const struct tree_case *c = *state;
+TEST_EACH(tree_is, cases, c) {
     struct mp_node node[LIMIT];
     uint64_t key[LIMIT];
     int32_t receiver[RANKS];
@@ -164,8 +161,7 @@ static void tree_is(void **state) {
 }
 
 /* A place in a longer list would not fit its sorting key. */
-static void a_list_too_long_to_sort_is_refused(void **state) {
-    (void)state;
+TEST(a_list_too_long_to_sort_is_refused) {
     struct mp_transfers list = {.count = (1 << 24) + 1};
     struct mp_comm comm = {.rank = 0, .ranks = RANKS};
     struct mp_flow flow = {.limit = LIMIT};
@@ -175,14 +171,4 @@ static void a_list_too_long_to_sort_is_refused(void **state) {
         mp_trees_build(&comm, &flow, &list, MP_STAGE_BEFORE_GATE, EXPERTS, false, &trees, &error),
         MP_ELIMIT);
     assert_non_null(strstr(error.text, "16777217 transfers; at most 16777216"));
-}
-
-int main(void) {
-    enum { COUNT = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[COUNT + 1] = {[COUNT] =
-                                              cmocka_unit_test(a_list_too_long_to_sort_is_refused)};
-    for (int i = 0; i < COUNT; i++)
-        tests[i] =
-            (struct CMUnitTest){cases[i].name, tree_is, NULL, NULL, (void *)(uintptr_t)&cases[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,8 +157,7 @@ static int check_sources(const struct mp_plan *plan, const struct mp_placement *
     return of_copies;
 }
 
-static void routes_fill_pieces(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(routes_fill_pieces) {
     struct mp_plan_law law = {.extra_copies_limit = -1};
     int64_t copies = 0, of_copies = 0;
 
@@ -194,8 +193,7 @@ static void check_refusal(int code, int expected, struct mp_error *error, const 
     *error = (struct mp_error){0};
 }
 
-static void pieces_that_do_not_fit_are_refused(void **state) {
-    (void)state;
+TEST(pieces_that_do_not_fit_are_refused) {
     struct mp_topology topology = {2, 1};
     struct mp_pieces pieces;
     struct mp_plan plan;
@@ -218,13 +216,4 @@ static void pieces_that_do_not_fit_are_refused(void **state) {
     mp_plan_destroy(&plan);
     mp_load_destroy(&load);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(routes_fill_pieces, &random),
-        cmocka_unit_test(pieces_that_do_not_fit_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
 #define MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
 
-#include <string.h>
-
 #include "reference/trainer/loads_file.h"
 #include "tests/support.h"
 

@@ -1,15 +1,7 @@
 /* Published figures: every file keeps the schema, and the schema refuses what it should. */
 #include "results/paper/paper.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support.h"
 
 static json_t *load(const struct mp_paper *paper) {
     json_error_t problem;
@@ -19,8 +11,7 @@ static json_t *load(const struct mp_paper *paper) {
     return object;
 }
 
-static void every_file_keeps_the_schema(void **state) {
-    (void)state;
+TEST(every_file_keeps_the_schema) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         json_t *object = load(paper), *rows = json_object_get(object, "rows");
         struct mp_paper_row row, other;
@@ -43,8 +34,7 @@ static void every_file_keeps_the_schema(void **state) {
 }
 
 /* Figures that several texts repeat: a slip of the pen in the data would show. */
-static void figures_agree_with_each_other(void **state) {
-    (void)state;
+TEST(figures_agree_with_each_other) {
     json_t *symi = load(mp_paper_find("swiftmoe"));
     const json_t *minutes = json_object_get(symi, "minutes_to_target");
     const json_t *rows = json_object_get(symi, "rows");
@@ -91,8 +81,7 @@ static int read_changed(const char *change, struct mp_error *error) {
     return code;
 }
 
-static void wrong_rows_are_refused(void **state) {
-    (void)state;
+TEST(wrong_rows_are_refused) {
     static const struct {
         const char *change, *says;
     } cases[] = {{"{\"id\": \"A b\"}", "no row's id"},
@@ -117,8 +106,7 @@ static void wrong_rows_are_refused(void **state) {
     }
 }
 
-static void inside_means_what_it_says(void **state) {
-    (void)state;
+TEST(inside_means_what_it_says) {
     struct mp_paper_row range = {.unit = MP_PAPER_SPEED_UP, .low = 1.4, .high = 1.6};
     struct mp_paper_row single = {.unit = MP_PAPER_MS, .low = 200, .high = 200};
     struct mp_paper_row most = {.unit = MP_PAPER_SPEED_UP, .low = -INFINITY, .high = 2};
@@ -131,14 +119,4 @@ static void inside_means_what_it_says(void **state) {
     assert_false(mp_paper_inside(&most, 0.94) || mp_paper_inside(&most, 2.21)); /* a slow-down */
     assert_true(mp_paper_inside(&change, -0.04) && !mp_paper_inside(&change, 0.06));
     assert_false(mp_paper_inside(&range, NAN) || mp_paper_inside(&most, NAN));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_keeps_the_schema),
-        cmocka_unit_test(figures_agree_with_each_other),
-        cmocka_unit_test(wrong_rows_are_refused),
-        cmocka_unit_test(inside_means_what_it_says),
-    };
-    return cmocka_run_group_tests_name("paper", tests, NULL, NULL);
 }

@@ -35,8 +35,7 @@ static int crossings(const struct sparse_case *c) {
     return count;
 }
 
-static void copies_are_the_owners(void **state) {
-    (void)state;
+TEST(copies_are_the_owners) {
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
@@ -60,9 +59,8 @@ static void copies_are_the_owners(void **state) {
     }
 }
 
-static void copies_are_made_of_copies(void **state) {
+TEST(copies_are_made_of_copies) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
-    (void)state;
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
@@ -86,8 +84,7 @@ static void copies_are_made_of_copies(void **state) {
     }
 }
 
-static void sums_follow_the_hops(void **state) {
-    (void)state;
+TEST(sums_follow_the_hops) {
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
@@ -107,9 +104,8 @@ static void sums_follow_the_hops(void **state) {
 }
 
 /* Moves in any pattern: item i goes from one random rank to another, perhaps the same. */
-static void moves_arrive(void **state) {
+TEST(moves_arrive) {
     enum { MOVES = 30 };
-    (void)state;
     for (int round = 0; round < 4; round++) {
         struct mp_transfer list[MOVES];
         void *from[MOVES] = {NULL}, *to[MOVES] = {NULL};
@@ -148,12 +144,8 @@ static int destroy_request(void **state) {
     return 0;
 }
 
+TEST_GROUP(create_request, destroy_request);
+
 int main(void) {
-    const struct CMUnitTest sparse[] = {
-        cmocka_unit_test(copies_are_the_owners),
-        cmocka_unit_test(copies_are_made_of_copies),
-        cmocka_unit_test(sums_follow_the_hops),
-        cmocka_unit_test(moves_arrive),
-    };
-    return RUN_MPI_TESTS(sparse, create_request, destroy_request);
+    return run_mpi_tests();
 }
