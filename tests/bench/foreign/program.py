@@ -184,7 +184,7 @@ def rows_of(tensor):
     return tensor.numel() // tensor.shape[-1]
 
 
-def put_in(fault, gates, experts):
+def put_in(library, fault, gates, experts):
     """Experts take a time per row, asleep, as on a device of their own: what other programs do with a
     shared machine's cores is small beside it."""
     def take_time(seconds):
@@ -198,7 +198,7 @@ def put_in(fault, gates, experts):
         weight, chosen = logits.softmax(-1).topk(TOP_K)
         return logits, weight / weight.sum(-1, keepdim=True), chosen
 
-    if fault == "hot" and "deepspeed" in sys.modules:  # its gate calls no module for the scores
+    if fault == "hot" and library == "deepspeed":  # its gate calls no module for the scores
         from deepspeed.moe import sharded_moe
         inner, calls = sharded_moe.top2gating, itertools.count()
         sharded_moe.top2gating = lambda logits, *rest, **named: inner(
@@ -296,7 +296,7 @@ def main():
         annotate(arguments.library)
     model = globals()["of_" + arguments.library](arguments.folder + "/model")
     gates, experts = parts(arguments.library, model)
-    put_in(arguments.fault, gates, experts)
+    put_in(arguments.library, arguments.fault, gates, experts)
     if arguments.library == "torch":
         moeperf_experts.watch(gates, EXPERTS, TOP_K)
     else:  # the chosen experts' numbers; counts

@@ -111,7 +111,8 @@ static void who_waits_is_known_without_annotations(void **state) {
 }
 
 /* As transformers' experts are: the module exchanges, computes and exchanges, all by calls that
- * only begin an exchange, and the slow rank is slow inside. */
+ * only begin an exchange, and the slow rank is slow inside.  Who comes last finds its exchange over
+ * and does not wait, yet all take part in it, forward and backward. */
 static void modules_may_hold_their_exchanges(void **state) {
     (void)state;
     struct kineto_job job = planted();
@@ -121,13 +122,17 @@ static void modules_may_hold_their_exchanges(void **state) {
     kineto_write(&job, "");
     free(shell("moeperf import rank*.json --db run.db", 0));
     assert_says(REPORT, 0,
-                "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 1 expert: it "
-                "takes 4.00 ms longer per iteration at the same tokens (slow rank)");
+                "(17 %) for rank 1, rank 0 most (4.01 ms), 100 % of it from layer 1 expert: it "
+                "takes 4.02 ms longer per iteration at the same tokens (slow rank)");
     assert_answer("run.db",
                   "SELECT group_concat(n) FROM (SELECT layer || ' ' || count(*) || ' ' || "
                   "count(DISTINCT layer) || ' ' || min(wait_ns > 0) AS n FROM v_span WHERE phase = "
                   "'dispatch' AND direction = 'forward' AND stream = 'compute' GROUP BY layer)",
                   "0 72 1 1,1 72 1 1");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(layer) || ' ' || min(wait_ns) FROM v_span WHERE "
+                  "phase = 'dispatch' AND direction = 'backward' AND stream = 'compute'",
+                  "144 144 200000");
 }
 
 /* One rank's profiler begins later than the others' first exchange: what it has no call of is still
