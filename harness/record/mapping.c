@@ -413,6 +413,7 @@ struct busy {
     uint32_t thread;
     int64_t until_ns, waited_ns;
     size_t span;
+    bool lacks_tokens; /* it has those of what lies in it */
 };
 
 /* Operations in flight, and garbage that is collected in the middle of any phase. */
@@ -429,6 +430,13 @@ static bool waits_in(const struct mp_mapping *mapping, const struct match *match
            !match_is_replaced(mapping, match);
 }
 
+static void give_up_tokens(struct mp_mapping *mapping, const struct match *match,
+                           const struct busy *busy) {
+    struct match *span = &mapping->match[busy->span];
+    if (busy->lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
+        span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
+}
+
 static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
     int threads = 0;
     for (size_t i = 0; i < mapping->matches; i++) {
@@ -443,16 +451,17 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
         while (t < threads && busy[t].thread != match->thread)
             t++;
         if (t == threads && threads < THREADS_LIMIT)
-            busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0};
+            busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0, false};
         if (t == THREADS_LIMIT)
             continue;
         if (match->end_ns > busy[t].until_ns) {
-            busy[t] = (struct busy){match->thread, match->end_ns, INT64_MIN, i};
+            busy[t] = (struct busy){match->thread, match->end_ns, INT64_MIN, i, match->tokens < 0};
         } else if (waits_in(mapping, match, &busy[t])) {
             match->outer = busy[t].span + 1;
             busy[t].waited_ns = match->end_ns;
         } else {
             match->dropped = true;
+            give_up_tokens(mapping, match, &busy[t]);
         }
     }
 }

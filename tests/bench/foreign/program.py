@@ -3,8 +3,8 @@
 
 matrix.py starts it.  A fault may be put in: `slow`, rank 1 takes twice as long per row in the experts
 of layer 1; `hot`, the gate of layer 1 prefers expert 3, which is rank 1's.  `--record` says what is
-turned on: `ranges`, PyPI's nvtx around the parts of an expert layer; `profiler`, PyTorch's; `own`, the
-NVTX ranges that PyTorch makes itself.
+turned on: `ranges`, PyPI's nvtx around the parts of an expert layer; `profiler`, PyTorch's; `hook`,
+moeperf_experts.annotate().
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import sys
 import time
 
+import moeperf_experts
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -273,9 +274,8 @@ def recorder(arguments):
                 wait=WARM_UP - 1, warmup=1, active=arguments.iterations - WARM_UP),
             on_trace_ready=lambda p: p.export_chrome_trace(
                 f"{arguments.folder}/rank{dist.get_rank()}.json.gz"))
-    if arguments.record == "own":
-        torch.cuda.synchronize = lambda: None  # emit_nvtx() asks for it, and there is no GPU
-        return torch.autograd.profiler.emit_nvtx(record_shapes=True)
+    if arguments.record == "hook":
+        moeperf_experts.annotate()
     return contextlib.nullcontext()
 
 
@@ -284,11 +284,10 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=["torch", "transformers", "deepspeed"])
     parser.add_argument("--fault", choices=["none", "slow", "hot"], default="none")
-    parser.add_argument("--record", choices=["ranges", "profiler", "own"], default="ranges")
+    parser.add_argument("--record", choices=["ranges", "profiler", "hook"], default="ranges")
     parser.add_argument("--iterations", type=int, default=16)
     parser.add_argument("--folder", default=".", help="for a model's files and traces")
     arguments = parser.parse_args()
-    import moeperf_experts
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")

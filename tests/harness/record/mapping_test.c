@@ -13,9 +13,12 @@ static const char rules_text[] = "rules:\n"
                                  "  - {name: counted, phase: dispatch, layer: count}\n"
                                  "  - {name: meet, phase: combine, layer: count, waits: all}\n"
                                  "  - {name: block, phase: expert, layer: count,\n"
-                                 "     direction: forward, tokens: payload}\n";
+                                 "     direction: forward, tokens: payload}\n"
+                                 "  - {name: attends, phase: attention}\n"
+                                 "  - {name: returns, phase: dispatch, layer: count,\n"
+                                 "     direction: backward}\n";
 
-enum { STEP = 1, WORK, COUNTED, MEET, BLOCK };
+enum { STEP = 1, WORK, COUNTED, MEET, BLOCK, ATTENDS, RETURNS };
 
 static const struct mp_record_loads no_loads;
 
@@ -44,6 +47,8 @@ static int set_up(void **state) {
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){MEET}, 16, "meet");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){BLOCK}, 16, "block");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){ATTENDS}, 16, "attends");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){RETURNS}, 16, "returns");
     *state = &fixture;
     return 0;
 }
@@ -229,14 +234,19 @@ static void of_equal_ranges_the_outer_one_counts(void **state) {
 }
 
 /* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' and 'X' are
- * echoes of the latest such ranges without one, backward. */
+ * echoes of the latest such ranges without one, backward.  'l' are experts that say their layer,
+ * '|' is attention, 'b' an exchange that is known to be backward. */
 static void ranges(struct fixture *fixture, const char *order) {
     int64_t begun_ns[2][16];
     int begun[2] = {0};
     for (int64_t i = 0; order[i]; i++) {
         const int64_t start_ns = 200 + 10 * i;
         const bool is_experts = order[i] == 'e' || order[i] == 'E';
-        const uint32_t name = is_experts ? WORK : COUNTED;
+        const uint32_t name = is_experts        ? WORK
+                              : order[i] == 'l' ? BLOCK
+                              : order[i] == '|' ? ATTENDS
+                              : order[i] == 'b' ? RETURNS
+                                                : COUNTED;
         if (order[i] == 'E' || order[i] == 'X') {
             echo(fixture, name, begun_ns[is_experts][--begun[is_experts]], start_ns, start_ns + 5,
                  MP_RANGE_BACKWARD);
@@ -297,8 +307,34 @@ static void chunks_may_overlap(void **state) {
 }
 
 /* A backward pass of which the experts are not recorded. */
-static void what_lies_behind_the_last_way_back_stays(void **state) {
-    assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-");
+static void what_lies_behind_the_last_way_back_mirrors_it(void **state) {
+    assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- c1b d1b c0b d0b");
+}
+
+static void other_numbers_behind_the_last_way_back_stay(void **state) {
+    assert_exchanges(state, "xexxexxxx", "d0- c0- d1- c1- d4- d5- d6-");
+}
+
+static void layers_of_experts_are_no_counts_of_exchanges(void **state) {
+    assert_exchanges(state, "xlxxlxxxx", "d0f c0f d1f c1f d-1- d-1- d-1-");
+}
+
+/* Counts go ahead, tokens there and back, and of the backward pass the latter only. */
+static void attention_divides_layers(void **state) {
+    assert_exchanges(state, "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b");
+}
+
+static void only_the_last_layer_has_the_backward_pass_behind_it(void **state) {
+    assert_exchanges(state, "|xlx|xlxxxxx", "d0f c0f d1f c1f c1b d1b c0b d0b");
+}
+
+/* Nor is it known whose the others are. */
+static void what_has_no_experts_beside_it_is_of_no_layer(void **state) {
+    assert_exchanges(state, "x|xlx|xlx|bbbb", "d-1- d0f c0f d1f c1f d-1b d-1b d-1b d-1b");
+}
+
+static void one_exchange_a_layer_is_counted(void **state) {
+    assert_exchanges(state, "x|l|x|l", "d0- d1-");
 }
 
 /* The way back is not recorded; nor is it where each way there has two ranges. */
@@ -354,6 +390,44 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
 }
 
+static void block(struct fixture *fixture, int64_t start_ns, int64_t end_ns, int64_t tokens) {
+    const struct mp_range is = {.start_ns = start_ns,
+                                .end_ns = end_ns,
+                                .name = BLOCK,
+                                .thread = 1,
+                                .value = (uint64_t)tokens,
+                                .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+/* Their sum, of ranges of the same phase, wherever in it they lie. */
+static void who_lacks_tokens_has_those_inside(void **state) {
+    struct fixture *fixture = *state;
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    range(fixture, STEP, 100, 900);
+    for (int own = 0; own < 2; own++) {
+        const int64_t start_ns = 200 + 300 * own;
+        block(fixture, start_ns, start_ns + 100, own ? 9 : -1);
+        block(fixture, start_ns + 10, start_ns + 20, 30);
+        block(fixture, start_ns + 40, start_ns + 50, -1);
+        block(fixture, start_ns + 100, start_ns + 100, 12);
+    }
+    block(fixture, 850, 860, -1);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-300 42, 500-600 9, 850-860 -1, ");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -370,11 +444,18 @@ int main(void) {
         TEST(an_echo_goes_the_way_of_its_exchange),
         TEST(exchanges_may_be_cut_into_chunks),
         TEST(chunks_may_overlap),
-        TEST(what_lies_behind_the_last_way_back_stays),
+        TEST(what_lies_behind_the_last_way_back_mirrors_it),
+        TEST(other_numbers_behind_the_last_way_back_stay),
+        TEST(layers_of_experts_are_no_counts_of_exchanges),
+        TEST(attention_divides_layers),
+        TEST(only_the_last_layer_has_the_backward_pass_behind_it),
+        TEST(what_has_no_experts_beside_it_is_of_no_layer),
+        TEST(one_exchange_a_layer_is_counted),
         TEST(dispatches_alone_stay),
         TEST(a_way_back_that_is_cut_stays),
         TEST(two_dispatches_of_a_layer_stay),
         TEST(waiting_cuts_the_span_that_it_is_in),
+        TEST(who_lacks_tokens_has_those_inside),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
     return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);
