@@ -72,7 +72,8 @@ def found(analysis, fault):
     """(rank, cause, layer) of the first finding that is chronic, or None; with nothing put in, of the first
     that calls a rank slow or overloaded."""
     for finding in analysis["findings"]:
-        if finding["chronic"] and (fault != "none" or finding["cause"] in ("slow rank", "routing")):
+        calls = finding["rank"] is not None and finding["cause"] in ("slow rank", "routing")
+        if finding["chronic"] and (calls or fault != "none"):
             return finding["rank"], finding["cause"], finding["layer"]
     return None
 
