@@ -255,7 +255,6 @@ static void forget_counts(struct pass *pass) {
 
 static void tell_iteration(struct pass *pass) {
     size_t kept = 0, behind = 0;
-    bool has_backward = false;
     const bool told = tell_divided(pass);
     for (size_t i = 0; i < pass->steps; i++)
         if (!is_between(match_at(pass, i)))
@@ -264,11 +263,8 @@ static void tell_iteration(struct pass *pass) {
     if (!told)
         tell_in_order(pass);
     for (size_t i = 0; i < pass->steps; i++)
-        if (is_experts(match_at(pass, i))) {
-            behind = i + 1;
-            has_backward = has_backward || match_at(pass, i)->direction == MP_BACKWARD;
-        }
-    if (has_backward || !tell_backward(pass, behind))
+        behind = is_experts(match_at(pass, i)) ? i + 1 : behind;
+    if (!tell_backward(pass, behind))
         forget_counts(pass);
 }
 

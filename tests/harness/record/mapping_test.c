@@ -16,7 +16,7 @@ static const char rules_text[] = "rules:\n"
                                  "     direction: forward, tokens: payload}\n"
                                  "  - {name: attends, phase: attention}\n"
                                  "  - {name: returns, phase: dispatch, layer: count,\n"
-                                 "     direction: backward}\n";
+                                 "     direction: backward, tokens: payload}\n";
 
 enum { STEP = 1, WORK, COUNTED, MEET, BLOCK, ATTENDS, RETURNS };
 
@@ -252,7 +252,8 @@ static void ranges(struct fixture *fixture, const char *order) {
                  MP_RANGE_BACKWARD);
         } else {
             range(fixture, name, start_ns, start_ns + 5);
-            begun_ns[is_experts][begun[is_experts]++] = start_ns;
+            if (order[i] == 'e' || order[i] == 'x')
+                begun_ns[is_experts][begun[is_experts]++] = start_ns;
         }
     }
 }
@@ -312,7 +313,11 @@ static void what_lies_behind_the_last_way_back_mirrors_it(void **state) {
 }
 
 static void other_numbers_behind_the_last_way_back_stay(void **state) {
-    assert_exchanges(state, "xexxexxxx", "d0- c0- d1- c1- d4- d5- d6-");
+    assert_exchanges(state, "xexxexxx", "d0- c0- d1- c1- d4- d5-");
+}
+
+static void layers_have_the_same_number_behind_the_last_way_back(void **state) {
+    assert_exchanges(state, "xexxexbbb", "d0- c0- d1- c1- d0b d1b d2b");
 }
 
 static void layers_of_experts_are_no_counts_of_exchanges(void **state) {
@@ -330,7 +335,19 @@ static void only_the_last_layer_has_the_backward_pass_behind_it(void **state) {
 
 /* Nor is it known whose the others are. */
 static void what_has_no_experts_beside_it_is_of_no_layer(void **state) {
-    assert_exchanges(state, "x|xlx|xlx|bbbb", "d-1- d0f c0f d1f c1f d-1b d-1b d-1b d-1b");
+    assert_exchanges(state, "b|xlx|xlx|bbb", "d-1b d0f c0f d1f c1f d-1b d-1b d-1b");
+}
+
+static void the_backward_pass_is_no_way_back(void **state) {
+    assert_exchanges(state, "|xlxbb", "d0f c0f c0b d0b");
+}
+
+static void attention_may_stand_between_some_layers(void **state) {
+    assert_exchanges(state, "|xlx|xlxxlx", "d0f c0f d1f c1f d2f c2f");
+}
+
+static void an_echo_has_no_layer_that_its_exchange_has_not(void **state) {
+    assert_exchanges(state, "xxlX", "d-1- d-1f d-1b");
 }
 
 static void one_exchange_a_layer_is_counted(void **state) {
@@ -390,10 +407,11 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
 }
 
-static void block(struct fixture *fixture, int64_t start_ns, int64_t end_ns, int64_t tokens) {
+static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
+                  int64_t tokens) {
     const struct mp_range is = {.start_ns = start_ns,
                                 .end_ns = end_ns,
-                                .name = BLOCK,
+                                .name = name,
                                 .thread = 1,
                                 .value = (uint64_t)tokens,
                                 .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
@@ -411,12 +429,13 @@ static void who_lacks_tokens_has_those_inside(void **state) {
     range(fixture, STEP, 100, 900);
     for (int own = 0; own < 2; own++) {
         const int64_t start_ns = 200 + 300 * own;
-        block(fixture, start_ns, start_ns + 100, own ? 9 : -1);
-        block(fixture, start_ns + 10, start_ns + 20, 30);
-        block(fixture, start_ns + 40, start_ns + 50, -1);
-        block(fixture, start_ns + 100, start_ns + 100, 12);
+        block(fixture, BLOCK, start_ns, start_ns + 100, own ? 9 : -1);
+        block(fixture, BLOCK, start_ns + 10, start_ns + 20, 30);
+        block(fixture, RETURNS, start_ns + 25, start_ns + 30, 1000);
+        block(fixture, BLOCK, start_ns + 40, start_ns + 50, -1);
+        block(fixture, BLOCK, start_ns + 100, start_ns + 100, 12);
     }
-    block(fixture, 850, 860, -1);
+    block(fixture, BLOCK, 850, 860, -1);
     map(fixture, "");
     assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
     while (mp_spool_next(reader, &record, &error) == 1)
@@ -446,10 +465,14 @@ int main(void) {
         TEST(chunks_may_overlap),
         TEST(what_lies_behind_the_last_way_back_mirrors_it),
         TEST(other_numbers_behind_the_last_way_back_stay),
+        TEST(layers_have_the_same_number_behind_the_last_way_back),
         TEST(layers_of_experts_are_no_counts_of_exchanges),
+        TEST(attention_may_stand_between_some_layers),
+        TEST(an_echo_has_no_layer_that_its_exchange_has_not),
         TEST(attention_divides_layers),
         TEST(only_the_last_layer_has_the_backward_pass_behind_it),
         TEST(what_has_no_experts_beside_it_is_of_no_layer),
+        TEST(the_backward_pass_is_no_way_back),
         TEST(one_exchange_a_layer_is_counted),
         TEST(dispatches_alone_stay),
         TEST(a_way_back_that_is_cut_stays),
