@@ -501,10 +501,11 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
 
 enum { PIECES = 16 };
 
-/* Tokens are of the piece that works on them: of a rule's spans the same one, the longest. */
+/* Tokens are of the piece that works on them: of a rule's spans of a direction the same one, the
+ * longest. */
 static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
     const struct mp_rules *rules = mapping->rules;
-    double(*seconds)[PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
+    double(*seconds)[2][PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
     if (!seconds)
         return no_memory(mapping, error);
     for (int pass = 0; pass < 2; pass++)
@@ -513,7 +514,7 @@ static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
             const struct match *span = match->piece ? &mapping->match[match->outer - 1] : match;
             if (!span->rest)
                 continue;
-            double *own = seconds[match->rule - rules->rule];
+            double *own = seconds[match->rule - rules->rule][match->direction == MP_BACKWARD];
             if (pass == 0 && match->piece < PIECES)
                 own[match->piece] += (double)(match->end_ns - match->start_ns);
             int longest = 0, last = mapping->match[span->rest - 1].piece;

@@ -407,6 +407,37 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
 }
 
+/* Backward the order of pieces is another one. */
+static void tokens_are_of_the_piece_that_is_longest_in_its_direction(void **state) {
+    struct fixture *fixture = *state;
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    const struct mp_range is = {.start_ns = 200,
+                                .end_ns = 400,
+                                .name = BLOCK,
+                                .thread = 1,
+                                .value = 70,
+                                .value_type = MP_VALUE_I64};
+    const struct mp_range meets = {.start_ns = 570, .end_ns = 580, .name = MEET, .thread = 2};
+    range(fixture, STEP, 100, 900);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    range(fixture, MEET, 210, 220);
+    echo(fixture, BLOCK, 200, 500, 600, MP_RANGE_BACKWARD);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &meets, sizeof meets, NULL);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_EXPERT)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-210 0, 500-570 70, 220-400 70, 580-600 0, ");
+}
+
 static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
                   int64_t tokens) {
     const struct mp_range is = {.start_ns = start_ns,
@@ -478,6 +509,7 @@ int main(void) {
         TEST(a_way_back_that_is_cut_stays),
         TEST(two_dispatches_of_a_layer_stay),
         TEST(waiting_cuts_the_span_that_it_is_in),
+        TEST(tokens_are_of_the_piece_that_is_longest_in_its_direction),
         TEST(who_lacks_tokens_has_those_inside),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
