@@ -19,6 +19,8 @@ static const struct mp_option option_table[] = {
     {"ranks-per-gate", MP_OPTION_COUNT, FIELD(ranks_per_gate), "ranks", "auto", -1, 65536, NULL,
      "neighbours that share one way to other nodes; auto: as a prediction's cluster says, else "
      "one"},
+    {"early", MP_OPTION_BOOL, FIELD(early), "", "yes", 0, 0, NULL,
+     "copies before the gate set out under the experts of the layer before"},
     {"even", MP_OPTION_BOOL, FIELD(even), "", "yes", 0, 0, NULL,
      "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
     {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
@@ -234,6 +236,7 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
+    plan->fetch_early = self->options.early;
     int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
     if (cover == MP_AUTO)

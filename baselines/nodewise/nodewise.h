@@ -43,7 +43,7 @@ struct mp_nodewise_options {
     int cover;          /* experts, MP_AUTO, MP_ALL */
     int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
-    bool even, correct;
+    bool early, even, correct;
 };
 
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one

@@ -55,7 +55,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     bool stays = sliced && predictor->planner.gather_stage == MP_STAGE_AFTER_STEP;
     bool frees = predictor->layer[0].rematerialise || predictor->schedule.forward_only;
     double all = 0, two = 0, above = 0, several = 0, ahead = 0;
-    int window = predictor->schedule.ahead + 1;
+    int window = mp_schedule_fetches(&predictor->schedule);
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];

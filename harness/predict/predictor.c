@@ -106,6 +106,7 @@ static int create_schedule(struct mp_predictor *predictor, const struct mp_predi
     predictor->schedule.gathers_homes =
         mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
     predictor->schedule.ahead = planner->gather_ahead;
+    predictor->schedule.early = planner->fetch_early;
     predictor->schedule.shares = config->job->job.shared_experts > 0;
     return code;
 }

@@ -85,6 +85,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->coming = NULL;
     plan->gather_stage = MP_STAGE_AFTER_STEP;
     plan->gather_ahead = 0;
+    plan->fetch_early = false;
     plan->offload = false;
     plan->rematerialise = false;
     plan->free_transfers = false;

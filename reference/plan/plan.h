@@ -161,6 +161,9 @@ struct mp_plan {
     /* With gather_stage MP_STAGE_BEFORE_GATE: how many layers ahead they set out, 0 ..
      * MP_MOST_AHEAD; 0: under the attention of their own layer.  The same in all plans. */
     int gather_ahead;
+    /* Copies of MP_STAGE_BEFORE_GATE set out when rows of the layer before have, and travel under
+     * its experts, too (those of layer 0 under its attention).  The same in all plans. */
+    bool fetch_early;
     /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
      * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
      * of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans. */
@@ -271,8 +274,9 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no row of two, no re-materialisation, no offload, flat
- * exact exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With
- * tied replicas, or slices of a sum, reduce and share get every holder beside the owner. MP_ENOMEM.
+ * exact exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead or
+ * early.  With tied replicas, or slices of a sum, reduce and share get every holder beside the
+ * owner. MP_ENOMEM.
  */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,

@@ -140,6 +140,7 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         return code;
     planner->gather_stage = planner->plan[0].gather_stage;
     planner->gather_ahead = planner->plan[0].gather_ahead;
+    planner->fetch_early = planner->plan[0].fetch_early;
     planner->rematerialise = planner->plan[0].rematerialise;
     planner->offload = planner->plan[0].offload;
     return MP_OK;

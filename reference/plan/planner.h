@@ -40,6 +40,7 @@ struct mp_planner {
     /* Of the first plan, and the same in all others. */
     enum mp_stage gather_stage;
     int gather_ahead;
+    bool fetch_early;
     bool rematerialise, offload;
     /* Most experts over all layers that a rank keeps between iterations, replicas included: what
      * the system says, otherwise the larger of an even share and what the first homes need.  With a

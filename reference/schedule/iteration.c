@@ -102,12 +102,12 @@ static int wait_alone(struct mp_schedule *schedule, enum mp_phase phase,
 
 /* ---- copies ---- */
 
-/* What is put together from slices, of this layer and of those that are due to set out with it:
- * every layer's do, as plans are alike in that. */
+/* What is fetched before the gate, of this layer; and what is put together from slices of those
+ * that are due to set out with it: every layer's do, as plans are alike in that. */
 static int start_gathers(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int last = layer + schedule->ahead, code = MP_OK;
-    schedule->fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
-    for (int l = layer > 0 ? last : 0; schedule->fetching && !code && l <= last; l++)
+    bool fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
+    for (int l = layer > 0 ? last : 0; fetching && !code && l <= last; l++)
         if (l < schedule->layers)
             code =
                 start_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0), error);
@@ -335,10 +335,14 @@ static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error)
     return code;
 }
 
-static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+static int prepare(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int code = plan(schedule, layer, true, error);
-    if (!code)
-        code = start_gathers(schedule, layer, error);
+    return code ? code : start_gathers(schedule, layer, error);
+}
+
+static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = layer > 0 && schedule->early ? MP_OK : prepare(schedule, layer, error);
+    schedule->fetching = !code && travels(schedule, layer, MP_TRAVEL_FETCH);
     if (!code)
         code = work_alone(schedule, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0),
                           error);
@@ -368,6 +372,8 @@ static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_erro
         code = send_rows(&passage, error);
     if (!code && !passage.flat)
         code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    if (!code && schedule->early && layer + 1 < schedule->layers)
+        code = prepare(schedule, layer + 1, error);
     if (!code)
         code = share(&passage, error);
     for (int s = 0; !code && s < passage.layer->steps; s++)

@@ -24,7 +24,9 @@
  *     all R are back; combine
  *
  * Where experts are put together from slices some layers ahead, FETCH of the layer so far on sets
- * out in l's place (and those before it with layer 0), and in backward REFETCH likewise.
+ * out in l's place (and those before it with layer 0), and in backward REFETCH likewise.  Where
+ * copies are fetched early, the first line is that of l + 1, and stands behind the rows (and
+ * LATE_FETCH, which experts wait for sooner).
  *
  * Backward, layer l:
  *
@@ -149,6 +151,7 @@ struct mp_schedule {
     bool gathers_homes;               /* slices are put together after the step */
     bool shares;                      /* there is a shared expert */
     int ahead;                        /* layers that they set out ahead, if before the gate */
+    bool early;                       /* copies are fetched from the layer before on */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
     bool *needs_late;                 /* [layers][most steps], of all layers, owned */
@@ -166,6 +169,10 @@ struct mp_schedule {
 int mp_schedule_create(const struct mp_executor *executor, void *self, int layers, int ranks,
                        struct mp_schedule *schedule, struct mp_error *error);
 void mp_schedule_destroy(struct mp_schedule *schedule); /* accepts a zeroed one */
+/* Of how many layers, one after the other, fetches may be on their way together. */
+static inline int mp_schedule_fetches(const struct mp_schedule *schedule) {
+    return 1 + schedule->ahead + schedule->early;
+}
 
 /* All blocks forward, without the head. */
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);

@@ -154,6 +154,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
                                       trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
     trainer->schedule.ahead = trainer->planner.gather_ahead;
+    trainer->schedule.early = trainer->planner.fetch_early;
     trainer->schedule.shares = trainer->job.shared_experts > 0;
     return code;
 }
@@ -190,7 +191,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->move[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
-    int fetches = 2 * (trainer->schedule.ahead + 1);
+    int fetches = 2 * mp_schedule_fetches(&trainer->schedule);
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     if (trainer->arena.lacking)
@@ -231,7 +232,7 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     const struct mp_planner *planner = &trainer->planner;
-    int in_turn = trainer->schedule.ahead > 1 ? trainer->schedule.ahead + 1 : 2;
+    int fetches = mp_schedule_fetches(&trainer->schedule), in_turn = fetches > 2 ? fetches : 2;
     struct mp_device *host = NULL;
     bool serves = mp_job_serves(&trainer->job);
     int code = planner->offload && !serves ? take_host(trainer, &host, error) : MP_OK;

@@ -16,7 +16,7 @@ static const struct mp_plan *plan_of(const struct mp_trainer *trainer, int layer
 
 static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
                                                  const struct mp_operation *operation) {
-    int ahead = operation->layer % (trainer->schedule.ahead + 1);
+    int ahead = operation->layer % mp_schedule_fetches(&trainer->schedule);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         return &trainer->fetch[ahead];
@@ -33,8 +33,16 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
  * layer, and what is put together before the gate is not there before. */
 int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
                             struct mp_error *error) {
+    static const char *const when[] = {"under their own attention", "early"};
     bool sliced = mp_optimizer_sliced(plan->optimizer);
     const struct mp_planner *first = &trainer->planner;
+    if (plan->fetch_early != first->fetch_early)
+        return mp_fail(
+            error, MP_EPLAN,
+            "iteration %lld, layer %d: copies are fetched %s; in the first plan of the run "
+            "it was %s",
+            (long long)plan->iteration, plan->layer, when[plan->fetch_early],
+            when[first->fetch_early]);
     if (sliced &&
         (plan->gather_stage != first->gather_stage || plan->gather_ahead != first->gather_ahead))
         return mp_fail(error, MP_EPLAN,
@@ -89,12 +97,15 @@ static int start_gathers(struct mp_trainer *trainer, int layer,
                                                  carriage->request[0], error);
 }
 
+/* The layer before may be using the model's table of where parameters are: until the layer's plan
+ * is complete, which locates them there. */
 static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, enum mp_stage stage,
                        struct mp_transfer_in_flight *carriage, struct mp_error *error) {
-    struct mp_model *model = &trainer->model;
-    int code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
+    int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
+                                 trainer->prefetch_gradient, error);
     return code ? code
-                : start_stage(trainer, plan, stage, model->parameter, carriage->request[0], error);
+                : start_stage(trainer, plan, stage, trainer->prefetch_chunk, carriage->request[0],
+                              error);
 }
 
 /* Both stages (but where layers set out ahead, which have one), into memory of their own while the

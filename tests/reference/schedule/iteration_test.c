@@ -174,6 +174,51 @@ static void copies_travel_under_attention(void **state) {
     destroy_scribe(scribe);
 }
 
+/* The next layer's copies set out once rows and late copies have, whether rows travel in one step
+ * or in several. */
+static void copies_are_fetched_early(void **state) {
+    struct mp_error error = {0};
+    char text[TEXT];
+    (void)state;
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        struct scribe *scribe = create_scribe(3, 4);
+        struct mp_plan plans[3];
+        for (int l = 0; l < 3; l++) {
+            golden_plan(&plans[l], l);
+            if (pipelined) {
+                plans[l].exchange = MP_EXCHANGE_PIPELINED;
+                plans[l].group_size = 2;
+            }
+            if (l != 1)
+                assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+            if (l == 0)
+                assert_ok(mp_plan_add_copy(&plans[l], 6, 1, MP_STAGE_AFTER_GATE, &error), &error);
+            dispatch(&plans[l]);
+            scribe->plan[l] = &plans[l];
+        }
+        scribe->schedule.early = true;
+        run(scribe);
+        const char *order[] = {">fetch0 attention0",
+                               pipelined ? ">rows0 >rows0.1 >late-fetch0 <rows0 <fetch0"
+                                         : ">late-fetch0 permute0 >rows0 <rows0 <fetch0",
+                               "experts0",
+                               "combine0 attention1 gate1 >counts1 <counts1",
+                               pipelined ? "permute1 >rows1 >rows1.1 >fetch2 <rows1 experts1"
+                                         : "permute1 >rows1 <rows1 >fetch2 experts1",
+                               "combine1 attention2",
+                               "<fetch2 experts2"};
+        const char *at = told(scribe, MP_FORWARD, text);
+        for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+            at = strstr(at, order[i]);
+            assert_non_null(at);
+        }
+        assert_int_equal(mp_schedule_fetches(&scribe->schedule), 2);
+        for (int l = 0; l < 3; l++)
+            mp_plan_destroy(&plans[l]);
+        destroy_scribe(scribe);
+    }
+}
+
 /* What slices are put together of may set out under the layers above; then all that is behind it in
  * the background is, too. */
 static void slices_set_out_ahead(void **state) {
@@ -519,6 +564,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_travel_under_attention),
         cmocka_unit_test(shadows_come_last_and_first),
+        cmocka_unit_test(copies_are_fetched_early),
         cmocka_unit_test(slices_set_out_ahead),
         cmocka_unit_test(a_shared_expert_hides_rows),
         cmocka_unit_test(homes_follow_the_step),
