@@ -80,9 +80,9 @@ static inline bool match_is_span(const struct mp_mapping *mapping, const struct 
  * experts has some before it, as many of those behind it are its way back.  Around experts that are
  * backward it is the other way round.  They get the experts' layer, else are counted with the runs,
  * unless the rule says the layer, and their direction.  As many behind all experts as were told, or
- * those that are known to be backward, are the backward pass of which no experts were recorded: each
- * layer has the same number of them.  What can't be told stays as it is, but for counted layers
- * where experts say theirs and there are not as many of them.  MP_ENOMEM. */
+ * those that are known to be backward, are the backward pass of which no experts were recorded:
+ * each layer has the same number of them.  What can't be told stays as it is, but for counted
+ * layers where experts say theirs and there are not as many of them.  MP_ENOMEM. */
 int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error);
 
 #endif
