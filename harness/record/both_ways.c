@@ -189,16 +189,13 @@ static bool tell_divided(struct pass *pass) {
 
 /* ---- the backward pass, and what can't be told ---- */
 
-/* The layer of a run of forward experts, counted from 0. */
-static int64_t layer_of_forward(const struct pass *pass, int64_t number) {
-    int64_t run = -1;
-    for (size_t i = 0; i < pass->steps; i++) {
-        const struct match *match = match_at(pass, i);
-        run += is_experts(match) && (i == 0 || !is_experts(match_at(pass, i - 1)));
-        if (run == number)
-            return match->layer >= 0 ? match->layer : number;
-    }
-    return number;
+/* Where the run of experts before a step begins; 0 and no experts: there is none. */
+static size_t run_before(const struct pass *pass, size_t step) {
+    while (step > 0 && !is_experts(match_at(pass, step - 1)))
+        step--;
+    while (step > 0 && is_experts(match_at(pass, step - 1)))
+        step--;
+    return step;
 }
 
 static bool is_untold(const struct match *match) {
@@ -212,7 +209,8 @@ static bool tell_backward(struct pass *pass, size_t behind) {
     bool known = true;
     for (size_t i = 0; i < pass->steps; i++) {
         const struct match *match = match_at(pass, i);
-        if (is_untold(match) && i < behind)
+        if ((is_untold(match) && i < behind) ||
+            (is_experts(match) && match->direction == MP_BACKWARD))
             return false;
         told += match->by_order;
         untold += is_untold(match);
@@ -221,14 +219,18 @@ static bool tell_backward(struct pass *pass, size_t behind) {
     if (pass->forward == 0 || untold % pass->forward || (untold != told && !known))
         return false;
     const int64_t each = untold / pass->forward;
+    size_t run = behind;
     for (size_t i = behind; i < pass->steps; i++) {
         struct match *match = match_at(pass, i);
         if (!is_untold(match))
             continue;
         match->phase = number % each < each / 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH;
         match->direction = MP_BACKWARD;
+        run = number % each ? run : run_before(pass, run);
         if (match->rule->layer.source == MP_RULE_COUNT || match->layer < 0)
-            match->layer = layer_of_forward(pass, pass->forward - 1 - number / each);
+            match->layer = is_experts(match_at(pass, run)) && match_at(pass, run)->layer >= 0
+                               ? match_at(pass, run)->layer
+                               : pass->forward - 1 - number / each;
         match->by_order = true;
         number++;
     }

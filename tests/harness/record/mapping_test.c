@@ -334,6 +334,11 @@ static void only_the_last_layer_has_the_backward_pass_behind_it(void **state) {
 }
 
 /* Nor is it known whose the others are. */
+/* Its exchanges are beside its experts, and more are something else. */
+static void a_backward_pass_with_experts_is_told_by_them(void **state) {
+    assert_exchanges(state, "xexxExbb", "d0f c0f c0b d0b d0b d1b");
+}
+
 static void what_has_no_experts_beside_it_is_of_no_layer(void **state) {
     assert_exchanges(state, "b|xlx|xlx|bbb", "d-1b d0f c0f d1f c1f d-1b d-1b d-1b");
 }
@@ -504,6 +509,7 @@ int main(void) {
         TEST(only_the_last_layer_has_the_backward_pass_behind_it),
         TEST(what_has_no_experts_beside_it_is_of_no_layer),
         TEST(the_backward_pass_is_no_way_back),
+        TEST(a_backward_pass_with_experts_is_told_by_them),
         TEST(one_exchange_a_layer_is_counted),
         TEST(dispatches_alone_stay),
         TEST(a_way_back_that_is_cut_stays),
