@@ -108,7 +108,8 @@ TEST(who_waits_is_known_without_annotations) {
 }
 
 /* As transformers' experts are: the module exchanges, computes and exchanges, all by calls that
- * only begin an exchange, and the slow rank is slow inside. */
+ * only begin an exchange, and the slow rank is slow inside.  Who comes last finds its exchange over
+ * and does not wait, yet all take part in it, forward and backward. */
 TEST(modules_may_hold_their_exchanges) {
     struct kineto_job job = planted();
     job.annotated = false;
@@ -117,13 +118,61 @@ TEST(modules_may_hold_their_exchanges) {
     kineto_write(&job, "");
     free(shell("moeperf import rank*.json --db run.db", 0));
     assert_says(REPORT, 0,
-                "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 1 expert: it "
-                "takes 4.00 ms longer per iteration at the same tokens (slow rank)");
+                "(17 %) for rank 1, rank 0 most (4.01 ms), 100 % of it from layer 1 expert: it "
+                "takes 4.02 ms longer per iteration at the same tokens (slow rank)");
     assert_answer("run.db",
                   "SELECT group_concat(n) FROM (SELECT layer || ' ' || count(*) || ' ' || "
                   "count(DISTINCT layer) || ' ' || min(wait_ns > 0) AS n FROM v_span WHERE phase = "
                   "'dispatch' AND direction = 'forward' AND stream = 'compute' GROUP BY layer)",
                   "0 72 1 1,1 72 1 1");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || count(layer) || ' ' || min(wait_ns) FROM v_span WHERE "
+                  "phase = 'dispatch' AND direction = 'backward' AND stream = 'compute'",
+                  "144 144 200000");
+}
+
+/* A thread goes on after its call and the exchange is over before it comes to wait: it was in the
+ * exchange up to its next work that counts.  What it asks for and never waits for is none, whatever
+ * else it waits for meanwhile.  Times are since the first range's, at 106 us. */
+TEST(exchanges_may_be_over_before_they_are_waited_for) {
+    static const struct {
+        const char *category, *name;
+        int thread, start, end; /* us */
+    } events[] = {{"cpu_op", "c10d::alltoall_base_", 1, 100, 105},
+                  {"user_annotation", "gloo:all_to_all", 2, 106, 200},
+                  {"cpu_op", "aten::view", 1, 110, 112},
+                  {"cpu_op", "_c10d_functional::wait_tensor", 1, 120, 130},
+                  {"cpu_op", "c10d::allreduce_", 1, 300, 305},
+                  {"user_annotation", "gloo:all_reduce", 2, 306, 360},
+                  {"cpu_op", "_c10d_functional::wait_tensor", 1, 310, 360},
+                  {"cpu_op", "c10d::alltoall_base_", 1, 400, 405},
+                  {"user_annotation", "gloo:all_to_all", 2, 406, 500},
+                  {"cpu_op", "aten::view", 1, 410, 412},
+                  {"user_annotation", "layer 0 expert", 1, 450, 490},
+                  {"cpu_op", "_c10d_functional::wait_tensor", 1, 550, 555}};
+    start_anew();
+    FILE *trace = fopen("rank0.json", "w");
+    fputs("{\"schemaVersion\": 1, \"traceEvents\": [", trace);
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        fprintf(trace,
+                "%s{\"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d, "
+                "\"ts\": %d, \"dur\": %d}",
+                i ? ",\n" : "", events[i].category, events[i].name, events[i].thread,
+                events[i].start, events[i].end - events[i].start);
+    fputs("]}", trace);
+    fclose(trace);
+    free(shell("moeperf import rank0.json --db run.db", 0));
+    assert_answer("run.db",
+                  "SELECT group_concat(name || ' ' || (start_ns % 1000000 / 1000) || '-' || "
+                  "(end_ns % 1000000 / 1000), ', ') FROM (SELECT * FROM v_nvtx WHERE domain = "
+                  "'waits' ORDER BY start_ns)",
+                  "gloo:all_reduce 204-254, gloo:all_to_all 294-344");
+    /* What it did not wait for from its call on is in flight beside it, too. */
+    assert_answer(
+        "run.db",
+        "SELECT group_concat(name) FROM (SELECT * FROM v_nvtx WHERE name LIKE 'gloo%' AND "
+        "coalesce(domain, '') <> 'waits' ORDER BY start_ns)",
+        "gloo:all_to_all,gloo:all_reduce");
 }
 
 /* One rank's profiler begins later than the others' first exchange: what it has no call of is still

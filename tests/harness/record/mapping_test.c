@@ -10,9 +10,12 @@ static const char rules_text[] = "rules:\n"
                                  "  - {name: counted, phase: dispatch, layer: count}\n"
                                  "  - {name: meet, phase: combine, layer: count, waits: all}\n"
                                  "  - {name: block, phase: expert, layer: count,\n"
-                                 "     direction: forward, tokens: payload}\n";
+                                 "     direction: forward, tokens: payload}\n"
+                                 "  - {name: attends, phase: attention}\n"
+                                 "  - {name: returns, phase: dispatch, layer: count,\n"
+                                 "     direction: backward, tokens: payload}\n";
 
-enum { STEP = 1, WORK, COUNTED, MEET, BLOCK };
+enum { STEP = 1, WORK, COUNTED, MEET, BLOCK, ATTENDS, RETURNS };
 
 static const struct mp_record_loads no_loads;
 
@@ -41,6 +44,8 @@ static int set_up(void **state) {
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){MEET}, 16, "meet");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){BLOCK}, 16, "block");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){ATTENDS}, 16, "attends");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){RETURNS}, 16, "returns");
     *state = &fixture;
     return 0;
 }
@@ -221,20 +226,26 @@ MAPPING_TEST(of_equal_ranges_the_outer_one_counts) {
 }
 
 /* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' and 'X' are
- * echoes of the latest such ranges without one, backward. */
+ * echoes of the latest such ranges without one, backward.  'l' are experts that say their layer,
+ * '|' is attention, 'b' an exchange that is known to be backward. */
 static void ranges(struct fixture *fixture, const char *order) {
     int64_t begun_ns[2][16];
     int begun[2] = {0};
     for (int64_t i = 0; order[i]; i++) {
         const int64_t start_ns = 200 + 10 * i;
         const bool is_experts = order[i] == 'e' || order[i] == 'E';
-        const uint32_t name = is_experts ? WORK : COUNTED;
+        const uint32_t name = is_experts        ? WORK
+                              : order[i] == 'l' ? BLOCK
+                              : order[i] == '|' ? ATTENDS
+                              : order[i] == 'b' ? RETURNS
+                                                : COUNTED;
         if (order[i] == 'E' || order[i] == 'X') {
             echo(fixture, name, begun_ns[is_experts][--begun[is_experts]], start_ns, start_ns + 5,
                  MP_RANGE_BACKWARD);
         } else {
             range(fixture, name, start_ns, start_ns + 5);
-            begun_ns[is_experts][begun[is_experts]++] = start_ns;
+            if (order[i] == 'e' || order[i] == 'x')
+                begun_ns[is_experts][begun[is_experts]++] = start_ns;
         }
     }
 }
@@ -277,7 +288,24 @@ static const struct {
     {"exchanges may be cut into chunks", "xxeexx", "d0- d0- c0- c0-"},
     {"chunks may overlap", "xxexex", "d0- d0- c0- c1-"},
     /* A backward pass of which the experts are not recorded. */
-    {"what lies behind the last way back stays", "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-"},
+    {"what lies behind the last way back mirrors it", "xexxexxxxx",
+     "d0- c0- d1- c1- c1b d1b c0b d0b"},
+    {"other numbers behind the last way back stay", "xexxexxx", "d0- c0- d1- c1- d4- d5-"},
+    {"layers have the same number behind the last way back", "xexxexbbb",
+     "d0- c0- d1- c1- d0b d1b d2b"},
+    {"layers of experts are no counts of exchanges", "xlxxlxxxx", "d0f c0f d1f c1f d-1- d-1- d-1-"},
+    /* Counts go ahead, tokens there and back, and of the backward pass the latter only. */
+    {"attention divides layers", "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b"},
+    {"only the last layer has the backward pass behind it", "|xlx|xlxxxxx",
+     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    /* Its exchanges are beside its experts, and more are something else. */
+    {"a backward pass with experts is told by them", "xexxExbb", "d0f c0f c0b d0b d0b d1b"},
+    {"what has no experts beside it is of no layer", "b|xlx|xlx|bbb",
+     "d-1b d0f c0f d1f c1f d-1b d-1b d-1b"},
+    {"the backward pass is no way back", "|xlxbb", "d0f c0f c0b d0b"},
+    {"attention may stand between some layers", "|xlx|xlxxlx", "d0f c0f d1f c1f d2f c2f"},
+    {"an echo has no layer that its exchange has not", "xxlX", "d-1- d-1f d-1b"},
+    {"one exchange a layer is counted", "x|l|x|l", "d0- d1-"},
     /* The way back is not recorded; nor is it where each way there has two ranges. */
     {"dispatches alone stay", "xexexe", "d0- d1- d2-"},
     {"a way back that is cut stays", "xxex", "d0- d1- d2-"},
@@ -328,4 +356,73 @@ MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
     assert_string_equal(text, "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
                               "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
+}
+
+/* Backward the order of pieces is another one. */
+MAPPING_TEST(tokens_are_of_the_piece_that_is_longest_in_its_direction) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    const struct mp_range is = {.start_ns = 200,
+                                .end_ns = 400,
+                                .name = BLOCK,
+                                .thread = 1,
+                                .value = 70,
+                                .value_type = MP_VALUE_I64};
+    const struct mp_range meets = {.start_ns = 570, .end_ns = 580, .name = MEET, .thread = 2};
+    range(fixture, STEP, 100, 900);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    range(fixture, MEET, 210, 220);
+    echo(fixture, BLOCK, 200, 500, 600, MP_RANGE_BACKWARD);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &meets, sizeof meets, NULL);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_EXPERT)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-210 0, 500-570 70, 220-400 70, 580-600 0, ");
+}
+
+static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
+                  int64_t tokens) {
+    const struct mp_range is = {.start_ns = start_ns,
+                                .end_ns = end_ns,
+                                .name = name,
+                                .thread = 1,
+                                .value = (uint64_t)tokens,
+                                .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+/* Their sum, of ranges of the same phase, wherever in it they lie. */
+MAPPING_TEST(who_lacks_tokens_has_those_inside) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    range(fixture, STEP, 100, 900);
+    for (int own = 0; own < 2; own++) {
+        const int64_t start_ns = 200 + 300 * own;
+        block(fixture, BLOCK, start_ns, start_ns + 100, own ? 9 : -1);
+        block(fixture, BLOCK, start_ns + 10, start_ns + 20, 30);
+        block(fixture, RETURNS, start_ns + 25, start_ns + 30, 1000);
+        block(fixture, BLOCK, start_ns + 40, start_ns + 50, -1);
+        block(fixture, BLOCK, start_ns + 100, start_ns + 100, 12);
+    }
+    block(fixture, BLOCK, 850, 860, -1);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-300 42, 500-600 9, 850-860 -1, ");
 }
