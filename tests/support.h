@@ -1,20 +1,19 @@
-/* What tests share: cmocka with what it needs, reasons for skipped cases, random inputs with a
+/* What tests share: cases, reasons for skipped cases, random inputs with a
  * printed seed, comparison of floating-point numbers. */
 #ifndef MOEPERF_TESTS_SUPPORT_H
 #define MOEPERF_TESTS_SUPPORT_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h> /* after the four headers that it relies on */
+#include "tests/cases.h"
 
 /* skip("no %s", what): this case can't run here, and why; ci/test knows which may be skipped.  The
  * line before cmocka's own is where it finds the reason. */

@@ -1,7 +1,5 @@
 #include "baselines/deepspeed/deepspeed.h"
 
-#include <stdlib.h>
-
 #include "reference/plan/groups.h"
 
 #define FIELD(member) offsetof(struct mp_deepspeed_options, member)
@@ -53,16 +51,9 @@ static bool is_at_receiver(const struct mp_deepspeed_options *options) {
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_deepspeed_options *options) {
-    int ranks = setting->topology.ranks, experts = mp_setting_whole_experts(setting);
-    return mp_capacity((enum mp_capacity_formula)options->formula,
-                       &(struct mp_capacity_sizes){
-                           .tokens = setting->tokens_per_rank,
-                           .experts = experts,
-                           .top_k = mp_setting_choices(setting),
-                           .factor = options->capacity_factor,
-                           .least = options->min_capacity,
-                           .experts_per_rank = experts > ranks ? experts / ranks : 1,
-                       });
+    struct mp_capacity_sizes sizes = mp_capacity_sizes_of(setting, options->capacity_factor);
+    sizes.least = options->min_capacity;
+    return mp_capacity((enum mp_capacity_formula)options->formula, &sizes);
 }
 
 static int check_sizes(const struct mp_setting *setting, struct mp_error *error) {
@@ -75,8 +66,6 @@ static int check_sizes(const struct mp_setting *setting, struct mp_error *error)
 
 static int check_capacity(const struct mp_setting *setting,
                           const struct mp_deepspeed_options *options, struct mp_error *error) {
-    int64_t capacity = capacity_of(setting, options);
-
     if (options->dispatch == MP_DEEPSPEED_ONE_HOT && !options->padded)
         return mp_fail(error, MP_EINVAL,
                        "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it "
@@ -85,14 +74,9 @@ static int check_capacity(const struct mp_setting *setting,
         return mp_fail(error, MP_EINVAL,
                        "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes "
                        "together: it takes padded=no and drop-tokens=yes");
-    if (!options->drop_tokens || (capacity >= 1 && capacity <= INT32_MAX))
-        return MP_OK;
-    return mp_fail(
-        error, MP_EINVAL,
-        "deepspeed needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
-        "%lld tokens, top-%d, %d experts, capacity factor %g",
-        INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
-        mp_setting_choices(setting), mp_setting_whole_experts(setting), options->capacity_factor);
+    return options->drop_tokens ? mp_capacity_check("deepspeed", setting, options->capacity_factor,
+                                                    capacity_of(setting, options), error)
+                                : MP_OK;
 }
 
 static int check_groups(const struct mp_expert_groups *groups,

@@ -1,7 +1,6 @@
 /* EPLB as a system: when to place anew, and the descriptor. */
 #include "baselines/eplb/eplb.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"
@@ -36,13 +35,13 @@ static const struct mp_option option_table[] = {
 };
 
 struct eplb {
+    struct mp_layouts layouts; /* first, as its hooks want it */
     struct mp_setting setting;
     struct mp_eplb_options options;
     struct mp_eplb placer;
     struct mp_recent recent; /* cells [layers][experts] */
-    struct mp_layouts layouts;
-    int64_t *equal;    /* [experts], the loads of the first placement */
-    double *rank_load; /* [ranks], working memory */
+    int64_t *equal;          /* [experts], the loads of the first placement */
+    double *rank_load;       /* [ranks], working memory */
 };
 
 static bool asynchronous(const struct eplb *self) {
@@ -152,21 +151,6 @@ static int eplb_create(void *opaque, const struct mp_setting *setting, const voi
     return create_parts(self, nodes, error);
 }
 
-static void eplb_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct eplb *self = opaque;
-    mp_layouts_owners(&self->layouts, owner);
-}
-
-static void eplb_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct eplb *self = opaque;
-    mp_layouts_holders(&self->layouts, home);
-}
-
-static enum mp_optimizer_split eplb_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_REPLICATED;
-}
-
 /* What arrives in the background is there beside what is in use. */
 static int eplb_homes_limit(const void *opaque) {
     const struct eplb *self = opaque;
@@ -272,12 +256,13 @@ const struct mp_system mp_system_eplb = {
     .options_size = sizeof(struct mp_eplb_options),
     .size = sizeof(struct eplb),
     .create = eplb_create,
-    .initial_owners = eplb_initial_owners,
-    .initial_holders = eplb_initial_holders,
-    .optimizer = eplb_optimizer,
+    .initial_owners = mp_layouts_owners,
+    .initial_holders = mp_layouts_holders,
+    .split = MP_OPTIMIZER_REPLICATED,
     .homes_limit = eplb_homes_limit,
     .after_gate = eplb_after_gate,
     .after_step = eplb_after_step,
     .save = eplb_save,
     .load = eplb_load,
 };
+/* 1026426754 */

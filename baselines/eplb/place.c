@@ -1,5 +1,4 @@
 /* Replicating experts and packing them onto ranks (deepseek-ai/EPLB). */
-#include <stdlib.h>
 
 #include "baselines/eplb/eplb.h"
 
@@ -67,16 +66,9 @@ int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int group
     int code = mp_queue_create(memory, replicas, &state->queue, error);
     if (code)
         return code;
-    MP_TAKE(memory, state->expert, p);
-    MP_TAKE(memory, state->copies, e);
-    MP_TAKE(memory, state->weight, e);
-    MP_TAKE(memory, state->share, p);
-    MP_TAKE(memory, state->member, e);
-    MP_TAKE(memory, state->pack, p);
-    MP_TAKE(memory, state->place, p);
+    MP_TAKE_EACH(memory, p, state->expert, state->share, state->pack, state->place, state->local);
+    MP_TAKE_EACH(memory, e, state->copies, state->weight, state->member, state->local_copies);
     MP_TAKE(memory, state->work, 2 * p);
-    MP_TAKE(memory, state->local, p);
-    MP_TAKE(memory, state->local_copies, e);
     return mp_arena_check(memory, error);
 }
 

@@ -2,7 +2,6 @@
 #include "baselines/fastermoe/fastermoe.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "reference/plan/groups.h"
 
@@ -84,10 +83,8 @@ int mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp
     size_t most = (size_t)(ranks > experts ? ranks : experts);
     MP_TAKE(memory, state->expert, experts);
     MP_TAKE(memory, state->latency, (most + 1));
-    MP_TAKE(memory, state->order, most);
-    MP_TAKE(memory, state->total, most);
-    MP_TAKE(memory, state->own, ranks);
-    MP_TAKE(memory, state->gained, ranks);
+    MP_TAKE_EACH(memory, most, state->order, state->total);
+    MP_TAKE_EACH(memory, ranks, state->own, state->gained);
     return mp_arena_check(memory, error);
 }
 

@@ -1,9 +1,6 @@
 /* FlexMoE as a system: layouts between iterations, options and the descriptor. */
 #include "baselines/flexmoe/flexmoe.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "reference/plan/layouts.h"
 
 #define FIELD(member) offsetof(struct mp_flexmoe_options, member)
@@ -33,13 +30,13 @@ static const struct mp_option option_table[] = {
 };
 
 struct flexmoe {
+    struct mp_layouts layouts; /* first, as its hooks want it */
     int layers, experts, per_rank;
     int at_once;           /* layers that change after one step, at most */
     int64_t slot_capacity; /* routes, -1: no limit */
     struct mp_topology topology;
     struct mp_flexmoe_options options;
     struct mp_flex_costs costs;
-    struct mp_layouts layouts;
     int32_t *first; /* [ranks][per_rank], working memory, owned */
     struct mp_flex flex;
 };
@@ -57,15 +54,6 @@ static int slots_per_rank(const struct mp_setting *setting,
     return options->slots == MP_AUTO ? (2 * setting->experts + ranks - 1) / ranks : options->slots;
 }
 
-static int64_t slot_capacity(const struct mp_setting *setting,
-                             const struct mp_flexmoe_options *options) {
-    int64_t ranks = setting->topology.ranks;
-
-    return mp_slot_capacity(options->capacity_factor,
-                            setting->tokens_per_rank * ranks * setting->top_k,
-                            slots_per_rank(setting, options) * ranks);
-}
-
 static int check_setting(const struct mp_setting *setting, const struct mp_flexmoe_options *options,
                          struct mp_error *error) {
     int ranks = setting->topology.ranks;
@@ -73,25 +61,10 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
     if (setting->topology.ranks_per_node < 1)
         return mp_fail(error, MP_EINVAL, "flexmoe needs ranks per node of at least 1, not %d",
                        setting->topology.ranks_per_node);
-    int64_t per_rank = slots_per_rank(setting, options);
-    if (per_rank * ranks < setting->experts)
-        return mp_fail(
-            error, MP_EINVAL,
-            "flexmoe needs a slot for every expert: %lld on each of %d ranks are too few "
-            "for %d experts",
-            (long long)per_rank, ranks, setting->experts);
-    if (mp_setting_shards(setting) > 1 && options->capacity_factor > 0)
-        return mp_fail(error, MP_EINVAL,
-                       "flexmoe's capacities follow the slots of every expert, of which shards of "
-                       "one may have different numbers: with expert-shards %d it takes "
-                       "capacity-factor 0",
-                       setting->shards);
-    if (slot_capacity(setting, options) == 0)
-        return mp_fail(error, MP_EINVAL,
-                       "flexmoe with capacity-factor %g leaves a slot less than 1 route: %lld "
-                       "tokens on each of %d ranks to %d experts each, over %lld slots",
-                       options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
-                       setting->top_k, (long long)per_rank * ranks);
+    int code = mp_layouts_check("flexmoe", setting, slots_per_rank(setting, options),
+                                options->capacity_factor, error);
+    if (code)
+        return code;
     if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
         (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
         return mp_fail(
@@ -152,23 +125,13 @@ static int flexmoe_create(void *opaque, const struct mp_setting *setting, const 
     self->at_once = asynchronous(self)
                         ? (self->layers + self->options.interval - 1) / self->options.interval
                         : self->layers;
-    self->slot_capacity = slot_capacity(setting, options);
+    self->slot_capacity = mp_slot_capacity(setting, self->per_rank, self->options.capacity_factor);
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
     code = create_layouts(self, error);
     return code ? code
                 : mp_flex_create(mp_system_arena(self), self->topology.ranks, self->experts,
                                  self->per_rank, &self->flex, error);
-}
-
-static void flexmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct flexmoe *self = opaque;
-    mp_layouts_holders(&self->layouts, home);
-}
-
-static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_REPLICATED;
 }
 
 static bool flexmoe_offload(const void *opaque) {
@@ -312,8 +275,8 @@ const struct mp_system mp_system_flexmoe = {
     .options_size = sizeof(struct mp_flexmoe_options),
     .size = sizeof(struct flexmoe),
     .create = flexmoe_create,
-    .initial_holders = flexmoe_initial_holders,
-    .optimizer = flexmoe_optimizer,
+    .initial_holders = mp_layouts_holders,
+    .split = MP_OPTIMIZER_REPLICATED,
     .offload = flexmoe_offload,
     .homes_limit = flexmoe_homes_limit,
     .after_gate = flexmoe_after_gate,

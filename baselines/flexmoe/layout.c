@@ -1,5 +1,4 @@
 /* Slots of a layer while it is planned: primitives and what they cost. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"
@@ -17,20 +16,13 @@ int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank
     size_t r = (size_t)ranks, e = (size_t)experts, all = r * (size_t)per_rank;
 
     *flex = (struct mp_flex){.ranks = ranks, .experts = experts, .per_rank = per_rank};
-    MP_TAKE(memory, flex->expert, all);
-    MP_TAKE(memory, flex->slots, e);
+    MP_TAKE_EACH(memory, all, flex->expert, flex->listed, flex->kept);
+    MP_TAKE_EACH(memory, e, flex->slots, flex->holders, flex->routes, flex->share);
     MP_TAKE(memory, flex->here, r * e);
-    MP_TAKE(memory, flex->holders, e);
-    MP_TAKE(memory, flex->routes, e);
-    MP_TAKE(memory, flex->sent, r);
-    MP_TAKE(memory, flex->share, e);
+    MP_TAKE_EACH(memory, r, flex->sent, flex->load, flex->local);
     MP_TAKE(memory, flex->inverse, all + 2);
-    MP_TAKE(memory, flex->load, r);
-    MP_TAKE(memory, flex->local, r);
     MP_TAKE(memory, flex->begin, e + 2);
-    MP_TAKE(memory, flex->listed, all);
     MP_TAKE(memory, flex->next, e + 1);
-    MP_TAKE(memory, flex->kept, all);
     for (size_t slots = 1; !memory->lacking && slots < all + 2; slots++)
         flex->inverse[slots] = 1.0 / (double)slots;
     return mp_arena_check(memory, error);

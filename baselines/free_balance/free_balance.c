@@ -2,7 +2,7 @@
 #include "baselines/free_balance/free_balance.h"
 
 struct free_balance {
-    int layers, experts, ranks;
+    int experts, ranks;
     struct mp_free_balance state;
 };
 
@@ -10,7 +10,6 @@ static int free_balance_create(void *opaque, const struct mp_setting *setting, c
                                struct mp_error *error) {
     (void)options;
     struct free_balance *self = opaque;
-    self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     return mp_free_balance_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
@@ -36,8 +35,6 @@ static int free_balance_after_gate(void *opaque, const struct mp_load *load, str
 
     mp_load_expert_totals(load, self->state.total);
     int code = mp_free_balance_decide(&self->state, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
     if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
     return code;

@@ -18,7 +18,7 @@
 #ifndef MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
 #define MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
 
-#include "reference/base/arena.h"
+#include "reference/plan/owned.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/system.h"
 
@@ -29,11 +29,9 @@ struct mp_free_balance {
     int ranks, experts;
     struct mp_pieces pieces; /* who computes how many routes of which expert */
     int64_t *total;          /* [experts], their routes, less those given up */
-    int64_t *load;           /* [ranks], routes of the experts that each rank owns */
     int64_t *lack;           /* [ranks], share less load; below 0: surplus */
     int32_t *order;          /* [ranks], working memory as below */
-    int32_t *owned_begin;    /* [ranks + 1], where a rank's experts begin in owned */
-    int32_t *owned;          /* [experts] */
+    struct mp_owned owned;
 };
 int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
                            struct mp_free_balance *state,

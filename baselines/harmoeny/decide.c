@@ -1,5 +1,4 @@
 /* Who computes which source's routes: HarMoEny's redistribution (see harmoeny.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/harmoeny/harmoeny.h"
@@ -7,19 +6,18 @@
 int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,
                        struct mp_error *error) {
     *state = (struct mp_harmoeny){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1 || experts > INT32_MAX / (ranks + 3))
+    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
+    if (code)
+        return code;
+    if (experts > INT32_MAX / (ranks + 3))
         return mp_fail(error, MP_EINVAL, "no redistribution of %d experts on %d ranks", experts,
                        ranks);
     /* A move takes all that is left of a source and an expert, or fills a rank for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, moves = r * e + r;
-    int code = mp_queue_create(memory, ranks, &state->sources, error);
-    MP_TAKE(memory, state->kept, r * e);
-    MP_TAKE(memory, state->first, r * e);
+    code = mp_queue_create(memory, ranks, &state->sources, error);
+    MP_TAKE_EACH(memory, r * e, state->kept, state->first);
     MP_TAKE(memory, state->move, moves);
-    MP_TAKE(memory, state->load, r);
     MP_TAKE(memory, state->total, e);
-    MP_TAKE(memory, state->begin, r + 1);
-    MP_TAKE(memory, state->owned, e);
     return code ? code : mp_arena_check(memory, error);
 }
 
@@ -27,32 +25,17 @@ int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct m
 static int64_t begin_with_owners(struct mp_harmoeny *state, const int32_t owner[],
                                  const struct mp_load *load) {
     size_t cells = (size_t)state->ranks * (size_t)state->experts;
-    int64_t all = 0;
 
     memcpy(state->kept, load->count, cells * sizeof *state->kept);
     memset(state->first, -1, cells * sizeof *state->first);
-    memset(state->load, 0, (size_t)state->ranks * sizeof *state->load);
-    memset(state->begin, 0, (size_t)(state->ranks + 1) * sizeof *state->begin);
     state->moves = 0;
     mp_load_expert_totals(load, state->total);
-    for (int expert = 0; expert < state->experts; expert++) {
-        state->load[owner[expert]] += state->total[expert];
-        state->begin[owner[expert] + 1]++;
-        all += state->total[expert];
-    }
-    for (int rank = 0; rank < state->ranks; rank++)
-        state->begin[rank + 1] += state->begin[rank];
-    for (int expert = state->experts - 1; expert >= 0; expert--)
-        state->owned[--state->begin[owner[expert] + 1]] = expert;
-    /* Each begin is now that of the rank before. */
-    memmove(state->begin, state->begin + 1, (size_t)state->ranks * sizeof *state->begin);
-    state->begin[state->ranks] = state->experts;
-    return all / state->ranks;
+    return mp_owned_list(&state->owned, owner, state->total, NULL) / state->ranks;
 }
 
 /* Moves an expert's routes, source after source. */
 static void move_expert(struct mp_harmoeny *state, int expert, int from, int to, int64_t mean) {
-    int64_t above = state->load[from] - mean;
+    int64_t *computed = state->owned.load, above = computed[from] - mean;
 
     state->sources.count = 0;
     for (int source = 0; source < state->ranks; source++) {
@@ -60,35 +43,33 @@ static void move_expert(struct mp_harmoeny *state, int expert, int from, int to,
         if (kept > 0)
             mp_queue_push(&state->sources, kept, source);
     }
-    while (above > 0 && state->load[to] < mean && state->sources.count > 0) {
+    while (above > 0 && computed[to] < mean && state->sources.count > 0) {
         long cell = (long)mp_queue_pop(&state->sources).id * state->experts + expert;
-        int64_t room = mean - state->load[to], routes = state->kept[cell];
+        int64_t room = mean - computed[to], routes = state->kept[cell];
         routes = routes < room ? routes : room;
         state->kept[cell] -= (uint32_t)routes;
         state->move[state->moves] = (struct mp_harmoeny_move){routes, to, state->first[cell]};
         state->first[cell] = state->moves++;
         state->total[expert] -= routes;
-        state->load[from] -= routes;
-        state->load[to] += routes;
+        computed[from] -= routes;
+        computed[to] += routes;
         above -= routes;
     }
 }
 
 void mp_harmoeny_decide(struct mp_harmoeny *state, const struct mp_harmoeny_options *options,
                         const int32_t owner[], const struct mp_load *load) {
-    int64_t mean = begin_with_owners(state, owner, load);
+    int64_t mean = begin_with_owners(state, owner, load), *computed = state->owned.load;
 
     for (;;) {
-        int from = 0, to = 0, hottest = -1;
+        int from = 0, to = 0;
         for (int rank = 1; rank < state->ranks; rank++) {
-            from = state->load[rank] > state->load[from] ? rank : from;
-            to = state->load[rank] < state->load[to] ? rank : to;
+            from = computed[rank] > computed[from] ? rank : from;
+            to = computed[rank] < computed[to] ? rank : to;
         }
-        if (state->load[from] <= mean || state->load[to] + options->least > mean)
+        if (computed[from] <= mean || computed[to] + options->least > mean)
             return;
-        for (int32_t at = state->begin[from]; at < state->begin[from + 1]; at++)
-            if (hottest < 0 || state->total[state->owned[at]] > state->total[hottest])
-                hottest = state->owned[at];
+        int hottest = mp_owned_hottest(&state->owned, from, state->total);
         if (hottest < 0 || state->total[hottest] < options->least)
             return;
         move_expert(state, hottest, from, to, mean);

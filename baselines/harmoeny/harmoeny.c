@@ -10,7 +10,7 @@ static const struct mp_option option_table[] = {
 };
 
 struct harmoeny {
-    int layers, experts, ranks;
+    int experts, ranks;
     struct mp_harmoeny_options options;
     struct mp_harmoeny state;
 };
@@ -18,7 +18,6 @@ struct harmoeny {
 static int harmoeny_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     struct harmoeny *self = opaque;
-    self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_harmoeny_options *)options;

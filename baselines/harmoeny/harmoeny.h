@@ -22,7 +22,7 @@
 #ifndef MOEPERF_BASELINES_HARMOENY_HARMOENY_H
 #define MOEPERF_BASELINES_HARMOENY_HARMOENY_H
 
-#include "reference/base/arena.h"
+#include "reference/plan/owned.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
 
@@ -47,9 +47,8 @@ struct mp_harmoeny {
     int32_t *first; /* [ranks][experts], index into move, or -1 */
     struct mp_harmoeny_move *move; /* [ranks * (experts + 1)] */
     int moves;
-    int64_t *load;           /* [ranks], routes that each rank computes */
     int64_t *total;          /* [experts], routes that the owner computes */
-    int32_t *begin, *owned;  /* [ranks + 1], [experts], each rank's experts */
+    struct mp_owned owned;   /* with the routes that each rank computes */
     struct mp_queue sources; /* of an expert */
 };
 int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,

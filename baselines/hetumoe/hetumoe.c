@@ -27,24 +27,8 @@ struct hetumoe {
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_hetumoe_options *options) {
-    return mp_capacity(MP_CAPACITY_HETUMOE,
-                       &(struct mp_capacity_sizes){.tokens = setting->tokens_per_rank,
-                                                   .experts = mp_setting_whole_experts(setting),
-                                                   .top_k = mp_setting_choices(setting),
-                                                   .factor = options->capacity_factor});
-}
-
-static int check_capacity(const struct mp_setting *setting,
-                          const struct mp_hetumoe_options *options, struct mp_error *error) {
-    int64_t capacity = setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options);
-    if (capacity >= 1 && capacity <= INT32_MAX)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "hetumoe needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
-                   "%lld tokens, top-%d, %d experts, capacity factor %g",
-                   INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
-                   mp_setting_choices(setting), mp_setting_whole_experts(setting),
-                   options->capacity_factor);
+    const struct mp_capacity_sizes sizes = mp_capacity_sizes_of(setting, options->capacity_factor);
+    return mp_capacity(MP_CAPACITY_HETUMOE, &sizes);
 }
 
 static int check_slots(const struct mp_setting *setting, const struct mp_hetumoe_options *options,
@@ -64,7 +48,9 @@ static int hetumoe_create(void *opaque, const struct mp_setting *setting, const 
     int code =
         mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &self->groups, error);
     if (!code)
-        code = check_capacity(setting, options, error);
+        code = mp_capacity_check("hetumoe", setting, options->capacity_factor,
+                                 setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options),
+                                 error);
     if (!code)
         code = check_slots(setting, options, error);
     if (code)

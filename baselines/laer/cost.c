@@ -1,5 +1,4 @@
 /* What a layout would have cost. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/laer/laer.h"
@@ -14,10 +13,8 @@ int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *
 
     *state = (struct mp_laer_evaluator){.topology = *topology, .experts = experts};
     MP_TAKE(memory, state->computed, topology->ranks);
-    MP_TAKE(memory, state->all, e);
-    MP_TAKE(memory, state->near, e);
+    MP_TAKE_EACH(memory, e, state->all, state->near, state->next);
     MP_TAKE(memory, state->more, 2 * slots);
-    MP_TAKE(memory, state->next, e);
     return mp_arena_check(memory, error);
 }
 

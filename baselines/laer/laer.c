@@ -1,7 +1,6 @@
 /* LAER-MoE as a system: candidates for the next layout, and the descriptor. */
 #include "baselines/laer/laer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"
@@ -45,6 +44,7 @@ static const struct mp_option option_table[] = {
 enum { PERTURBATION_SEED = 2333, FLEX_ROUNDS = 10 };
 
 struct laer {
+    struct mp_layouts layouts; /* first, as its hooks want it */
     struct mp_setting setting;
     struct mp_laer_options options;
     int per_rank; /* C */
@@ -52,8 +52,7 @@ struct laer {
     struct mp_queue queue;
     struct mp_laer_placer placer;
     struct mp_laer_evaluator evaluator;
-    struct mp_recent recent; /* cells [layers][ranks][experts] */
-    struct mp_layouts layouts;
+    struct mp_recent recent;          /* cells [layers][ranks][experts] */
     struct mp_slots best, trial;      /* of the layer being planned */
     int64_t *total;                   /* [experts] */
     int32_t *heap_replicas, *changed; /* [experts] */
@@ -79,12 +78,9 @@ static int check_slots(const struct mp_setting *setting, const struct mp_laer_op
     int slots = mp_laer_slots(setting, options);
     int64_t all = (int64_t)slots * ranks;
 
-    if (slots < 1 || all < experts || all > INT32_MAX)
-        return mp_fail(
-            error, MP_EINVAL,
-            "laer needs a slot for every expert: %d slots on each of %d ranks can't hold "
-            "%d experts",
-            slots, ranks, experts);
+    int code = mp_layouts_check("laer", setting, slots, 0, error);
+    if (code)
+        return code;
     if (options->layout != MP_LAER_PLANNED && (experts % slots != 0 || ranks < experts / slots))
         return mp_fail(error, MP_EINVAL,
                        "laer with layout static or flex spreads the experts over experts / slots "
@@ -210,9 +206,7 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     const struct mp_topology *topology = &self->setting.topology;
     size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
 
-    MP_TAKE(memory, self->total, experts);
-    MP_TAKE(memory, self->heap_replicas, experts);
-    MP_TAKE(memory, self->changed, experts);
+    MP_TAKE_EACH(memory, experts, self->total, self->heap_replicas, self->changed);
     if (memory->lacking)
         return MP_ENOMEM;
     int code = mp_queue_create(memory, self->setting.experts, &self->queue, error);
@@ -244,21 +238,6 @@ static int laer_create(void *opaque, const struct mp_setting *setting, const voi
     if (compares(setting, options))
         self->costs = mp_laer_costs(setting, options);
     return create_parts(self, error);
-}
-
-static void laer_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct laer *self = opaque;
-    mp_layouts_owners(&self->layouts, owner);
-}
-
-static void laer_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct laer *self = opaque;
-    mp_layouts_holders(&self->layouts, home);
-}
-
-static enum mp_optimizer_split laer_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_SLICES;
 }
 
 static int laer_copies_limit(const void *opaque) {
@@ -453,9 +432,9 @@ const struct mp_system mp_system_laer = {
     .size = sizeof(struct laer),
     .create = laer_create,
     .destroy = laer_destroy,
-    .initial_owners = laer_initial_owners,
-    .initial_holders = laer_initial_holders,
-    .optimizer = laer_optimizer,
+    .initial_owners = mp_layouts_owners,
+    .initial_holders = mp_layouts_holders,
+    .split = MP_OPTIMIZER_SLICES,
     .copies_limit = laer_copies_limit,
     .before_gate = laer_before_gate,
     .after_gate = laer_after_gate,

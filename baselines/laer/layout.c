@@ -1,5 +1,4 @@
 /* Layouts: slots per expert, and where they are (LAER-MoE, arXiv 2602.11686). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/laer/laer.h"
@@ -35,10 +34,8 @@ int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *top
     int code = mp_queue_create(memory, experts, &placer->queue, error);
     if (code)
         return code;
-    MP_TAKE(memory, placer->rank_load, ranks);
-    MP_TAKE(memory, placer->free_slots, ranks);
-    MP_TAKE(memory, placer->least_loaded, nodes);
-    MP_TAKE(memory, placer->node_copies, nodes);
+    MP_TAKE_EACH(memory, ranks, placer->rank_load, placer->free_slots);
+    MP_TAKE_EACH(memory, nodes, placer->least_loaded, placer->node_copies);
     return mp_arena_check(memory, error);
 }
 

@@ -1,6 +1,5 @@
 /* Who computes how many routes: least-loaded spilling (arXiv 2601.17111). */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/llep/llep.h"
@@ -8,17 +7,14 @@
 int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state,
                    struct mp_error *error) {
     *state = (struct mp_llep){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no spilling of %d experts over %d ranks", experts, ranks);
+    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
     /* Every piece is an owner's, ends an expert or fills a helper, for good. */
-    int code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
+    if (!code)
+        code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->helpers, error);
-    MP_TAKE(memory, state->load, ranks);
-    MP_TAKE(memory, state->native, ranks);
-    MP_TAKE(memory, state->foreign, ranks);
-    MP_TAKE(memory, state->total, experts);
-    MP_TAKE(memory, state->order, experts);
+    MP_TAKE_EACH(memory, ranks, state->load, state->foreign);
+    MP_TAKE_EACH(memory, experts, state->total, state->order);
     return code ? code : mp_arena_check(memory, error);
 }
 
@@ -31,15 +27,12 @@ static int64_t largest(const int64_t load[], int count) {
     return most;
 }
 
-/* Fills in what every owner would compute, and says whether that is skewed enough. */
-static bool is_skewed(struct mp_llep *state, const struct mp_llep_options *options,
-                      const int32_t owner[], int64_t total) {
-    memset(state->native, 0, (size_t)state->ranks * sizeof *state->native);
-    for (int expert = 0; expert < state->experts; expert++)
-        state->native[owner[expert]] += state->total[expert];
+/* Whether what every owner would compute is skewed enough. */
+static bool is_skewed(const struct mp_llep *state, const struct mp_llep_options *options,
+                      int64_t total) {
     bool of_ranks = options->trigger == MP_LLEP_PER_RANK;
     int items = of_ranks ? state->ranks : state->experts;
-    int64_t most = largest(of_ranks ? state->native : state->total, items);
+    int64_t most = largest(of_ranks ? state->owned.load : state->total, items);
 
     return total > 0 && (double)most * items >= options->threshold * (double)total;
 }
@@ -50,8 +43,8 @@ static bool is_skewed(struct mp_llep *state, const struct mp_llep_options *optio
 static void queue_helpers(struct mp_llep *state, int copies) {
     state->helpers.count = 0;
     for (int rank = 0; rank < state->ranks && copies > 0; rank++)
-        if (state->native[rank] < state->cap)
-            mp_queue_push(&state->helpers, (double)(state->cap - state->native[rank]), rank);
+        if (state->owned.load[rank] < state->cap)
+            mp_queue_push(&state->helpers, (double)(state->cap - state->owned.load[rank]), rank);
 }
 
 /* Spills as many of an expert's routes as helpers take.  None gets a second piece of the expert: it
@@ -95,13 +88,11 @@ static int place(struct mp_llep *state, const struct mp_llep_options *options, i
 
 int mp_llep_decide(struct mp_llep *state, const struct mp_llep_options *options,
                    const int32_t owner[], int copies, struct mp_error *error) {
-    int64_t total = 0;
+    int64_t total = mp_owned_list(&state->owned, owner, state->total, NULL);
     int code = MP_OK;
 
-    for (int expert = 0; expert < state->experts; expert++)
-        total += state->total[expert];
     mp_pieces_clear(&state->pieces);
-    state->active = is_skewed(state, options, owner, total);
+    state->active = is_skewed(state, options, total);
     if (!state->active)
         return MP_OK;
     state->cap = (int64_t)ceil(options->alpha * (double)total / state->ranks);

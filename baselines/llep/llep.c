@@ -69,9 +69,7 @@ static int llep_after_gate(void *opaque, const struct mp_load *load, struct mp_p
         return code;
     if (!self->state.active)
         return mp_plan_dispatch_to_owner(plan, load, error);
-    code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
-    return code ? code
-                : mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
+    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
 }
 
 const struct mp_system mp_system_llep = {

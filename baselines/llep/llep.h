@@ -19,7 +19,7 @@
 #ifndef MOEPERF_BASELINES_LLEP_LLEP_H
 #define MOEPERF_BASELINES_LLEP_LLEP_H
 
-#include "reference/base/arena.h"
+#include "reference/plan/owned.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -44,7 +44,7 @@ struct mp_llep {
     bool active;             /* loads were skewed enough */
     int64_t cap;             /* routes of a rank; helpers never get more */
     int64_t *load;           /* [ranks], routes that each rank computes; filled if active */
-    int64_t *native;         /* [ranks], routes of the experts that each rank owns */
+    struct mp_owned owned;
     int64_t *total;          /* [experts] */
     int32_t *order;          /* [experts], working memory as below */
     int32_t *foreign;        /* [ranks], experts of others on each rank */

@@ -1,5 +1,4 @@
 /* The least largest load of ranks, in whole routes (see lp.h). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/lp/lp.h"
@@ -14,18 +13,11 @@ int mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, in
                        topology->ranks);
     size_t r = (size_t)topology->ranks, e = (size_t)experts, pairs = r * e;
     int code = mp_pieces_create(memory, experts, (int)pairs, &state->pieces, error);
-    MP_TAKE(memory, state->load, r);
+    MP_TAKE_EACH(memory, r, state->load, state->first_pair, state->by_rank, state->reached);
     MP_TAKE(memory, state->begin, e + 1);
-    MP_TAKE(memory, state->rank, pairs);
-    MP_TAKE(memory, state->expert, pairs);
-    MP_TAKE(memory, state->routes, pairs);
-    MP_TAKE(memory, state->first_pair, r);
-    MP_TAKE(memory, state->next_pair, pairs);
-    MP_TAKE(memory, state->by_expert, e);
-    MP_TAKE(memory, state->by_rank, r);
-    MP_TAKE(memory, state->reached, r);
+    MP_TAKE_EACH(memory, pairs, state->rank, state->expert, state->routes, state->next_pair);
+    MP_TAKE_EACH(memory, e, state->by_expert, state->total);
     MP_TAKE(memory, state->of_node, (size_t)mp_topology_nodes(topology) * e);
-    MP_TAKE(memory, state->total, e);
     return code ? code : mp_arena_check(memory, error);
 }
 

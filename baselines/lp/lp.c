@@ -1,7 +1,6 @@
 /* LP as a system: options, placements and the descriptor. */
 #include "baselines/lp/lp.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/eplb/eplb.h"
@@ -84,9 +83,7 @@ static int create_parts(struct lp *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
 
-    MP_TAKE(memory, self->owner, (size_t)experts);
-    MP_TAKE(memory, self->place, (size_t)experts);
-    MP_TAKE(memory, self->order, (size_t)experts);
+    MP_TAKE_EACH(memory, experts, self->owner, self->place, self->order);
     MP_TAKE(memory, self->filled, (size_t)ranks);
     if (memory->lacking)
         return MP_ENOMEM;
@@ -125,11 +122,6 @@ static void lp_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct lp *self = opaque;
     for (int layer = 0; layer < self->setting.layers; layer++)
         lay_out(self, &home[layer]);
-}
-
-static enum mp_optimizer_split lp_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_REPLICATED;
 }
 
 static int lp_homes_limit(const void *opaque) {
@@ -209,7 +201,7 @@ const struct mp_system mp_system_lp = {
     .size = sizeof(struct lp),
     .create = lp_create,
     .initial_holders = lp_initial_holders,
-    .optimizer = lp_optimizer,
+    .split = MP_OPTIMIZER_REPLICATED,
     .homes_limit = lp_homes_limit,
     .after_gate = lp_after_gate,
     .after_step = lp_after_step,

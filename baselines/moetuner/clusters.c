@@ -17,11 +17,8 @@ int mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
     state->experts = experts;
     state->clusters = clusters;
     state->size = experts / clusters;
-    MP_TAKE(memory, state->order, all);
-    MP_TAKE(memory, state->member, all);
-    MP_TAKE(memory, state->count, parts);
-    MP_TAKE(memory, state->label, parts);
-    MP_TAKE(memory, state->total, parts);
+    MP_TAKE_EACH(memory, all, state->order, state->member);
+    MP_TAKE_EACH(memory, parts, state->count, state->label, state->total);
     MP_TAKE(memory, state->first, all + 1);
     return mp_arena_check(memory, error);
 }

@@ -1,9 +1,6 @@
 /* Clusters on ranks: what a placement takes, what none is below, and local search. */
 #include "baselines/moetuner/links.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "baselines/moetuner/links_match.h"
 #include "reference/plan/load.h"
 
@@ -11,16 +8,10 @@ int mp_links_create(struct mp_arena *memory, int layers, const struct mp_topolog
                     struct mp_links *links, struct mp_error *error) {
     size_t ranks = (size_t)topology->ranks, pairs = layers > 1 ? (size_t)layers - 1 : 1;
     *links = (struct mp_links){.layers = layers, .topology = *topology};
-    MP_TAKE(memory, links->flow, pairs * ranks * ranks);
-    MP_TAKE(memory, links->low, pairs);
-    MP_TAKE(memory, links->seconds, pairs);
-    MP_TAKE(memory, links->order, pairs * ranks * ranks);
-    MP_TAKE(memory, links->parent, 2 * ranks);
-    MP_TAKE(memory, links->rows, 2 * ranks);
-    MP_TAKE(memory, links->columns, 2 * ranks);
-    MP_TAKE(memory, links->room, ranks);
-    MP_TAKE(memory, links->node, ranks);
-    MP_TAKE(memory, links->map, ranks);
+    MP_TAKE_EACH(memory, pairs * ranks * ranks, links->flow, links->order);
+    MP_TAKE_EACH(memory, pairs, links->low, links->seconds);
+    MP_TAKE_EACH(memory, 2 * ranks, links->parent, links->rows, links->columns);
+    MP_TAKE_EACH(memory, ranks, links->room, links->node, links->map);
     return mp_arena_check(memory, error);
 }
 

@@ -1,5 +1,4 @@
 /* The program that puts clusters on nodes. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "baselines/moetuner/moetuner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/moetuner/clusters.h"
@@ -69,9 +68,8 @@ static int create_parts(struct moetuner *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts, ranks = setting->topology.ranks;
-    MP_TAKE(memory, self->load, load_cells(setting));
+    MP_TAKE_EACH(memory, load_cells(setting), self->load, self->cluster);
     MP_TAKE(memory, self->next, next_cells(setting) + 1);
-    MP_TAKE(memory, self->cluster, load_cells(setting));
     MP_TAKE(memory, self->rank, (size_t)layers * (size_t)ranks);
     MP_TAKE(memory, self->owner, (size_t)experts);
     int code = mp_clusters_create(memory, experts, ranks, &self->clusters, error);

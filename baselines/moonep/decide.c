@@ -1,16 +1,14 @@
 /* Who computes how many routes: exact balance by pairs of home groups (MoonshotAI/MoonEP). */
-#include <stdlib.h>
-#include <string.h>
 
 #include "baselines/moonep/moonep.h"
 
 int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state,
                      struct mp_error *error) {
     *state = (struct mp_moonep){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no balance of %d experts on %d ranks", experts, ranks);
+    int code = mp_owned_create(memory, ranks, experts, &state->group, error);
     /* Every taking uses up an expert or fills a rank; what is left of an expert is its owner's. */
-    int code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
+    if (!code)
+        code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->above, error);
     if (!code)
@@ -21,35 +19,20 @@ int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_
         code = mp_queue_create(memory, ranks, &state->takers, error);
     size_t r = (size_t)ranks, e = (size_t)experts;
     MP_TAKE(memory, state->total, e);
-    MP_TAKE(memory, state->load, r);
-    MP_TAKE(memory, state->lack, r);
-    MP_TAKE(memory, state->quota, r);
-    MP_TAKE(memory, state->order, r);
-    MP_TAKE(memory, state->first_expert, r);
-    MP_TAKE(memory, state->first_taker, r);
-    MP_TAKE(memory, state->first_taking, r);
-    MP_TAKE(memory, state->next_expert, e);
-    MP_TAKE(memory, state->next_taker, r);
+    MP_TAKE_EACH(memory, r, state->lack, state->quota, state->order, state->first_taker,
+                 state->first_taking, state->next_taker);
     MP_TAKE(memory, state->taking, e + r);
     return code ? code : mp_arena_check(memory, error);
 }
 
 /* Every rank's group and its routes; nobody takes any yet.  Returns all routes. */
 static int64_t list_groups(struct mp_moonep *state, const int32_t owner[]) {
-    int64_t routes = 0;
-
     for (int rank = 0; rank < state->ranks; rank++) {
-        state->first_expert[rank] = state->first_taker[rank] = state->first_taking[rank] = -1;
-        state->load[rank] = state->quota[rank] = 0;
+        state->first_taker[rank] = state->first_taking[rank] = -1;
+        state->quota[rank] = 0;
     }
     state->takings = 0;
-    for (int expert = 0; expert < state->experts; expert++) {
-        state->next_expert[expert] = state->first_expert[owner[expert]];
-        state->first_expert[owner[expert]] = expert;
-        state->load[owner[expert]] += state->total[expert];
-        routes += state->total[expert];
-    }
-    return routes;
+    return mp_owned_list(&state->group, owner, state->total, NULL);
 }
 
 /* Which group gives how many routes to which rank, until none has more than `allowed` above its
@@ -79,9 +62,10 @@ static void cut_experts(struct mp_moonep *state, int home) {
     state->takers.count = state->left.count = 0;
     for (int32_t taker = state->first_taker[home]; taker >= 0; taker = state->next_taker[taker])
         mp_queue_push(&state->takers, (double)state->quota[taker], taker);
-    for (int32_t expert = state->first_expert[home]; expert >= 0 && state->takers.count > 0;
-         expert = state->next_expert[expert])
-        mp_queue_push(&state->left, (double)state->total[expert], expert);
+    for (int32_t at = state->group.begin[home];
+         at < state->group.begin[home + 1] && state->takers.count > 0; at++)
+        mp_queue_push(&state->left, (double)state->total[state->group.expert[at]],
+                      state->group.expert[at]);
     while (state->takers.count > 0) {
         struct mp_queued taker = state->takers.item[0], expert = state->left.item[0];
         int64_t routes = (int64_t)(taker.key < expert.key ? taker.key : expert.key);
@@ -101,9 +85,9 @@ static int add_pieces(struct mp_moonep *state, int rank, struct mp_error *error)
     for (int32_t at = state->first_taking[rank]; at >= 0 && !code; at = state->taking[at].next)
         code = mp_pieces_add(&state->pieces, state->taking[at].expert, rank,
                              state->taking[at].routes, error);
-    for (int32_t expert = state->first_expert[rank]; expert >= 0 && !code;
-         expert = state->next_expert[expert])
-        code = mp_pieces_add(&state->pieces, expert, rank, state->total[expert], error);
+    for (int32_t at = state->group.begin[rank]; at < state->group.begin[rank + 1] && !code; at++)
+        code = mp_pieces_add(&state->pieces, state->group.expert[at], rank,
+                             state->total[state->group.expert[at]], error);
     return code;
 }
 
@@ -112,7 +96,7 @@ int mp_moonep_decide(struct mp_moonep *state, const struct mp_moonep_options *op
     int64_t routes = list_groups(state, owner);
     int code = MP_OK;
 
-    mp_load_lacks(state->load, state->ranks, routes, state->order, state->lack);
+    mp_load_lacks(state->group.load, state->ranks, routes, state->order, state->lack);
     pair_groups(state, options->tolerance * (double)routes / state->ranks);
     for (int rank = 0; rank < state->ranks; rank++)
         cut_experts(state, rank);

@@ -10,7 +10,7 @@ static const struct mp_option option_table[] = {
 };
 
 struct moonep {
-    int layers, experts, ranks;
+    int experts, ranks;
     struct mp_moonep_options options;
     struct mp_moonep state;
 };
@@ -18,7 +18,6 @@ struct moonep {
 static int moonep_create(void *opaque, const struct mp_setting *setting, const void *options,
                          struct mp_error *error) {
     struct moonep *self = opaque;
-    self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_moonep_options *)options;
@@ -39,8 +38,6 @@ static int moonep_after_gate(void *opaque, const struct mp_load *load, struct mp
 
     mp_load_expert_totals(load, self->state.total);
     int code = mp_moonep_decide(&self->state, &self->options, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
     if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
     return code;

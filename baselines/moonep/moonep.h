@@ -23,7 +23,7 @@
 #ifndef MOEPERF_BASELINES_MOONEP_MOONEP_H
 #define MOEPERF_BASELINES_MOONEP_MOONEP_H
 
-#include "reference/base/arena.h"
+#include "reference/plan/owned.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -40,15 +40,14 @@ struct mp_moonep {
     int ranks, experts;
     struct mp_pieces pieces; /* who computes how many routes of which expert, ranks ascending */
     int64_t *total;          /* [experts], their routes, less those given up */
-    int64_t *load;           /* [ranks], routes of the rank's group */
     int64_t *lack;           /* [ranks], share less load, less what was given or taken */
     int64_t *quota;          /* [ranks], routes that the rank takes */
     int32_t *order;          /* [ranks], working memory as below */
-    /* Lists through ids, -1 at their ends: a group's experts and takers, and a rank's takings. */
-    int32_t *first_expert, *first_taker, *first_taking; /* [ranks] */
-    int32_t *next_expert;                               /* [experts] */
-    int32_t *next_taker;                                /* [ranks] */
-    struct mp_moonep_taking *taking;                    /* [experts + ranks] */
+    struct mp_owned group;   /* the home groups, with their routes */
+    /* Lists through ids, -1 at their ends: a group's takers, and a rank's takings. */
+    int32_t *first_taker, *first_taking; /* [ranks] */
+    int32_t *next_taker;                 /* [ranks] */
+    struct mp_moonep_taking *taking;     /* [experts + ranks] */
     int takings;
     struct mp_queue above, below, left, takers; /* groups, groups, experts and ranks by routes */
 };

@@ -374,8 +374,6 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
         code = add_pieces(self, node, error);
     }
     if (!code)
-        code = mp_plan_copy_pieces(plan, &self->pieces, error);
-    if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error);
     return code;
 }

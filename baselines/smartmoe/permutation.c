@@ -1,5 +1,4 @@
 /* Equally many experts on every rank, and the largest load small: greedy, exact and hybrid. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/smartmoe/smartmoe.h"
@@ -60,17 +59,10 @@ static int allocate(struct mp_arena *memory, struct mp_permutation *state, struc
     size_t experts = (size_t)state->experts, ranks = (size_t)state->ranks;
     size_t subsets = (size_t)1 << state->workers * state->each;
 
-    MP_TAKE(memory, state->order, experts);
-    MP_TAKE(memory, state->device, experts);
-    MP_TAKE(memory, state->other, experts);
-    MP_TAKE(memory, state->member, experts);
-    MP_TAKE(memory, state->count, ranks);
-    MP_TAKE(memory, state->tally, ranks);
+    MP_TAKE_EACH(memory, experts, state->order, state->device, state->other, state->member);
+    MP_TAKE_EACH(memory, ranks, state->count, state->tally);
     MP_TAKE(memory, state->sum, ranks + MP_PERMUTATION_ITEMS);
-    MP_TAKE(memory, state->load, subsets);
-    MP_TAKE(memory, state->best, subsets);
-    MP_TAKE(memory, state->last, subsets);
-    MP_TAKE(memory, state->whole, subsets);
+    MP_TAKE_EACH(memory, subsets, state->load, state->best, state->last, state->whole);
     return mp_arena_check(memory, error);
 }
 

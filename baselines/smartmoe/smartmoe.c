@@ -1,7 +1,6 @@
 /* SmartMoE as a system: history, options and the descriptor. */
 #include "baselines/smartmoe/smartmoe.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/fastermoe/fastermoe.h"

@@ -1,7 +1,6 @@
 /* SYMI as a system: options, layouts that follow popularity, plans and the descriptor. */
 #include "baselines/swiftmoe/swiftmoe.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"
@@ -42,43 +41,15 @@ int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe
     return options->slots;
 }
 
-int64_t mp_swiftmoe_slot_capacity(const struct mp_setting *setting,
-                                  const struct mp_swiftmoe_options *options) {
-    int64_t ranks = setting->topology.ranks;
-
-    return mp_slot_capacity(options->capacity_factor,
-                            setting->tokens_per_rank * ranks * setting->top_k,
-                            mp_swiftmoe_slots(setting, options) * ranks);
-}
-
 static int check(const struct mp_setting *setting, const struct mp_swiftmoe_options *options,
                  struct mp_error *error) {
-    int ranks = setting->topology.ranks, experts = setting->experts;
-
     if (setting->tokens_per_rank < 1 || setting->top_k < 1)
         return mp_fail(error, MP_EINVAL,
                        "swiftmoe needs tokens per rank and experts per token of at least 1, not "
                        "%lld and %d",
                        (long long)setting->tokens_per_rank, setting->top_k);
-    int slots = mp_swiftmoe_slots(setting, options);
-    if ((int64_t)slots * ranks < experts)
-        return mp_fail(error, MP_EINVAL,
-                       "swiftmoe needs a slot for every expert: %d on each of %d ranks are too few "
-                       "for %d experts",
-                       slots, ranks, experts);
-    if (mp_setting_shards(setting) > 1 && options->capacity_factor > 0)
-        return mp_fail(error, MP_EINVAL,
-                       "swiftmoe's capacities follow the slots of every expert, of which shards "
-                       "of one may have different numbers: with expert-shards %d it takes "
-                       "capacity-factor 0",
-                       setting->shards);
-    if (mp_swiftmoe_slot_capacity(setting, options) == 0)
-        return mp_fail(error, MP_EINVAL,
-                       "swiftmoe with capacity-factor %g leaves a slot less than 1 route: %lld "
-                       "tokens on each of %d ranks to %d experts each, over %lld slots",
-                       options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
-                       setting->top_k, (long long)slots * ranks);
-    return MP_OK;
+    return mp_layouts_check("swiftmoe", setting, mp_swiftmoe_slots(setting, options),
+                            options->capacity_factor, error);
 }
 
 /* Ranks with a slot of an expert are its homes, and the lowest of them makes the sum of their
@@ -121,8 +92,7 @@ static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error)
     size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
 
     MP_TAKE(memory, self->popularity, layers * experts);
-    MP_TAKE(memory, self->difference, experts);
-    MP_TAKE(memory, self->count, experts);
+    MP_TAKE_EACH(memory, experts, self->difference, self->count);
     if (memory->lacking)
         return MP_ENOMEM;
     int code = mp_layouts_create(memory, self->layers, self->ranks, self->experts, per_rank, 0,
@@ -136,6 +106,8 @@ static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error)
 
 static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
+    const struct mp_swiftmoe_options *chosen = options;
+    const int per_rank = mp_swiftmoe_slots(setting, options);
     int code = check(setting, options, error);
     if (code)
         return code;
@@ -143,9 +115,9 @@ static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const
     self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
-    self->slot_capacity = mp_swiftmoe_slot_capacity(setting, options);
-    self->offload = ((const struct mp_swiftmoe_options *)options)->offload;
-    code = allocate(self, mp_swiftmoe_slots(setting, options), error);
+    self->slot_capacity = mp_slot_capacity(setting, per_rank, chosen->capacity_factor);
+    self->offload = chosen->offload;
+    code = allocate(self, per_rank, error);
     if (!code)
         code = lay_out_all(self, error); /* nothing popular yet: equal goals */
     if (!code)
@@ -166,11 +138,6 @@ static void swiftmoe_initial_holders(const void *opaque, struct mp_placement hom
 
     for (int layer = 0; layer < self->layers; layer++)
         mp_placement_copy(&home[layer], &self->initial_home);
-}
-
-static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_SLICES_OF_SUM;
 }
 
 static bool swiftmoe_offload(const void *opaque) {
@@ -313,7 +280,7 @@ const struct mp_system mp_system_swiftmoe = {
     .destroy = swiftmoe_destroy,
     .initial_owners = swiftmoe_initial_owners,
     .initial_holders = swiftmoe_initial_holders,
-    .optimizer = swiftmoe_optimizer,
+    .split = MP_OPTIMIZER_SLICES_OF_SUM,
     .offload = swiftmoe_offload,
     .copies_limit = swiftmoe_copies_limit,
     .after_gate = swiftmoe_after_gate,

@@ -37,11 +37,6 @@ struct mp_swiftmoe_options {
  * holding every expert once needs; auto is twice, since every slot is memory for an expert. */
 int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe_options *options);
 
-/* Routes that one slot may take: floor(factor * tokens * k / slots), tokens and slots over all
- * ranks, in this order of operations; -1 with factor 0: no limit. */
-int64_t mp_swiftmoe_slot_capacity(const struct mp_setting *setting,
-                                  const struct mp_swiftmoe_options *options);
-
 /* Slots of every expert: goals popularity / sum * slots, rounded down but at least 1; then slots
  * are taken where the count is most above its goal, or added where it is most below, until they add
  * up. The published loop also lets the difference of an expert with one slot fall when its turn to

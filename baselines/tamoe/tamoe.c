@@ -1,7 +1,6 @@
 #include "baselines/tamoe/tamoe.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "reference/plan/groups.h"
 
@@ -56,31 +55,17 @@ static int64_t capacity(const struct tamoe *self, double share) {
     return (int64_t)ceil(self->options.capacity_factor * routes);
 }
 
-static int dispatch_pair(const struct mp_load *load, int source, int expert, struct mp_plan *plan,
-                         struct mp_error *error) {
-    int64_t most = mp_plan_source_capacity(plan, source, expert);
-    uint32_t routes = mp_load_at(load, source, expert);
-    uint32_t kept = routes > most ? (uint32_t)most : routes;
-    int code = mp_plan_dispatch_part(plan, plan->during.owner[expert], kept, error);
-    mp_plan_dispatch_end_pair(plan);
-    return code;
-}
-
 static int tamoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                             struct mp_error *error) {
     const struct tamoe *self = opaque;
     const struct mp_topology *topology = &plan->topology;
     double cost = self->options.outside_cost;
-    if (!(self->options.capacity_factor > 0))
-        return mp_plan_dispatch_to_owner(plan, load, error);
-    double share = mp_topology_near_share(topology, 0, cost);
-    plan->source_capacity = capacity(self, share);
-    plan->outside_capacity = capacity(self, share / cost);
-    int code = mp_plan_dispatch_begin(plan, error);
-    for (int s = 0; s < load->ranks && !code; s++)
-        for (int e = 0; e < load->experts && !code; e++)
-            code = dispatch_pair(load, s, e, plan, error);
-    return code;
+    if (self->options.capacity_factor > 0) {
+        double share = mp_topology_near_share(topology, 0, cost);
+        plan->source_capacity = capacity(self, share);
+        plan->outside_capacity = capacity(self, share / cost);
+    }
+    return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
 const struct mp_system mp_system_tamoe = {

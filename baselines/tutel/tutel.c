@@ -1,6 +1,5 @@
 #include "baselines/tutel/tutel.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/capacity.h"
@@ -60,12 +59,8 @@ static int64_t aligned(const struct mp_setting *setting, int64_t capacity) {
 }
 
 static int64_t capacity_of(const struct mp_setting *setting, double factor) {
-    return aligned(setting,
-                   mp_capacity(MP_CAPACITY_TUTEL, &(struct mp_capacity_sizes){
-                                                      .tokens = setting->tokens_per_rank,
-                                                      .experts = mp_setting_whole_experts(setting),
-                                                      .top_k = mp_setting_choices(setting),
-                                                      .factor = factor}));
+    const struct mp_capacity_sizes sizes = mp_capacity_sizes_of(setting, factor);
+    return aligned(setting, mp_capacity(MP_CAPACITY_TUTEL, &sizes));
 }
 
 /* The most that any load asks for: a token goes to different experts. */
@@ -198,14 +193,9 @@ static int check(const struct mp_setting *setting, const struct mp_tutel_options
                        options->r);
     if (options->degree != MP_AUTO && (options->degree < 1 || options->degree > MP_MOST_DEGREE))
         return mp_fail(error, MP_EINVAL, "tutel's degree is 1 to %d, or auto", MP_MOST_DEGREE);
-    int64_t capacity = setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options);
-    if (capacity >= 1 && capacity <= INT32_MAX)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "tutel needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
-                   "%lld tokens, top-%d, %d experts, capacity factor %g",
-                   INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
-                   setting->top_k, setting->experts, options->capacity_factor);
+    return mp_capacity_check("tutel", setting, options->capacity_factor,
+                             setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options),
+                             error);
 }
 
 static int tutel_create(void *opaque, const struct mp_setting *setting, const void *parsed,
@@ -237,8 +227,7 @@ static int tutel_create(void *opaque, const struct mp_setting *setting, const vo
         self->degree = options->degree == MP_AUTO ? 1 : options->degree;
     if (self->kinds * self->degrees > 1)
         self->keys = (size_t)(most_capacity(setting, options) / MP_TUTEL_KEY) + 1;
-    MP_TAKE(memory, self->tried, self->keys + 1);
-    MP_TAKE(memory, self->seen, self->keys + 1);
+    MP_TAKE_EACH(memory, self->keys + 1, self->tried, self->seen);
     return MP_OK;
 }
 

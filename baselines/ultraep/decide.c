@@ -1,7 +1,5 @@
 /* Which copies get how many routes: the quota planner of UltraEP (see ultraep.h). */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "baselines/ultraep/ultraep.h"
 
@@ -10,39 +8,19 @@ enum { FIRST_TRIES = 3, PROBES = 4 };
 int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state,
                       struct mp_error *error) {
     *state = (struct mp_ultraep){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no quotas of %d experts on %d ranks", experts, ranks);
     /* Every quota fills a rank, ends an expert or relieves a rank, for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, quotas = e + 2 * r;
-    int code = mp_pieces_create(memory, experts, (int)(e + quotas), &state->pieces, error);
+    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
+    if (!code)
+        code = mp_pieces_create(memory, experts, (int)(e + quotas), &state->pieces, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->fullest, error);
     if (!code)
         code = mp_queue_create(memory, ranks, &state->room, error);
-    MP_TAKE(memory, state->total, e);
-    MP_TAKE(memory, state->load, r);
-    MP_TAKE(memory, state->order, e);
-    MP_TAKE(memory, state->begin, r + 1);
-    MP_TAKE(memory, state->owned, e);
+    MP_TAKE_EACH(memory, e, state->total, state->order);
     MP_TAKE(memory, state->copies, r);
     MP_TAKE(memory, state->quota, quotas);
     return code ? code : mp_arena_check(memory, error);
-}
-
-static void list_owned(struct mp_ultraep *state, const int32_t owner[]) {
-    memset(state->load, 0, (size_t)state->ranks * sizeof *state->load);
-    memset(state->begin, 0, (size_t)(state->ranks + 1) * sizeof *state->begin);
-    for (int expert = 0; expert < state->experts; expert++) {
-        state->load[owner[expert]] += state->total[expert];
-        state->begin[owner[expert] + 1]++;
-    }
-    for (int rank = 0; rank < state->ranks; rank++) {
-        state->begin[rank + 1] += state->begin[rank];
-        state->copies[rank] = state->begin[rank]; /* for a while, where the next one goes */
-    }
-    mp_load_hottest(state->total, state->experts, state->experts, state->order);
-    for (int index = 0; index < state->experts; index++)
-        state->owned[state->copies[owner[state->order[index]]]++] = state->order[index];
 }
 
 /* An expert's routes to those with most room.  Returns what of `need` is left. */
@@ -73,19 +51,20 @@ static int64_t give(struct mp_ultraep *state, const struct mp_ultraep_options *o
 /* Quotas with which no rank from `first` on is above the bound; false: none were found. */
 static bool try_bound(struct mp_ultraep *state, const struct mp_ultraep_options *options, int first,
                       int end, int64_t bound, int64_t least) {
+    const struct mp_owned *owned = &state->owned;
     state->quotas = state->fullest.count = state->room.count = 0;
     for (int rank = first; rank < end; rank++) {
         state->copies[rank] = 0;
-        if (state->load[rank] > bound)
-            mp_queue_push(&state->fullest, (double)state->load[rank], rank);
-        else if (state->load[rank] < bound && options->redundant > 0)
-            mp_queue_push(&state->room, (double)(bound - state->load[rank]), rank);
+        if (owned->load[rank] > bound)
+            mp_queue_push(&state->fullest, (double)owned->load[rank], rank);
+        else if (owned->load[rank] < bound && options->redundant > 0)
+            mp_queue_push(&state->room, (double)(bound - owned->load[rank]), rank);
     }
     while (state->fullest.count > 0) {
         int32_t rank = mp_queue_pop(&state->fullest).id;
-        int64_t need = state->load[rank] - bound;
-        for (int32_t at = state->begin[rank]; at < state->begin[rank + 1] && need > 0; at++)
-            need = give(state, options, state->owned[at], least, need);
+        int64_t need = owned->load[rank] - bound;
+        for (int32_t at = owned->begin[rank]; at < owned->begin[rank + 1] && need > 0; at++)
+            need = give(state, options, owned->expert[at], least, need);
         if (need > 0)
             return false;
     }
@@ -122,11 +101,12 @@ static int64_t search(struct mp_ultraep *state, const struct mp_ultraep_options 
 
 static void decide_node(struct mp_ultraep *state, const struct mp_ultraep_options *options,
                         int first, int end) {
+    const int64_t *load = state->owned.load;
     int64_t all = 0, most = 0;
 
     for (int rank = first; rank < end; rank++) {
-        all += state->load[rank];
-        most = state->load[rank] > most ? state->load[rank] : most;
+        all += load[rank];
+        most = load[rank] > most ? load[rank] : most;
     }
     double mean = (double)all / (end - first);
     int64_t low = (int64_t)ceil(mean * options->threshold), high = most > low ? most : low;
@@ -146,7 +126,8 @@ int mp_ultraep_decide(struct mp_ultraep *state, const struct mp_ultraep_options 
                       struct mp_error *error) {
     int code = MP_OK;
 
-    list_owned(state, owner);
+    mp_load_hottest(state->total, state->experts, state->experts, state->order);
+    mp_owned_list(&state->owned, owner, state->total, state->order);
     mp_pieces_clear(&state->pieces);
     for (int node = 0; node < mp_topology_nodes(topology) && !code; node++) {
         int first = mp_topology_node_begin(topology, node);
@@ -154,8 +135,8 @@ int mp_ultraep_decide(struct mp_ultraep *state, const struct mp_ultraep_options 
         decide_node(state, options, first, end);
         for (int index = 0; index < state->quotas; index++)
             state->total[state->quota[index].expert] -= state->quota[index].routes;
-        for (int32_t at = state->begin[first]; at < state->begin[end] && !code; at++) {
-            int expert = state->owned[at];
+        for (int32_t at = state->owned.begin[first]; at < state->owned.begin[end] && !code; at++) {
+            int expert = state->owned.expert[at];
             code =
                 mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error);
         }

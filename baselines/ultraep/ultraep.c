@@ -21,7 +21,7 @@ static const struct mp_option option_table[] = {
 };
 
 struct ultraep {
-    int layers, experts, ranks;
+    int experts, ranks;
     struct mp_ultraep_options options;
     struct mp_ultraep state;
 };
@@ -29,7 +29,6 @@ struct ultraep {
 static int ultraep_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
     struct ultraep *self = opaque;
-    self->layers = setting->layers;
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_ultraep_options *)options;
@@ -60,8 +59,6 @@ static int ultraep_after_gate(void *opaque, const struct mp_load *load, struct m
     mp_load_expert_totals(load, self->state.total);
     int code =
         mp_ultraep_decide(&self->state, &self->options, &plan->topology, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
     if (!code)
         code = mp_plan_dispatch_pieces(
             plan, load, &self->state.pieces,

@@ -26,7 +26,7 @@
 #ifndef MOEPERF_BASELINES_ULTRAEP_ULTRAEP_H
 #define MOEPERF_BASELINES_ULTRAEP_ULTRAEP_H
 
-#include "reference/base/arena.h"
+#include "reference/plan/owned.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -54,9 +54,8 @@ struct mp_ultraep {
     int ranks, experts;
     struct mp_pieces pieces;        /* who computes how many routes of which expert, owners first */
     int64_t *total;                 /* [experts], less the quotas of ranks but the owner */
-    int64_t *load;                  /* [ranks], routes of the experts that each rank owns */
     int32_t *order;                 /* [experts], hottest first */
-    int32_t *begin, *owned;         /* [ranks + 1], [experts], each rank's experts, hottest first */
+    struct mp_owned owned;          /* in that order */
     int32_t *copies;                /* [ranks] */
     struct mp_queue fullest, room;  /* ranks of a node */
     struct mp_ultraep_quota *quota; /* [experts + 2 * ranks], of the node */

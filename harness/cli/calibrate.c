@@ -3,7 +3,6 @@
  * The ranks measure (moeperf-train --calibrate); here they are started and watched, and what they
  * wrote is read once before it takes the file's name. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"

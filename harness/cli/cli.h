@@ -89,10 +89,21 @@ const volatile sig_atomic_t *cli_count_signals(void);
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);
 
-/* What --format asks for, NULL: text; or --json.  Errors: MP_EINVAL (there is no such, or both). */
-int cli_format(const char *name, bool json, enum mp_report_format *format, struct mp_error *error);
+/* --format and --json of commands that print tables, and what they come to. */
+struct cli_format {
+    const char *name; /* NULL: not given */
+    bool json;
+    enum mp_report_format kind;
+};
+#define CLI_FORMAT_FLAGS(format)                                                                   \
+    {"--format", CLI_VALUE, &(format)->name, CLI_FORMAT_KINDS,                                     \
+     "csv, markdown and latex are of the tables alone"},                                           \
+    {                                                                                              \
+        "--json", CLI_SWITCH, &(format)->json, NULL, "prints one JSON object"                      \
+    }
 #define CLI_FORMAT_KINDS "text|json|csv|markdown|latex"
-#define CLI_FORMAT_HELP "csv, markdown and latex are of the tables alone"
+/* Errors: MP_EINVAL (there is no such format, or both flags). */
+int cli_read_format(struct cli_format *format, struct mp_error *error);
 
 /* While another program has the database locked, says so once on standard error and waits up to a
  * minute, or until a counted signal comes. */

@@ -1,7 +1,6 @@
 /* moeperf show for clusters. */
 #include "harness/cli/cluster.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"

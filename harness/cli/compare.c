@@ -1,5 +1,4 @@
 /* moeperf compare: two groups of runs, counts exactly and times by effect and evidence. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +13,8 @@ enum { RUNS_LIMIT = 4096 };
 struct compare_flags {
     const char *database, *junit, *action, *bencher, *benchstat, *minimum_effect;
     struct cli_words accept;
-    bool json, strict, any_machine;
+    struct cli_format format;
+    bool strict, any_machine;
 };
 
 /* One side as the user named it. */
@@ -39,7 +39,7 @@ static int parse(struct compare_flags *flags, int argc, char *argv[], struct cli
         {"--any-machine", CLI_SWITCH, &flags->any_machine, NULL,
          "judges times although the machines differ"},
         {"--strict", CLI_SWITCH, &flags->strict, NULL, "inconclusive is a finding, too"},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON, with every sample"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {"--junit", CLI_VALUE, &flags->junit, "FILE", "also writes JUnit XML"},
         {"--benchmark-action", CLI_VALUE, &flags->action, "FILE",
          "head's times for github-action-benchmark\n(customSmallerIsBetter)"},
@@ -63,10 +63,11 @@ static int parse(struct compare_flags *flags, int argc, char *argv[], struct cli
         0,
         2,
         "  moeperf compare\n"
-        "  moeperf compare base.db head.db --junit gate.xml\n"
+        "  moeperf compare base.db head.db --junit gate.xml --format markdown\n"
         "  moeperf compare pairs.db --strict --minimum-effect 3\n"
         "  moeperf compare out/results.db:1-6 out/results.db:7-12 --accept copies\n"};
-    return cli_parse(&usage, argc, argv, words, error);
+    int code = cli_parse(&usage, argc, argv, words, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 /* ---- naming sides ---- */
@@ -196,10 +197,7 @@ static int write_all(const struct compare_flags *flags, const struct mp_gate *ga
         code = write_file(gate, flags->bencher, mp_gate_print_bencher, error);
     if (!code)
         code = write_file(gate, flags->benchstat, print_both_sides, error);
-    if (!code)
-        code = flags->json ? mp_gate_print_json(gate, stdout, error)
-                           : mp_gate_print(gate, stdout, error);
-    return code;
+    return code ? code : mp_gate_print(gate, flags->format.kind, stdout, error);
 }
 
 static int parse_effect(const char *text, double *effect, struct mp_error *error) {

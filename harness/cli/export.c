@@ -1,7 +1,6 @@
 /* moeperf export: what is in a database, for others. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"

@@ -1,8 +1,6 @@
 /* moeperf generate: computes a routing trace. */
 #include "harness/workload/generate.h"
 
-#include <string.h>
-
 #include "harness/cli/cli.h"
 
 enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, HELP_COLUMNS = 56, ABOUT_SIZE = 2048 };

@@ -71,12 +71,12 @@ static int list_generators(const struct mp_systems *systems, json_t *rows, struc
     return code;
 }
 
+typedef int find_function(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+
 /* The own words of a ready-made suite or cluster about itself.  Only its description is wanted, so
  * a suite's default text that is not there yet does not matter. */
-static int list_ready_made(const char *name,
-                           int find(const char *name, char path[MP_PATH_SIZE],
-                                    struct mp_error *error),
-                           json_t *rows, struct mp_error *error) {
+static int list_ready_made(const char *name, find_function *find, json_t *rows,
+                           struct mp_error *error) {
     char path[MP_PATH_SIZE];
     struct mp_yaml *document = NULL;
     int code = find(name, path, error);
@@ -92,40 +92,32 @@ static int list_ready_made(const char *name,
     return code;
 }
 
-static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
+/* The ready-made files of one kind. */
+static int list_named(int names_of(char ***names, struct mp_error *error), find_function *find,
+                      json_t *rows, struct mp_error *error) {
     char **names;
-    int code = mp_path_suite_names(&names, error);
+    int code = names_of(&names, error);
     if (code)
         return code;
     for (int i = 0; names[i] && !code; i++)
-        code = list_ready_made(names[i], mp_path_suite, rows, error);
+        code = list_ready_made(names[i], find, rows, error);
     mp_path_names_destroy(names);
     return code;
+}
+
+static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    return list_named(mp_path_suite_names, mp_path_suite, rows, error);
 }
 
 static int list_clusters(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    char **names;
-    int code = mp_path_cluster_names(&names, error);
-    if (code)
-        return code;
-    for (int i = 0; names[i] && !code; i++)
-        code = list_ready_made(names[i], mp_path_cluster, rows, error);
-    mp_path_names_destroy(names);
-    return code;
+    return list_named(mp_path_cluster_names, mp_path_cluster, rows, error);
 }
 
 static int list_rules(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    char **names;
-    int code = mp_path_rules_names(&names, error);
-    if (code)
-        return code;
-    for (int i = 0; names[i] && !code; i++)
-        code = list_ready_made(names[i], mp_path_rules, rows, error);
-    mp_path_names_destroy(names);
-    return code;
+    return list_named(mp_path_rules_names, mp_path_rules, rows, error);
 }
 
 static int list_devices(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {

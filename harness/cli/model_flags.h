@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 #include "reference/plan/system.h"
 
 struct cli_model_flags {

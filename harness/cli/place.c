@@ -4,33 +4,32 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
 #include "harness/cli/system_words.h"
 #include "harness/suite/paths.h"
 
-enum { SETTING_SIZE = MP_TEXT_SIZE + 32, OWN_SETTINGS = 4 };
+enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
 struct place_flags {
-    const char *trace, *loads, *cluster, *nodes, *system, *output, *kind, *history, *iterations;
-    struct cli_words set;
-    bool decide, fit, json;
+    struct cli_job_flags job;
+    const char *system, *output, *kind, *history;
+    bool decide, json;
 };
 
 static int parse(struct place_flags *flags, int argc, char *argv[], struct mp_error *error) {
     struct cli_words words;
     const struct cli_flag table[] = {
-        {"--trace", CLI_VALUE, &flags->trace, "FILE",
+        {"--trace", CLI_VALUE, &flags->job.trace, "FILE",
          "the loads: a trace, or what moeperf import reads by\n"
          "its ending, as SGLang's recorder writes it"},
-        {"--loads", CLI_VALUE, &flags->loads, "TEXT",
+        {"--loads", CLI_VALUE, &flags->job.loads, "TEXT",
          "the loads: a generator and its options in one word\n"
          "(moeperf generate --help)"},
-        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
+        {"--cluster", CLI_VALUE, &flags->job.cluster, "NAME",
          "a ready-made cluster (moeperf list clusters) or a file"},
-        {"--nodes", CLI_VALUE, &flags->nodes, "N", "so many nodes of it instead"},
+        {"--nodes", CLI_VALUE, &flags->job.nodes, "N", "so many nodes of it instead"},
         {"--system", CLI_VALUE, &flags->system, "NAME[:OPTION=VALUE,...]",
          "whose planner places (eplb): one whose homes change"},
         {"--decide", CLI_SWITCH, &flags->decide, NULL,
@@ -42,13 +41,13 @@ static int parse(struct place_flags *flags, int argc, char *argv[], struct mp_er
         {"--as", CLI_VALUE, &flags->kind, "KIND",
          "json (the default); sglang: --init-expert-location;\n"
          "vllm: vLLM Ascend's expert_map_path"},
-        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+        {"--set", CLI_REPEATED, &flags->job.set, "KEY=VALUE",
          "sets an option of the job, predict.KEY=VALUE one of\n"
          "predictions, options.KEY=VALUE one of the system; may\n"
          "be repeated"},
-        {"--iterations", CLI_VALUE, &flags->iterations, "N",
+        {"--iterations", CLI_VALUE, &flags->job.iterations, "N",
          "at most so many (30 of a generator, 100 of a trace)"},
-        {"--fit", CLI_SWITCH, &flags->fit, NULL, "folds or splits a trace of another shape"},
+        {"--fit", CLI_SWITCH, &flags->job.fit, NULL, "folds or splits a trace of another shape"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
@@ -72,50 +71,6 @@ static int parse(struct place_flags *flags, int argc, char *argv[], struct mp_er
 
 /* ---- the job ---- */
 
-struct settings {
-    char text[OWN_SETTINGS][SETTING_SIZE];
-    const char *item[CLI_WORDS_LIMIT + OWN_SETTINGS];
-    int count;
-};
-
-static int add_setting(struct settings *settings, const char *key, const char *value,
-                       struct mp_error *error) {
-    if (!value)
-        return MP_OK;
-    if (strlen(value) >= MP_TEXT_SIZE)
-        return mp_fail(error, MP_EINVAL, "%.100s...: longer than %d characters", value,
-                       MP_TEXT_SIZE - 1);
-    char *text = settings->text[settings->count];
-    snprintf(text, SETTING_SIZE, "%s=%s", key, value);
-    settings->item[settings->count++] = text;
-    return MP_OK;
-}
-
-static int collect(const struct place_flags *flags, struct settings *settings,
-                   struct mp_error *error) {
-    char nodes[64];
-    snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes ? flags->nodes : "");
-    if (!flags->trace == !flags->loads)
-        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
-    if (flags->trace && access(flags->trace, R_OK))
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "--trace %.1000s: %s",
-                       flags->trace, strerror(errno));
-    int code = add_setting(settings, "cluster", flags->cluster, error);
-    if (!code)
-        code = add_setting(settings, "change", flags->nodes ? nodes : NULL, error);
-    if (!code)
-        code = add_setting(settings, "loads", flags->trace ? flags->trace : flags->loads, error);
-    if (!code)
-        code = add_setting(settings, "iterations",
-                           flags->iterations ? flags->iterations
-                           : flags->loads    ? "30"
-                                             : NULL,
-                           error);
-    for (int i = 0; i < flags->set.count; i++)
-        settings->item[settings->count++] = flags->set.word[i];
-    return code;
-}
-
 /* The system with its options, from --system and from --set. */
 static int set_system(const struct place_flags *flags, const struct mp_systems *systems,
                       struct mp_predict_job *job, struct mp_error *error) {
@@ -131,16 +86,16 @@ static int set_system(const struct place_flags *flags, const struct mp_systems *
         snprintf(text, sizeof text, "options.%s=%s", words.option[i][0], words.option[i][1]);
         code = mp_predict_job_set(job, text, systems, error);
     }
-    for (int i = 0; i < flags->set.count && !code; i++)
-        if (!strncmp(flags->set.word[i], "options.", 8))
-            code = mp_predict_job_set(job, flags->set.word[i], systems, error);
+    for (int i = 0; i < flags->job.set.count && !code; i++)
+        if (!strncmp(flags->job.set.word[i], "options.", 8))
+            code = mp_predict_job_set(job, flags->job.set.word[i], systems, error);
     return code;
 }
 
 static bool is_set(const struct place_flags *flags, const char *key) {
     const size_t length = strlen(key);
-    for (int i = 0; i < flags->set.count; i++)
-        if (!strncmp(flags->set.word[i], key, length) && flags->set.word[i][length] == '=')
+    for (int i = 0; i < flags->job.set.count; i++)
+        if (!strncmp(flags->job.set.word[i], key, length) && flags->job.set.word[i][length] == '=')
             return true;
     return false;
 }
@@ -155,7 +110,7 @@ static int choose_mode(const struct place_flags *flags, const struct mp_cluster 
     struct mp_trace_stream *stream;
     struct mp_job *sizes = &job->file.job;
     *words = '\0';
-    if (is_set(flags, "mode") || flags->loads)
+    if (is_set(flags, "mode") || flags->job.loads)
         return MP_OK;
     int code = mp_predict_job_loads(job, cluster, &stream, error);
     if (code)
@@ -182,14 +137,15 @@ static int choose_mode(const struct place_flags *flags, const struct mp_cluster 
 static int prepare(const struct place_flags *flags, const struct mp_systems *systems,
                    struct mp_predict_job *job, struct mp_cluster **cluster, char *words,
                    size_t size, struct mp_error *error) {
-    struct settings *settings = calloc(1, sizeof *settings);
+    struct cli_job_settings *settings = calloc(1, sizeof *settings);
     char folder[MP_PATH_SIZE];
     if (!settings)
-        return mp_fail(error, MP_ENOMEM, "no memory for the options");
-    job->fit = flags->fit;
-    int code = collect(flags, settings, error);
+        return mp_no_memory(error);
+    int code = cli_read_job_flags(&flags->job, settings, error);
+    if (!code && !flags->job.trace && !flags->job.loads)
+        code = mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (!code)
-        code = cli_prepare_job(systems, settings->item, settings->count, job, error);
+        code = cli_prepare_job(systems, &settings->all, job, error);
     free(settings);
     if (!code)
         code = set_system(flags, systems, job, error);
@@ -278,6 +234,8 @@ static int place(const struct mp_systems *systems, int argc, char *argv[], struc
     int code = parse(&flags, argc, argv, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
+    if (flags.job.loads && !flags.job.iterations)
+        flags.job.iterations = "30";
     code = find_share(flags.history, &share, error);
     if (!code)
         code = find_format(&flags, &format, error);

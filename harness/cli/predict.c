@@ -19,38 +19,36 @@
 #include "harness/suite/progress.h"
 #include "harness/suite/seconds.h"
 
-enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
-
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database,
-        *kind; /* of output */
+    struct cli_job_flags job;
+    const char *suite, *database;
     struct mp_page_output page;
-    struct cli_words system, set, vary;
-    bool fit, bound, json, assumptions, quiet;
-    enum mp_report_format format;
+    struct cli_words system, vary;
+    struct cli_format format;
+    bool bound, assumptions, quiet;
 };
 
 static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
     struct cli_words words;
     const struct cli_flag table[] = {
-        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
+        {"--cluster", CLI_VALUE, &flags->job.cluster, "NAME",
          "a ready-made cluster (moeperf list clusters) or a file"},
-        {"--nodes", CLI_VALUE, &flags->nodes, "N", "so many nodes of it instead"},
-        {"--trace", CLI_VALUE, &flags->trace, "FILE",
+        {"--nodes", CLI_VALUE, &flags->job.nodes, "N", "so many nodes of it instead"},
+        {"--trace", CLI_VALUE, &flags->job.trace, "FILE",
          "the loads: a trace, or what moeperf import reads by\n"
          "its ending; sizes that are not set are the trace's"},
-        {"--loads", CLI_VALUE, &flags->loads, "TEXT",
+        {"--loads", CLI_VALUE, &flags->job.loads, "TEXT",
          "the loads: a generator and its options in one word,\n"
          "\"zipf exponent=0.8 seed=3\" (moeperf generate --help)"},
-        {"--fit", CLI_SWITCH, &flags->fit, NULL,
+        {"--fit", CLI_SWITCH, &flags->job.fit, NULL,
          "folds or splits a trace of another shape to the\n"
          "prediction's (moeperf reshape --help has the rules)"},
         {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
          "predicts this system instead of the usual ones; may\n"
          "be repeated; ep is always there to compare with"},
-        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+        {"--set", CLI_REPEATED, &flags->job.set, "KEY=VALUE",
          "sets an option of the job (moeperf show job), as\n"
          "predict.KEY=VALUE one of predictions (moeperf show\n"
          "predict), as options.KEY=VALUE one of the systems that\n"
@@ -73,15 +71,14 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
-        {"--iterations", CLI_VALUE, &flags->iterations, "N",
+        {"--iterations", CLI_VALUE, &flags->job.iterations, "N",
          "at most so many (30 of a generator, 100 of a trace)"},
         {"--db", CLI_VALUE, &flags->database, "FILE",
          "adds everything to this database, span by span"},
         {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
          "lists all assumptions, not the first few"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -105,54 +102,18 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
         "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 /* ---- the suite that the command line means ---- */
 
-/* What the flags set, --set last. */
-struct settings {
-    char text[8][SETTING_SIZE];
-    struct cli_settings all;
-};
-
-static void add_setting(struct settings *settings, const char *key, const char *value) {
-    if (!value)
-        return;
-    int number = settings->all.count++;
-    snprintf(settings->text[number], SETTING_SIZE, "%s=%s", key, value);
-    settings->all.item[number] = settings->text[number];
-}
-
-static int collect_settings(const struct predict_flags *flags, struct settings *settings,
+static int collect_settings(const struct predict_flags *flags, struct cli_job_settings *settings,
                             struct mp_error *error) {
-    char nodes[64];
     if ((flags->page.html || flags->page.figures) &&
-        (flags->vary.count == 0 || flags->format == MP_REPORT_JSON))
+        (flags->vary.count == 0 || flags->format.kind == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL,
                        "--html and --figures draw what --vary varies, without --json");
-    if (flags->trace && flags->loads)
-        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
-    if (flags->trace && access(flags->trace, R_OK))
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
-                       "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
-                       strerror(errno));
-    const char *loads = flags->trace ? flags->trace : flags->loads;
-    const char *const longest[] = {flags->cluster, loads, flags->iterations};
-    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++)
-        if (longest[i] && strlen(longest[i]) >= MP_TEXT_SIZE)
-            return mp_fail(error, MP_EINVAL, "%.100s...: longer than %d characters", longest[i],
-                           MP_TEXT_SIZE - 1);
-    if (flags->nodes)
-        snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes);
-    add_setting(settings, "cluster", flags->cluster);
-    add_setting(settings, "change", flags->nodes ? nodes : NULL);
-    add_setting(settings, "loads", loads);
-    add_setting(settings, "fit", flags->fit ? "yes" : NULL);
-    add_setting(settings, "iterations", flags->iterations);
-    for (int i = 0; i < flags->set.count; i++)
-        settings->all.item[settings->all.count++] = flags->set.word[i];
-    return MP_OK;
+    return cli_read_job_flags(&flags->job, settings, error);
 }
 
 static int read_suite(const struct mp_systems *systems, const struct predict_flags *flags,
@@ -502,7 +463,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
     if (!code)
-        code = cli_print_predictions(&predictions, flags->format, error);
+        code = cli_print_predictions(&predictions, flags->format.kind, error);
     mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);
@@ -521,7 +482,7 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
         return cli_what_if(systems, argc, argv, error);
     if (cli_is_exchanges(argc, argv))
         return cli_exchanges(argc, argv, error);
-    struct settings *settings = calloc(1, sizeof *settings);
+    struct cli_job_settings *settings = calloc(1, sizeof *settings);
     if (!settings)
         return mp_no_memory(error);
     int code = parse(&flags, argc, argv, error);

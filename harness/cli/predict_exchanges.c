@@ -1,6 +1,5 @@
 #include "harness/cli/predict_exchanges.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +23,8 @@ struct exchange_flags {
     const char *cluster, *nodes;
     struct mp_page_output page;
     struct cli_words set;
-    bool exchanges, json;
+    struct cli_format format;
+    bool exchanges;
 };
 
 struct comparison {
@@ -48,7 +48,7 @@ static int parse(struct exchange_flags *flags, int argc, char *argv[], struct mp
          "(s); may be repeated"},
         {"--html", CLI_VALUE, &flags->page.html, "FILE", "draws heat maps, too"},
         {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -62,7 +62,8 @@ static int parse(struct exchange_flags *flags, int argc, char *argv[], struct mp
         0,
         "  moeperf predict --exchanges --cluster tutel --set levels.cluster.message-cost=4e-6\n"
         "  moeperf predict --exchanges --cluster hetumoe --nodes 8 --html exchanges.html\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 bool cli_is_exchanges(int argc, char *const argv[]) {
@@ -148,10 +149,10 @@ static void print_heading(const struct comparison *comparison, FILE *out) {
 }
 
 /* Who wins, and how many times as fast as flat; or of one exchange, that. */
-static int print_table(const struct comparison *comparison, int kind, FILE *out,
+static int print_table(const struct comparison *comparison, int kind, enum mp_report_format format,
                        struct mp_error *error) {
     struct table_column columns[NODES + 1] = {{"message", .kind = TABLE_RIGHT}};
-    char header[NODES][64];
+    char header[NODES][64], title[96];
     struct table table;
     int code = MP_OK;
     for (int c = 0; c < comparison->columns; c++) {
@@ -175,21 +176,28 @@ static int print_table(const struct comparison *comparison, int kind, FILE *out,
                           times_as_fast(comparison, best, row, c));
         }
     }
+    if (kind < 0)
+        snprintf(title, sizeof title, "the fastest, and how many times as fast as flat");
+    else
+        snprintf(title, sizeof title, "%s, times as fast as flat",
+                 mp_exchange_name((enum mp_exchange_kind)kind));
     if (!code)
-        table_print(&table, out);
+        table_write(&table, format, title, stdout);
     table_free(&table);
     return code;
 }
 
-static int print_all(const struct comparison *comparison, struct mp_error *error) {
-    print_heading(comparison, stdout);
-    printf("\nthe fastest, and how many times as fast as flat:\n");
-    int code = print_table(comparison, -1, stdout, error);
-    for (int kind = MP_EXCHANGE_FLAT + 1; kind < comparison->kinds && !code; kind++) {
-        printf("\n%s, times as fast as flat:\n", mp_exchange_name((enum mp_exchange_kind)kind));
-        code = print_table(comparison, kind, stdout, error);
+static int print_all(const struct comparison *comparison, enum mp_report_format format,
+                     struct mp_error *error) {
+    int code = MP_OK;
+    if (format == MP_REPORT_TEXT)
+        print_heading(comparison, stdout);
+    for (int kind = -1; kind < comparison->kinds && !code; kind += 1 + (kind < 0)) {
+        if (kind >= 0 || format == MP_REPORT_TEXT)
+            putchar('\n');
+        code = print_table(comparison, kind, format, error);
     }
-    return code;
+    return code ? code : check_printed(stdout, error);
 }
 
 /* A heat map of each exchange beside flat; above them who wins where. */
@@ -243,7 +251,7 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
             json_t *seconds = json_object();
             for (int kind = 0; kind < comparison->kinds; kind++)
                 json_object_set_new(seconds, mp_exchange_name((enum mp_exchange_kind)kind),
-                                    json_number(comparison->seconds[kind][row][c]));
+                                    number_value(comparison->seconds[kind][row][c]));
             json_array_append_new(
                 cells,
                 json_pack("{s:f, s:i, s:s, s:o}", "bytes", sizes[row].bytes, "nodes",
@@ -251,7 +259,7 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
                           mp_exchange_name((enum mp_exchange_kind)winner(comparison, row, c)),
                           "seconds", seconds));
         }
-    return cli_print_json(json_pack("{s:o, s:i, s:o}", "cluster", json_text(comparison->name),
+    return cli_print_json(json_pack("{s:o, s:i, s:o}", "cluster", text_value(comparison->name),
                                     "ranks_per_node", comparison->ranks_per_node, "points", cells),
                           error);
 }
@@ -267,7 +275,9 @@ int cli_exchanges(int argc, char *argv[], struct mp_error *error) {
     if (!code && (flags.page.html || flags.page.figures))
         code = write_html(comparison, &flags.page, error);
     if (!code)
-        code = flags.json ? print_json(comparison, error) : print_all(comparison, error);
+        code = flags.format.kind == MP_REPORT_JSON
+                   ? print_json(comparison, error)
+                   : print_all(comparison, flags.format.kind, error);
     free(comparison);
     return code > 0 ? CLI_SUCCESS : code;
 }

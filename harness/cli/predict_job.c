@@ -1,10 +1,42 @@
 #include "harness/cli/predict_job.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/suite/paths.h"
 
 enum { SEQUENCES = 4 };
+
+int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
+                       struct mp_error *error) {
+    char nodes[64];
+    snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes ? flags->nodes : "");
+    const char *const said[CLI_JOB_FLAGS][2] = {
+        {"cluster", flags->cluster},
+        {"change", flags->nodes ? nodes : NULL},
+        {"loads", flags->trace ? flags->trace : flags->loads},
+        {"fit", flags->fit ? "yes" : NULL},
+        {"iterations", flags->iterations}};
+    if (flags->trace && flags->loads)
+        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
+    if (flags->trace && access(flags->trace, R_OK))
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
+                       "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
+                       strerror(errno));
+    for (int i = 0; i < CLI_JOB_FLAGS; i++) {
+        if (!said[i][1])
+            continue;
+        if (strlen(said[i][1]) >= MP_TEXT_SIZE)
+            return mp_fail(error, MP_EINVAL, "%.100s...: longer than %d characters", said[i][1],
+                           MP_TEXT_SIZE - 1);
+        snprintf(settings->text[i], sizeof settings->text[i], "%s=%s", said[i][0], said[i][1]);
+        settings->all.item[settings->all.count++] = settings->text[i];
+    }
+    for (int i = 0; i < flags->set.count; i++)
+        settings->all.item[settings->all.count++] = flags->set.word[i];
+    return MP_OK;
+}
 
 /* Sizes of Hecate's GPT-MoE-S (its set-up of the evaluation). */
 static void set_usual_sizes(struct mp_job *job) {
@@ -18,15 +50,15 @@ static void set_usual_sizes(struct mp_job *job) {
 }
 
 static int apply_settings(struct mp_predict_job *job, const struct mp_systems *systems,
-                          const char *const item[], int count, struct mp_error *error) {
+                          const struct cli_settings *settings, struct mp_error *error) {
     int code = MP_OK;
-    for (int i = 0; i < count && !code; i++)
-        if (strncmp(item[i], "options.", 8) != 0) /* of each system */
-            code = mp_predict_job_set(job, item[i], systems, error);
+    for (int i = 0; i < settings->count && !code; i++)
+        if (strncmp(settings->item[i], "options.", 8) != 0) /* of each system */
+            code = mp_predict_job_set(job, settings->item[i], systems, error);
     return code;
 }
 
-int cli_prepare_job(const struct mp_systems *systems, const char *const item[], int count,
+int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings *settings,
                     struct mp_predict_job *job, struct mp_error *error) {
     char folder[MP_PATH_SIZE];
     struct mp_cluster *cluster = NULL;
@@ -36,13 +68,13 @@ int cli_prepare_job(const struct mp_systems *systems, const char *const item[], 
     if (!code)
         code = mp_predict_job_set(job, "system=ep", systems, error);
     if (!code)
-        code = apply_settings(job, systems, item, count, error);
+        code = apply_settings(job, systems, settings, error);
     if (!code)
         code = mp_predict_job_cluster(job, folder, &cluster, error);
     if (!code)
         code = mp_predict_job_adopt(job, cluster, error);
     if (!code)
-        code = apply_settings(job, systems, item, count, error);
+        code = apply_settings(job, systems, settings, error);
     int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
     if (!code && job->file.job.batch == 0 && batch <= 1 << 24)
         job->file.job.batch = (int)batch;

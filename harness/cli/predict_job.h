@@ -3,11 +3,36 @@
 #define MOEPERF_HARNESS_CLI_PREDICT_JOB_H
 
 #include "harness/predict/job.h"
+#include "reference/plan/arguments.h"
+
+enum { CLI_JOB_FLAGS = 5, CLI_SETTINGS = CLI_WORDS_LIMIT + 16 };
+
+/* "key=value", in the order in which they are set. */
+struct cli_settings {
+    const char *item[CLI_SETTINGS]; /* borrowed */
+    int count;
+};
+
+/* What flags say of a job; NULL: nothing. */
+struct cli_job_flags {
+    const char *cluster, *nodes, *trace, *loads, *iterations;
+    struct cli_words set;
+    bool fit;
+};
+/* The same as settings of the job, --set last; of large size. */
+struct cli_job_settings {
+    char text[CLI_JOB_FLAGS][MP_TEXT_SIZE + 32];
+    struct cli_settings all;
+};
+/* MP_EINVAL (--trace and --loads, or a value that is too long), MP_ENOTFOUND and MP_EIO (no trace
+ * of this name can be read). */
+int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
+                       struct mp_error *error);
 
 /* The job that all systems get: usual sizes, those of a trace, those that were set ("key=value" of
  * mp_predict_job_set; "options.key=value", of each system, is left out).  job: created; its system
  * is ep. */
-int cli_prepare_job(const struct mp_systems *systems, const char *const item[], int count,
+int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings *settings,
                     struct mp_predict_job *job, struct mp_error *error);
 
 #endif

@@ -74,10 +74,11 @@ static int write_cell(const struct command_line *line, const int at[], char **te
     for (int i = 0; i < words.count; i++)
         all.item[all.count++] = words.item[i];
     const char *loads = setting_of(&all, "loads");
-    int first = loads && mp_trace_names_generator(loads) ? 0 : 1;
+    if (!loads || !mp_trace_names_generator(loads))
+        memmove(all.item, all.item + 1, (size_t)--all.count * sizeof *all.item);
     int code = mp_predict_job_create(&job, error);
     if (!code)
-        code = cli_prepare_job(line->systems, all.item + first, all.count - first, &job, error);
+        code = cli_prepare_job(line->systems, &all, &job, error);
     if (!code)
         code = write_job(&job, text, error);
     mp_predict_job_destroy(&job);

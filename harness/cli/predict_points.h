@@ -4,16 +4,8 @@
 #define MOEPERF_HARNESS_CLI_PREDICT_POINTS_H
 
 #include "harness/cli/predict_axes.h"
+#include "harness/cli/predict_job.h"
 #include "harness/suite/suite.h"
-#include "reference/plan/arguments.h"
-
-enum { CLI_SETTINGS = CLI_WORDS_LIMIT + 16 };
-
-/* "key=value", in the order in which they are set. */
-struct cli_settings {
-    const char *item[CLI_SETTINGS]; /* borrowed */
-    int count;
-};
 
 /* The jobs of a command without a suite, in its order. */
 struct cli_points {

@@ -379,7 +379,7 @@ static json_t *pack_mean(const struct mp_prediction *mean) {
     json_t *bytes = json_object(),
            *object = table_object(mean_columns, sizeof mean_columns / sizeof *mean_columns, mean);
     for (int stage = 0; stage < MP_STAGES; stage++)
-        json_object_set_new(bytes, stages[stage], json_number(mean->bytes[stage]));
+        json_object_set_new(bytes, stages[stage], number_value(mean->bytes[stage]));
     json_object_set_new(object, "bytes", bytes);
     return object;
 }
@@ -400,7 +400,7 @@ static json_t *pack_options(const struct mp_option table[], const void *options)
     json_t *object = json_object();
     for (const struct mp_option *option = table; option && option->name; option++)
         json_object_set_new(object, option->name,
-                            json_text(mp_options_format(option, options, value, sizeof value)));
+                            text_value(mp_options_format(option, options, value, sizeof value)));
     return object;
 }
 
@@ -420,19 +420,19 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     const struct mp_prediction_summary *summary = &item->summary;
     char loads[MP_TEXT_SIZE + 16];
     json_t *object = json_object();
-    json_object_set_new(object, "job", json_text(job->file.job.name));
-    json_object_set_new(object, "system", json_text(job->file.job.system));
+    json_object_set_new(object, "job", text_value(job->file.job.name));
+    json_object_set_new(object, "system", text_value(job->file.job.system));
     json_object_set_new(object, "options",
                         pack_options(job->file.system->options, job->file.system_options));
     json_object_set_new(object, "executor", json_string("predicted"));
     json_object_set_new(object, "unattainable", json_boolean(is_yardstick(item)));
-    json_object_set_new(object, "cluster", json_text(job->cluster));
-    json_object_set_new(object, "change", json_text(job->change));
+    json_object_set_new(object, "cluster", text_value(job->cluster));
+    json_object_set_new(object, "change", text_value(job->change));
     json_object_set_new(object, "model", pack_model(&job->file.job));
     json_object_set_new(object, "loads",
-                        json_text(mp_predict_job_workload(job, loads, sizeof loads)));
+                        text_value(mp_predict_job_workload(job, loads, sizeof loads)));
     json_object_set_new(object, "predict", pack_options(mp_predict_options_table, &job->options));
-    json_object_set_new(object, "refused", item->refusal ? json_text(item->refusal) : json_null());
+    json_object_set_new(object, "refused", item->refusal ? text_value(item->refusal) : json_null());
     if (item->refusal)
         return object;
     struct row row = row_of(predictions, item);
@@ -449,7 +449,7 @@ static json_t *pack_point(const struct cli_points *points, int number) {
     json_t *object = json_object();
     for (int a = 0; a < axes->count; a++)
         json_object_set_new(object, axes->axis[a].key,
-                            json_text(axes->axis[a].value[points->item[number].at[a]]));
+                            text_value(axes->axis[a].value[points->item[number].at[a]]));
     return object;
 }
 
@@ -470,15 +470,15 @@ static int print_json(const struct cli_predictions *predictions, struct mp_error
         json_array_append_new(items, item);
     }
     for (int i = 0; i < list.count; i++)
-        json_array_append_new(lines, json_text(list.line[i]));
+        json_array_append_new(lines, text_value(list.line[i]));
     free_list(&list);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
-    json_object_set_new(object, "left_out", json_text(predictions->points->left_out));
+    json_object_set_new(object, "left_out", text_value(predictions->points->left_out));
     json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {
-        json_object_set_new(object, "database", json_text(predictions->database));
-        json_object_set_new(object, "suite_run", json_text(predictions->suite_run));
+        json_object_set_new(object, "database", text_value(predictions->database));
+        json_object_set_new(object, "suite_run", text_value(predictions->suite_run));
     }
     if (!code)
         return cli_print_json(object, error);

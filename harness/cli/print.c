@@ -26,22 +26,20 @@ int cli_print_json(json_t *value, struct mp_error *error) {
     return MP_OK;
 }
 
-int cli_format(const char *name, bool json, enum mp_report_format *format, struct mp_error *error) {
+int cli_read_format(struct cli_format *format, struct mp_error *error) {
     static const char *const names[] = {"text", "json", "csv", "markdown", "latex", NULL};
-    *format = json ? MP_REPORT_JSON : MP_REPORT_TEXT;
-    if (!name)
-        return MP_OK;
-    for (int i = 0; names[i]; i++)
+    const char *name = format->name;
+    format->kind = format->json ? MP_REPORT_JSON : MP_REPORT_TEXT;
+    for (int i = 0; name && names[i]; i++)
         if (!strcmp(name, names[i])) {
-            *format = (enum mp_report_format)i;
-            return json && *format != MP_REPORT_JSON
+            format->kind = (enum mp_report_format)i;
+            return format->json && format->kind != MP_REPORT_JSON
                        ? mp_fail(error, MP_EINVAL, "--format %s does not go with --json", name)
                        : MP_OK;
         }
-    const char *nearest = mp_nearest_word(name, names);
-    return mp_fail(error, MP_EINVAL, "--format %.80s: should be " CLI_FORMAT_KINDS "%s%s%s", name,
-                   nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "");
+    return name ? mp_fail(error, MP_EINVAL, "--format %.80s: should be " CLI_FORMAT_KINDS "%s",
+                          name, mp_meant(name, names).text)
+                : MP_OK;
 }
 
 void cli_print_clean(FILE *stream, const char *text, size_t length) {

@@ -1,6 +1,5 @@
 /* moeperf record: runs an annotated program and keeps what it says of itself. */
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

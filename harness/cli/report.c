@@ -1,6 +1,5 @@
 /* moeperf report: what the database says. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
@@ -8,9 +7,10 @@
 #include "results/report/html.h"
 
 struct report_flags {
-    const char *database, *run, *suite, *suite_run, *format;
+    const char *database, *run, *suite, *suite_run;
     struct mp_page_output page;
-    bool json, runs, stragglers;
+    struct cli_format format;
+    bool runs, stragglers;
 };
 
 static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_words *words,
@@ -27,8 +27,7 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         {"--stragglers", CLI_SWITCH, &flags->stragglers, NULL,
          "who waits for whom and why, in full; with --run, of\n"
          "one run"},
-        {"--format", CLI_VALUE, &flags->format, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -47,7 +46,8 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         "  moeperf report --run 2 --json\n"
         "  moeperf report --format latex\n"
         "  moeperf report --stragglers --run 2\n"};
-    return cli_parse(&usage, argc, argv, words, error);
+    int code = cli_parse(&usage, argc, argv, words, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
@@ -91,18 +91,15 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    enum mp_report_format format;
-    code = cli_format(flags.format, flags.json, &format, error);
-    if (code)
-        return code;
+    const enum mp_report_format format = flags.format.kind;
     const bool draws = flags.page.html || flags.page.figures;
-    if (draws && (flags.json || flags.format || flags.runs || flags.stragglers))
+    if (draws && (flags.format.json || flags.format.name || flags.runs || flags.stragglers))
         return mp_fail(error, MP_EINVAL, "%s draws; %s does not go with it",
                        flags.page.html ? "--html" : "--figures",
-                       flags.json     ? "--json"
-                       : flags.format ? "--format"
-                       : flags.runs   ? "--runs"
-                                      : "--stragglers");
+                       flags.format.json   ? "--json"
+                       : flags.format.name ? "--format"
+                       : flags.runs        ? "--runs"
+                                           : "--stragglers");
     if (flags.run)
         code = cli_run_number(flags.run, &run_id, error);
     if (!code)

@@ -1,10 +1,8 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
 #include <math.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
@@ -12,14 +10,14 @@
 #include "harness/cli/trace_file.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
+#include "harness/suite/seconds.h"
 #include "results/store/store.h"
 
 enum { MEASUREMENTS = 64 };
 
 struct reproduce_flags {
-    bool json, details, strict, list, infer, write;
-    const char *kind; /* of output */
-    enum mp_report_format format;
+    bool details, strict, list, infer, write;
+    struct cli_format format;
     const char *loads, *measured, *budget, *seed;
     struct mp_page_output page;
     struct cli_words set, iterations;
@@ -69,8 +67,7 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
          "exit status 1 if a row is outside or refused that is\n"
          "inside by the paper's file (of a file that says of none:\n"
          "any row)"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "one JSON object instead of tables"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -204,27 +201,20 @@ static int collect_measurements(struct measurements *all, const struct reproduce
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
 struct watch {
     struct mp_progress progress;
+    const volatile sig_atomic_t *signals;
     double started;
 };
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+static void begin_watch(struct watch *watch) {
+    *watch = (struct watch){.signals = cli_count_signals(), .started = mp_seconds_now()};
+    mp_progress_begin(&watch->progress, stderr);
 }
 
 static bool draw(void *context, int done, int all, const char *label) {
     struct watch *watch = context;
-    double passed = now() - watch->started;
+    double passed = mp_seconds_now() - watch->started;
     struct mp_progress_state state = {.job = done + 1,
                                       .jobs = all,
                                       .name = label,
@@ -233,19 +223,16 @@ static bool draw(void *context, int done, int all, const char *label) {
                                       .share = (double)done / all,
                                       .seconds_left = done ? passed / done * (all - done) : -1};
     mp_progress_draw(&watch->progress, &state);
-    return !interrupted;
+    return !*watch->signals;
 }
 
 static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_settings *settings,
                    struct mp_error *error) {
-    struct watch watch = {.started = now()};
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    struct watch watch;
+    begin_watch(&watch);
     settings->context = &watch;
     settings->progress = draw;
-    mp_progress_begin(&watch.progress, stderr);
-    sigaction(SIGINT, &action, &before);
     int code = mp_reproduction_run(reproduction, settings, error);
-    sigaction(SIGINT, &before, NULL);
     mp_progress_end(&watch.progress);
     return code;
 }
@@ -294,8 +281,8 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
     if (!code)
         code = run_all(reproduction, &settings, error);
     if (!code)
-        code =
-            cli_print_reproduction(reproduction, &settings, flags->format, flags->details, error);
+        code = cli_print_reproduction(reproduction, &settings, flags->format.kind, flags->details,
+                                      error);
     mp_known_bounds_destroy(bounds);
     if (!code && is_drawn(flags))
         code = cli_draw_reproduction(reproduction, &flags->page, error);
@@ -303,7 +290,7 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
         mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
         return code;
-    return interrupted || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+    return *cli_count_signals() || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* ---- inferring ---- */
@@ -314,14 +301,11 @@ static bool draw_sets(void *context, int done, int all) {
 
 static int infer(struct mp_reproduction *reproduction, struct mp_infer_settings *settings,
                  struct mp_inference **inference, struct mp_error *error) {
-    struct watch watch = {.started = now()};
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    struct watch watch;
+    begin_watch(&watch);
     settings->context = &watch;
     settings->progress = draw_sets;
-    mp_progress_begin(&watch.progress, stderr);
-    sigaction(SIGINT, &action, &before);
     int code = mp_infer(reproduction, settings, inference, error);
-    sigaction(SIGINT, &before, NULL);
     mp_progress_end(&watch.progress);
     return code;
 }
@@ -370,8 +354,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     if (!code)
         code = infer(reproduction, &settings, &inference, error);
     if (!code)
-        code = flags->format == MP_REPORT_JSON ? cli_print_inference_json(inference, error)
-                                               : cli_print_inference(inference, error);
+        code = cli_print_inference(inference, flags->format.kind, error);
     if (!code)
         code = keep_inference(inference, seed, flags, error);
     mp_inference_destroy(inference);
@@ -387,10 +370,7 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    code = cli_format(flags.kind, flags.json, &flags.format, error);
-    if (!code && flags.format > MP_REPORT_JSON && (flags.infer || flags.list))
-        code = mp_fail(error, MP_EINVAL, "--format %s does not go with %s", flags.kind,
-                       flags.infer ? "--infer" : "--list");
+    code = cli_read_format(&flags.format, error);
     if (!code)
         code = find_file(words.word[0], path, error);
     if (!code)
@@ -398,7 +378,7 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     if (!code && !flags.infer && (flags.budget || flags.seed || flags.write))
         code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
     if (!code && flags.list)
-        code = cli_print_published(reproduction, error);
+        code = cli_print_published(reproduction, flags.format.kind, error);
     else if (!code)
         code = flags.infer ? infer_and_print(reproduction, systems, &flags, error)
                            : run_and_print(reproduction, systems, &flags, error);

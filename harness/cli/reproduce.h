@@ -4,7 +4,7 @@
 
 #include "harness/reproduce/infer.h"
 #include "results/report/html.h"
-#include "results/report/report.h"
+#include "results/report/table.h"
 
 /* All print on standard output and return a code. */
 int cli_print_reproduction(const struct mp_reproduction *reproduction,
@@ -13,17 +13,37 @@ int cli_print_reproduction(const struct mp_reproduction *reproduction,
 /* As a page (results/report/intervals.h). */
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error);
-/* What was inferred, for people; as one JSON object; as a page. */
-int cli_print_inference(const struct mp_inference *inference, struct mp_error *error);
-int cli_print_inference_json(const struct mp_inference *inference, struct mp_error *error);
+/* What was inferred, and that as a page. */
+int cli_print_inference(const struct mp_inference *inference, enum mp_report_format format,
+                        struct mp_error *error);
 int cli_draw_inference(const struct mp_inference *inference, const struct mp_page_output *output,
                        struct mp_error *error);
 
 /* A number in its unit, "1.50" or "+3.0 %"; and what is published, with a mark of its certainty. */
 void cli_format_figure(enum mp_paper_unit unit, double value, char text[32]);
 void cli_format_published(const struct mp_paper_row *row, char text[80]);
+/* "1.50 .. 2.00 s" */
+void cli_format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval, char text[80]);
 
 /* The rows without predicting anything. */
-int cli_print_published(const struct mp_reproduction *reproduction, struct mp_error *error);
+int cli_print_published(const struct mp_reproduction *reproduction, enum mp_report_format format,
+                        struct mp_error *error);
+
+/* A line of a published row beside our number, as people and programs get it. */
+struct cli_line {
+    const struct mp_reproduced *line;
+    const char *first; /* the row's name where it begins, "" in its further lines */
+    const char *id, *label, *verdict, *what, *unit, *certainty, *missing;
+    double relation, low, high, value;
+    bool is_inside, out_of_memory;
+    /* Of those that were inferred: */
+    const char *use;
+    struct mp_infer_interval sampled, near;
+};
+extern const struct table_column cli_line_columns[];
+enum { CLI_LINE_COLUMNS = 16, CLI_INFERRED_COLUMNS = CLI_LINE_COLUMNS + 6 }; /* those first */
+/* `before`: the row of the line in front; NULL: there is none. */
+struct cli_line cli_line_of(const struct mp_reproduced *line,
+                            const struct mp_reproduce_row *before);
 
 #endif

@@ -8,12 +8,10 @@
 #include "results/report/intervals.h"
 #include "results/report/table.h"
 
-/* As in files; in words. */
-static const char *const use_names[] = {"fit", "score", "input"};
 static const char *const uses[] = {"fitted", "held out", "input"};
 
-static void format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval,
-                            char text[80]) {
+void cli_format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval,
+                         char text[80]) {
     char low[32], high[32];
     cli_format_figure(unit, interval.low, low);
     cli_format_figure(unit, interval.high, high);
@@ -55,70 +53,44 @@ static void format_range(const struct mp_reproduce_unknown *unknown, char text[1
                                    unknown->choice[c]);
 }
 
-static int print_rows(const struct mp_inference *all, struct mp_error *error) {
-    static const struct table_column columns[] = {{"published row", .kind = TABLE_LEFT},
-                                                  {"", .kind = TABLE_LEFT},
-                                                  {"published", .kind = TABLE_RIGHT},
-                                                  {"prior", .kind = TABLE_RIGHT},
-                                                  {"best", .kind = TABLE_RIGHT},
-                                                  {"", .kind = TABLE_LEFT},
-                                                  {"", .kind = TABLE_LEFT}};
-    struct table table;
-    char text[80];
+static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
     int code = MP_OK;
-    table_init(&table, columns, sizeof columns / sizeof *columns);
-    table.optional[3] = 1; /* the prior is on the page, too */
+    table_init(table, cli_line_columns, CLI_INFERRED_COLUMNS);
     for (int i = 0; i < all->lines && !code; i++) {
         const struct mp_reproduced *line = &all->line[i];
-        const struct mp_paper_row *row = &line->row->published;
-        code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        if (i == 0 || strcmp(row->id, all->line[i - 1].row->published.id) != 0)
-            table_set(&table, 0, "%s", row->id);
-        table_set(&table, 1, "%s", line->label);
-        cli_format_published(row, text);
-        table_set(&table, 2, "%s", text);
-        format_interval(row->unit, mp_infer_prior(all, i), text);
-        table_set(&table, 3, "%s", text);
-        cli_format_figure(row->unit, line->value, text);
-        table_set(&table, 4, "%s", text);
-        table_set(&table, 5, "%s", use_names[line->row->use]);
-        table_set(&table, 6, "%s",
-                  isnan(line->value) ? "-"
-                  : line->is_inside  ? "inside"
-                                     : "outside");
+        struct cli_line row = cli_line_of(line, i > 0 ? all->line[i - 1].row : NULL);
+        row.use = uses[line->row->use];
+        row.sampled = mp_infer_prior(all, i);
+        row.near = mp_infer_line(all, i);
+        code = table_fill(table, &row, 1, sizeof row, error);
     }
-    if (!code)
-        table_print(&table, stdout);
-    table_free(&table);
     return code;
 }
 
-static int print_unknowns(const struct mp_inference *all, struct mp_error *error) {
-    static const struct table_column columns[] = {{"unknown", .kind = TABLE_LEFT},
-                                                  {"range", .kind = TABLE_LEFT},
-                                                  {"best", .kind = TABLE_LEFT},
-                                                  {"nearly as good", .kind = TABLE_LEFT}};
-    struct table table;
-    char text[160];
+struct unknown {
+    const char *key, *why, *best;
+    char range[160], near[160];
+};
+
+static int fill_unknowns(const struct mp_inference *all, struct table *table,
+                         struct mp_error *error) {
+#define UNKNOWN(member) offsetof(struct unknown, member)
+    static const struct table_column columns[] = {
+        {"unknown", TABLE_LEFT, NULL, "key", .at = UNKNOWN(key)},
+        {"range", TABLE_ARRAY, NULL, "range", .at = UNKNOWN(range)},
+        {"best", TABLE_LEFT, NULL, "best", .at = UNKNOWN(best)},
+        {"nearly as good", TABLE_ARRAY, NULL, "nearly_as_good", .at = UNKNOWN(near)},
+        {.key = "why", .at = UNKNOWN(why)},
+    };
     int code = MP_OK;
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    table_init(table, columns, sizeof columns / sizeof *columns);
     for (int u = 0; u < all->reproduction->unknowns && !code; u++) {
         const struct mp_reproduce_unknown *unknown = &all->reproduction->unknown[u];
-        code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        table_set(&table, 0, "%s", unknown->key);
-        format_range(unknown, text);
-        table_set(&table, 1, "%s", text);
-        table_set(&table, 2, "%s", all->set[all->best].value[u]);
-        format_unknown(all, u, text);
-        table_set(&table, 3, "%s", text);
+        struct unknown row = {unknown->key, unknown->why, all->set[all->best].value[u], "", ""};
+        format_range(unknown, row.range);
+        format_unknown(all, u, row.near);
+        code = table_fill(table, &row, 1, sizeof row, error);
     }
-    if (!code)
-        table_print(&table, stdout);
-    table_free(&table);
     return code;
 }
 
@@ -166,75 +138,57 @@ static void print_reasons(const struct mp_reproduction *reproduction) {
                         reproduction->unknown[u].why);
 }
 
-int cli_print_inference(const struct mp_inference *all, struct mp_error *error) {
+static void print_text(const struct mp_inference *all, const struct table *rows,
+                       const struct table *unknowns) {
     printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
-    int code = print_rows(all, error);
-    if (code)
-        return code;
+    table_print(rows, stdout);
     print_summary(all);
-    code = print_unknowns(all, error);
-    if (code)
-        return code;
+    table_print(unknowns, stdout);
     print_reasons(all->reproduction);
     puts("\nwhat no set explains:");
     mp_infer_contradictions(all, print_sentence, NULL);
     puts("\nwhy each row outside is so:");
     mp_infer_outside(all, print_sentence, NULL);
-    return MP_OK;
-}
-
-/* ---- JSON ---- */
-
-static json_t *pack_interval(struct mp_infer_interval interval) {
-    return isnan(interval.low) ? json_null() : json_pack("[ff]", interval.low, interval.high);
-}
-
-static json_t *pack_lines(const struct mp_inference *all) {
-    json_t *lines = json_array();
-    for (int i = 0; i < all->lines; i++) {
-        const struct mp_reproduced *line = &all->line[i];
-        json_array_append_new(
-            lines, json_pack("{ss ss ss so so so sb}", "row", line->row->published.id, "of",
-                             line->label, "use", uses[line->row->use], "best",
-                             isnan(line->value) ? json_null() : json_real(line->value), "all_sets",
-                             pack_interval(mp_infer_prior(all, i)), "nearly_as_good",
-                             pack_interval(mp_infer_line(all, i)), "inside", line->is_inside));
-    }
-    return lines;
-}
-
-static json_t *pack_unknowns(const struct mp_inference *all) {
-    json_t *unknowns = json_array();
-    for (int u = 0; u < all->reproduction->unknowns; u++) {
-        char range[160], near[160];
-        format_range(&all->reproduction->unknown[u], range);
-        format_unknown(all, u, near);
-        json_array_append_new(
-            unknowns, json_pack("{ss ss ss ss ss}", "key", all->reproduction->unknown[u].key, "why",
-                                all->reproduction->unknown[u].why, "range", range, "best",
-                                all->set[all->best].value[u], "nearly_as_good", near));
-    }
-    return unknowns;
 }
 
 static void pack_sentence(void *context, const char *text) {
     json_array_append_new(context, json_string(text));
 }
 
-int cli_print_inference_json(const struct mp_inference *all, struct mp_error *error) {
+static json_t *pack(const struct mp_inference *all, const struct table *rows,
+                    const struct table *unknowns) {
     json_t *sentences = json_array(), *outside = json_array();
     int inside[2], count[2];
     for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
         mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
     mp_infer_contradictions(all, pack_sentence, sentences);
     mp_infer_outside(all, pack_sentence, outside);
-    return cli_print_json(
-        json_pack("{ss si sI sf s[ii] s[ii] so so so so}", "paper", all->reproduction->name, "sets",
-                  all->sets, "predictions", (json_int_t)all->predictions, "loss",
-                  all->set[all->best].loss, "fitted", inside[MP_USE_FIT], count[MP_USE_FIT],
-                  "held_out", inside[MP_USE_SCORE], count[MP_USE_SCORE], "lines", pack_lines(all),
-                  "unknowns", pack_unknowns(all), "contradictions", sentences, "outside", outside),
-        error);
+    return json_pack("{ss si sI sf s[ii] s[ii] so so so so}", "paper", all->reproduction->name,
+                     "sets", all->sets, "predictions", (json_int_t)all->predictions, "loss",
+                     all->set[all->best].loss, "fitted", inside[MP_USE_FIT], count[MP_USE_FIT],
+                     "held_out", inside[MP_USE_SCORE], count[MP_USE_SCORE], "lines",
+                     table_json(rows), "unknowns", table_json(unknowns), "contradictions",
+                     sentences, "outside", outside);
+}
+
+int cli_print_inference(const struct mp_inference *all, enum mp_report_format format,
+                        struct mp_error *error) {
+    struct table rows, unknowns = {0};
+    int code = fill_rows(all, &rows, error);
+    if (!code)
+        code = fill_unknowns(all, &unknowns, error);
+    if (!code && format == MP_REPORT_JSON) {
+        code = cli_print_json(pack(all, &rows, &unknowns), error);
+    } else if (!code && format == MP_REPORT_TEXT) {
+        print_text(all, &rows, &unknowns);
+    } else if (!code) {
+        table_write(&rows, format, all->reproduction->name, stdout);
+        putchar('\n');
+        table_write(&unknowns, format, "unknowns", stdout);
+    }
+    table_free(&rows);
+    table_free(&unknowns);
+    return code;
 }
 
 /* ---- the page ---- */
@@ -280,8 +234,8 @@ static void fill_row(const struct mp_inference *all, int i, struct mp_interval *
     row->all[1] = beside(published, prior.high);
     row->near[0] = beside(published, near.low);
     row->near[1] = beside(published, near.high);
-    format_interval(published->unit, prior, sets);
-    format_interval(published->unit, near, between);
+    cli_format_interval(published->unit, prior, sets);
+    cli_format_interval(published->unit, near, between);
     size_t length = strlen(row->text);
     snprintf(row->text + length, sizeof row->text - length, "; nearly as good %s; prior %s",
              between, sets);

@@ -61,32 +61,69 @@ static const char *verdict(const struct mp_reproduced *line) {
     return line->is_inside ? "inside" : "outside";
 }
 
-/* A line, as people and programs get it. */
-struct row {
-    const char *first; /* the published row's name where it begins, "" in its further lines */
-    const char *id, *label, *published, *ours, *verdict, *what, *unit, *certainty, *missing;
-    double relation, low, high, value;
-    bool is_inside, out_of_memory;
+static void show_published(const void *row, char text[TABLE_CELL]) {
+    cli_format_published(&((const struct cli_line *)row)->line->row->published, text);
+}
+
+static void show_ours(const void *row, char text[TABLE_CELL]) {
+    const struct mp_reproduced *line = ((const struct cli_line *)row)->line;
+    cli_format_figure(line->row->published.unit, line->value, text);
+    if (line->out_of_memory)
+        strcat(text, " *");
+}
+
+static void show_prior(const void *row, char text[TABLE_CELL]) {
+    const struct cli_line *own = row;
+    cli_format_interval(own->line->row->published.unit, own->sampled, text);
+}
+
+#define LINE(member) offsetof(struct cli_line, member)
+const struct table_column cli_line_columns[CLI_INFERRED_COLUMNS] = {
+    {"published row", TABLE_LEFT, .at = LINE(first)},
+    {"", TABLE_LEFT, NULL, "of", .at = LINE(label)},
+    {"published", TABLE_RIGHT, .show = show_published},
+    {"ours\n(predicted)", TABLE_RIGHT, .show = show_ours},
+    {"ours /\npublished", TABLE_NUMBER, .at = LINE(relation), .decimals = 2},
+    {"", TABLE_LEFT, .at = LINE(verdict)},
+    {.key = "row", .at = LINE(id)},
+    {.key = "what", .at = LINE(what)},
+    {.key = "unit", .at = LINE(unit)},
+    {.key = "certainty", .at = LINE(certainty)},
+    {NULL, TABLE_NUMBER, NULL, "low", .at = LINE(low)},
+    {NULL, TABLE_NUMBER, NULL, "high", .at = LINE(high)},
+    {NULL, TABLE_NUMBER, NULL, "ours", .at = LINE(value)},
+    {NULL, TABLE_FLAG, NULL, "inside", .at = LINE(is_inside)},
+    {NULL, TABLE_FLAG, NULL, "out_of_memory", .at = LINE(out_of_memory)},
+    {.key = "missing", .at = LINE(missing)},
+    {"use", TABLE_LEFT, NULL, "use", .at = LINE(use)},
+    {"prior", TABLE_RIGHT, .optional = 1, .show = show_prior}, /* it is on the page, too */
+    {NULL, TABLE_NUMBER, NULL, "all_sets_low", .at = LINE(sampled.low)},
+    {NULL, TABLE_NUMBER, NULL, "all_sets_high", .at = LINE(sampled.high)},
+    {NULL, TABLE_NUMBER, NULL, "nearly_as_good_low", .at = LINE(near.low)},
+    {NULL, TABLE_NUMBER, NULL, "nearly_as_good_high", .at = LINE(near.high)},
 };
-#define ROW(member) offsetof(struct row, member)
-static const struct table_column columns[] = {
-    {"published row", TABLE_LEFT, .at = ROW(first)},
-    {"", TABLE_LEFT, NULL, "of", .at = ROW(label)},
-    {"published", TABLE_RIGHT, .at = ROW(published)},
-    {"ours\n(predicted)", TABLE_RIGHT, .at = ROW(ours)},
-    {"ours /\npublished", TABLE_NUMBER, .at = ROW(relation), .decimals = 2},
-    {"", TABLE_LEFT, .at = ROW(verdict)},
-    {.key = "row", .at = ROW(id)},
-    {.key = "what", .at = ROW(what)},
-    {.key = "unit", .at = ROW(unit)},
-    {.key = "certainty", .at = ROW(certainty)},
-    {NULL, TABLE_NUMBER, NULL, "low", .at = ROW(low)},
-    {NULL, TABLE_NUMBER, NULL, "high", .at = ROW(high)},
-    {NULL, TABLE_NUMBER, NULL, "ours", .at = ROW(value)},
-    {NULL, TABLE_FLAG, NULL, "inside", .at = ROW(is_inside)},
-    {NULL, TABLE_FLAG, NULL, "out_of_memory", .at = ROW(out_of_memory)},
-    {.key = "missing", .at = ROW(missing)},
-};
+
+struct cli_line cli_line_of(const struct mp_reproduced *line,
+                            const struct mp_reproduce_row *before) {
+    const struct mp_paper_row *row = &line->row->published;
+    return (struct cli_line){
+        .line = line,
+        .first = line->row != before ? row->id : "",
+        .id = row->id,
+        .label = line->label,
+        .verdict = verdict(line),
+        .what = row->what,
+        .unit = mp_paper_unit_name(row->unit),
+        .certainty = mp_paper_certainty_name(row->certainty),
+        .missing = isnan(line->value) && *line->missing ? line->missing : NULL,
+        .relation = relation(line),
+        .low = row->low,
+        .high = row->high,
+        .value = line->value,
+        .is_inside = line->is_inside,
+        .out_of_memory = line->out_of_memory,
+    };
+}
 
 /* Lines being added to the table, and what has to be said below it. */
 struct page {
@@ -101,35 +138,12 @@ struct page {
 
 static void add_line(void *context, const struct mp_reproduced *line) {
     struct page *page = context;
-    const struct mp_paper_row *row = &line->row->published;
-    char published[80], ours[40];
     if (page->code)
         return;
-    cli_format_published(row, published);
-    cli_format_figure(row->unit, line->value, ours);
-    if (line->out_of_memory)
-        strcat(ours, " *");
-    const struct row shown = {
-        .first = line->row != page->last ? row->id : "",
-        .id = row->id,
-        .label = line->label,
-        .published = published,
-        .ours = ours,
-        .verdict = verdict(line),
-        .what = row->what,
-        .unit = mp_paper_unit_name(row->unit),
-        .certainty = mp_paper_certainty_name(row->certainty),
-        .missing = *line->missing ? line->missing : NULL,
-        .relation = relation(line),
-        .low = row->low,
-        .high = row->high,
-        .value = line->value,
-        .is_inside = line->is_inside,
-        .out_of_memory = line->out_of_memory,
-    };
+    const struct cli_line shown = cli_line_of(line, page->last);
     page->code = table_fill(&page->table, &shown, 1, sizeof shown, page->error);
     page->last = line->row;
-    page->marks[row->certainty] = true;
+    page->marks[line->row->published.certainty] = true;
     page->out_of_memory = page->out_of_memory || line->out_of_memory;
     if (isnan(line->value))
         page->missing++;
@@ -304,7 +318,7 @@ static int write_tables(const struct mp_reproduction *all, enum mp_report_format
                         bool details, struct mp_error *error) {
     struct page page = {.all = all, .error = error};
     struct table table = {0};
-    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
     mp_reproduction_lines(all, add_line, &page);
     if (!page.code)
         table_write(&page.table, format, all->name, stdout);
@@ -330,7 +344,7 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
         json_t *figures = json_object();
         for (int j = 0; j < MP_FIGURES && cell->is_done; j++)
             json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
-                                json_number(cell->figure[j]));
+                                number_value(cell->figure[j]));
         json_array_append_new(cells,
                               json_pack("{ss ss ss so sb so so}", "machine",
                                         all->machines.part[i / pairs].name, "model",
@@ -338,7 +352,7 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
                                         all->jobs.part[i % all->jobs.count].name, "refused",
                                         cell->refusal ? json_string(cell->refusal) : json_null(),
                                         "out_of_memory", cell->out_of_memory, "of_bound",
-                                        cell->is_done ? json_number(cell->of_bound) : json_null(),
+                                        cell->is_done ? number_value(cell->of_bound) : json_null(),
                                         "figures", figures));
     }
     return cells;
@@ -363,7 +377,7 @@ static json_t *pack_values(const struct mp_reproduction *all) {
 static int print_json(const struct mp_reproduction *all,
                       const struct mp_reproduce_settings *settings, struct mp_error *error) {
     struct page page = {.all = all, .error = error};
-    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
     mp_reproduction_lines(all, add_line, &page);
     json_t *lines = table_json(&page.table);
     table_free(&page.table);
@@ -394,7 +408,7 @@ int cli_print_reproduction(const struct mp_reproduction *all,
     table_paragraph(stdout, "%s, %s; %s", all->published->paper, all->published->source,
                     all->published->setting);
     puts("");
-    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
     mp_reproduction_lines(all, add_line, &page);
     if (!page.code) {
         table_print(&page.table, stdout);
@@ -417,33 +431,39 @@ int cli_print_reproduction(const struct mp_reproduction *all,
 
 /* ---- published rows alone ---- */
 
-int cli_print_published(const struct mp_reproduction *all, struct mp_error *error) {
-    static const struct table_column column[] = {{"row", .kind = TABLE_LEFT},
-                                                 {"what", .kind = TABLE_LEFT},
-                                                 {"setting", .kind = TABLE_LEFT},
-                                                 {"published", .kind = TABLE_RIGHT},
-                                                 {"repro-\nduced", .kind = TABLE_LEFT}};
+struct published {
+    struct mp_paper_row row;
+    const char *figure, *is_reproduced;
+};
+
+int cli_print_published(const struct mp_reproduction *all, enum mp_report_format format,
+                        struct mp_error *error) {
+#define AT(member) offsetof(struct published, member)
+    static const struct table_column columns[] = {
+        {"row", TABLE_LEFT, NULL, "row", .at = AT(row.id)},
+        {"what", TABLE_LONG, NULL, "what", .at = AT(row.what)},
+        {"setting", TABLE_LONG, NULL, "setting", .at = AT(row.setting)},
+        {"published", TABLE_RIGHT, NULL, "published", .at = AT(figure)},
+        {"repro-\nduced", TABLE_LEFT, NULL, "reproduced", .at = AT(is_reproduced)},
+    };
+    char figure[80];
+    struct published row = {.figure = figure};
     struct table table;
-    char text[80];
     int code = MP_OK;
-    table_init(&table, column, sizeof column / sizeof *column);
+    table_init(&table, columns, sizeof columns / sizeof *columns);
     for (int i = 0; !code && i < all->published->rows; i++) {
-        const struct mp_paper_row *row = &all->published->row[i];
-        code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        bool is_reproduced = false;
+        row.row = all->published->row[i];
+        row.is_reproduced = "no";
         for (int j = 0; j < all->rows; j++)
-            is_reproduced = is_reproduced || !strcmp(all->row[j].id, row->id);
-        cli_format_published(row, text);
-        table_set(&table, 0, "%s", row->id);
-        table_set(&table, 1, "%s", row->what);
-        table_set(&table, 2, "%s", row->setting);
-        table_set(&table, 3, "%s", text);
-        table_set(&table, 4, "%s", is_reproduced ? "yes" : "no");
+            if (!strcmp(all->row[j].id, row.row.id))
+                row.is_reproduced = "yes";
+        cli_format_published(&row.row, figure);
+        code = table_fill(&table, &row, 1, sizeof row, error);
     }
-    if (!code)
-        table_print(&table, stdout);
+    if (!code && format == MP_REPORT_JSON)
+        code = cli_print_json(table_json(&table), error);
+    else if (!code)
+        table_write(&table, format, format == MP_REPORT_TEXT ? "" : all->name, stdout);
     table_free(&table);
     return code;
 }

@@ -65,7 +65,7 @@ int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *res
     struct mp_gate *gate = NULL;
     int code = mp_gate_compare(&base, &head, &options, &gate, error);
     if (!code)
-        code = json ? mp_gate_print_json(gate, stdout, error) : mp_gate_print(gate, stdout, error);
+        code = mp_gate_print(gate, json ? MP_REPORT_JSON : MP_REPORT_TEXT, stdout, error);
     if (!code && gate->same_program)
         code = keep_floors(gate, store, result, json, error);
     if (!code)

@@ -6,7 +6,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/cluster.h"
 #include "harness/cli/show_trace.h"
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
 #include "harness/reproduce/reproduce.h"
 #include "harness/suite/paths.h"

@@ -1,7 +1,6 @@
 #include "harness/cli/show_layers.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "harness/cli/cli.h"
 #include "results/report/page.h"

@@ -1,6 +1,5 @@
 #include "harness/cli/show_trace.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,9 +277,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         free(words);
         return mp_no_memory(error);
     }
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", shown->path);
-    page_lines(page->out, words);
-    fputs("</header>\n<main>\n", page->out);
+    page_begin(page->out, shown->path, words);
     free(words);
     const struct cli_layers loads = load_layers(shown), tokens = token_layers(shown);
     int code = write_imbalance(page, shown, error);
@@ -292,9 +289,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         code = cli_write_transitions(page, shown->tokens, &shown->info->shape, error);
         code = code ? code : cli_layers_write(&tokens, page->out, error);
     }
-    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -1,7 +1,6 @@
 /* moeperf predict --run: see what_if.h. */
 #include "harness/cli/what_if.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +19,8 @@ static const double MUCH = 0.1; /* share of its time that rates may miss a run b
 struct what_if_flags {
     const char *database, *run;
     struct cli_words without, system, set;
-    bool bound, json;
-    const char *kind; /* of output */
-    enum mp_report_format format;
+    struct cli_format format;
+    bool bound;
 };
 
 /* One line of the table. */
@@ -73,8 +71,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
          "costs, proven, and how near systems come, also where\n"
          "that takes more than a second or so, and without\n"
          "--system; with it, tables have it anyway"},
-        {"--format", CLI_VALUE, &flags->kind, CLI_FORMAT_KINDS, CLI_FORMAT_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        CLI_FORMAT_FLAGS(&flags->format),
         {0},
     };
     const struct cli_usage usage = {
@@ -92,7 +89,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
         "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_format(flags->kind, flags->json, &flags->format, error);
+    return code ? code : cli_read_format(&flags->format, error);
 }
 
 bool cli_is_what_if(int argc, char *const argv[]) {
@@ -489,7 +486,7 @@ static json_t *pack_rows(const struct answer *answer) {
         const struct what_if_row *row = &answer->row[i];
         json_t *object = table_object(columns, COLUMNS, row);
         json_object_set_new(object, row->reason[0] ? "reason" : "options",
-                            json_text(row->reason[0] ? row->reason : row->other.options));
+                            text_value(row->reason[0] ? row->reason : row->other.options));
         json_array_append_new(rows, object);
     }
     return rows;
@@ -528,7 +525,7 @@ static json_t *pack_answer(const struct answer *answer, const char *database,
         run->system, "executor", run->executor, "workload", run->workload, "ranks", run->ranks,
         "iterations", run->iterations, "measured_ms", 1e3 * answer->measured, "replayed_ms",
         1e3 * replayed, "replayed_over_measured", replayed / answer->measured, "bound_ms",
-        json_number(1e3 * answer->bound), "of_bound", json_number(answer->of_bound), "rows",
+        number_value(1e3 * answer->bound), "of_bound", number_value(answer->of_bound), "rows",
         pack_rows(answer), "costliest_rank", "rank", answer->slowest, "saves_ms",
         1e3 * (replayed - answer->slowest_seconds), "costliest_layer", "layer", answer->layer,
         "saves_ms", answer->layer < 0 ? 0 : 1e3 * (replayed - answer->layer_seconds), "per_rank",
@@ -581,7 +578,7 @@ int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct
     if (!code)
         code = work_out(&answer, systems, &flags, &request, store, error);
     if (!code)
-        code = show(&answer, flags.database, flags.format, error);
+        code = show(&answer, flags.database, flags.format.kind, error);
     destroy_request(&request);
     mp_other_system_destroy(answer.other);
     mp_what_if_destroy(answer.what_if);

@@ -1,7 +1,6 @@
 #include "harness/place/decide.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/arena.h"
@@ -157,12 +156,8 @@ static int look_at_all(const struct mp_place_loads *loads, const struct mp_place
     struct look look = {.loads = loads, .map = map, .decision = decision};
     struct mp_arena arena = {0};
     bool *working;
-    MP_TAKE(&arena, working, ranks);
-    MP_TAKE(&arena, look.slots, experts);
-    MP_TAKE(&arena, look.load, ranks);
-    MP_TAKE(&arena, look.expert, experts);
-    MP_TAKE(&arena, look.rank, ranks);
-    MP_TAKE(&arena, look.ever, ranks);
+    MP_TAKE_EACH(&arena, ranks, working, look.load, look.rank, look.ever);
+    MP_TAKE_EACH(&arena, experts, look.slots, look.expert);
     int code = mp_arena_check(&arena, error);
     for (int layer = 0; layer < loads->layers && !code; layer++)
         look_at_layer(&look, layer, working);

@@ -1,13 +1,12 @@
 #include "harness/place/fixed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/layouts.h"
 
 struct fixed {
+    struct mp_layouts layouts[2]; /* of map, of next; first, as its hooks want it */
     struct place_fixed_options options;
-    struct mp_layouts layouts[2]; /* of map, of next */
     int active;
 };
 
@@ -31,21 +30,6 @@ static int fixed_create(void *opaque, const struct mp_setting *setting, const vo
     int code = fill(self, self->options.map, &self->layouts[0], error);
     return code || !self->options.next ? code
                                        : fill(self, self->options.next, &self->layouts[1], error);
-}
-
-static void fixed_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct fixed *self = opaque;
-    mp_layouts_owners(&self->layouts[0], owner);
-}
-
-static void fixed_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct fixed *self = opaque;
-    mp_layouts_holders(&self->layouts[0], home);
-}
-
-static enum mp_optimizer_split fixed_optimizer(const void *opaque) {
-    (void)opaque;
-    return MP_OPTIMIZER_REPLICATED;
 }
 
 static int fixed_homes_limit(const void *opaque) {
@@ -88,9 +72,9 @@ const struct mp_system place_fixed = {
                     MP_SYSTEM_MORE_RANKS,
     .size = sizeof(struct fixed),
     .create = fixed_create,
-    .initial_owners = fixed_initial_owners,
-    .initial_holders = fixed_initial_holders,
-    .optimizer = fixed_optimizer,
+    .initial_owners = mp_layouts_owners,
+    .initial_holders = mp_layouts_holders,
+    .split = MP_OPTIMIZER_REPLICATED,
     .homes_limit = fixed_homes_limit,
     .after_gate = fixed_after_gate,
     .after_step = fixed_after_step,

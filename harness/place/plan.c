@@ -1,21 +1,15 @@
 /* The planner over a history, and what its placement takes in slots, bytes and moves. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/place/place.h"
+#include "profiler/record/record.h"
 #include "reference/plan/layouts.h"
 
 void mp_placed_destroy(struct mp_placed *placed) {
     mp_place_map_destroy(&placed->before);
     mp_place_map_destroy(&placed->after);
     *placed = (struct mp_placed){0};
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static int create_planner(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -156,13 +150,13 @@ static int plan_history(const struct mp_predict_job *job, const struct mp_place_
     while (!code &&
            (placed->steps < history || (placed->changes == 0 && placed->steps < MP_PLACE_STEPS))) {
         bool changed;
-        double began = now();
+        int64_t began = mp_clock_ns();
         code = step(loads, placed->steps % history, job->first_iteration + placed->steps, planner,
                     &changed, error);
         placed->steps++;
         if (code || !changed)
             continue;
-        seconds += now() - began;
+        seconds += 1e-9 * (double)(mp_clock_ns() - began);
         placed->changes++;
         if (!watch)
             continue;

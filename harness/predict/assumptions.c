@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/predict/loads.h"
+#include "harness/predict/loads_wanted.h"
 
 enum { LINE_SIZE = 2 * MP_TEXT_SIZE };
 

@@ -28,7 +28,7 @@ void mp_carriage_destroy(struct mp_carriage *carriage) {
 
 /* ---- broadcasts ---- */
 
-/* Notes that the owner's copy of an expert goes to a rank. */
+/* Notes that an expert goes to a rank. */
 static void want(struct mp_predictor *predictor, int expert, int rank) {
     int words = predictor->planner.plan->during.words;
     predictor->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
@@ -58,23 +58,23 @@ static bool by_ring(const struct mp_predictor *predictor, int receivers) {
            receivers + 1 == predictor->ranks;
 }
 
-static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
+static void broadcast(struct mp_predictor *predictor, int expert, int from, double bytes) {
     const struct mp_topology *topology = &predictor->planner.setting.topology;
     struct mp_traffic *traffic = predictor->traffic;
     struct mp_hop *hop = predictor->hop;
-    int owner = predictor->planner.plan->during.owner[expert];
     int count = take_receivers(predictor, expert, predictor->receiver);
     if (by_ring(predictor, count))
-        mp_hops_ring(predictor->ranks, owner, hop);
+        mp_hops_ring(predictor->ranks, from, hop);
     else
-        mp_hops(topology, expert, owner, predictor->receiver, count, hop);
+        mp_hops(topology, expert, from, predictor->receiver, count, hop);
     for (int i = 0; i < count; i++)
         mp_traffic_add(traffic, hop[i].from, hop[i].to, bytes);
 }
 
 static void broadcast_all(struct mp_predictor *predictor, double bytes) {
+    const int32_t *owner = predictor->planner.plan->during.owner;
     for (int i = 0; i < predictor->touched_count; i++)
-        broadcast(predictor, predictor->touched[i], bytes);
+        broadcast(predictor, predictor->touched[i], owner[predictor->touched[i]], bytes);
     predictor->touched_count = 0;
 }
 
@@ -163,6 +163,24 @@ static bool gathers(const struct mp_plan *plan) {
 
 /* ---- parameters ---- */
 
+/* Fetches of a stage from who is not the expert's owner: the first one of its expert and source
+ * takes the others with it. */
+static void pass_on(struct mp_predictor *predictor, int first, double bytes) {
+    const struct mp_transfers *list = &predictor->planner.plan->fetch;
+    const struct mp_transfer *this = &list->item[first];
+    for (int i = 0; i < list->count; i++) {
+        const struct mp_transfer *other = &list->item[i];
+        if (other->stage != this->stage || other->expert != this->expert ||
+            other->from != this->from)
+            continue;
+        if (i < first)
+            return;
+        want(predictor, other->expert, other->to);
+    }
+    broadcast(predictor, this->expert, this->from, bytes);
+    predictor->touched_count--;
+}
+
 void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stage,
                               struct mp_carriage *carriage) {
     const struct mp_plan *plan = predictor->planner.plan;
@@ -180,10 +198,15 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
         const struct mp_transfer *transfer = &plan->fetch.item[i];
         if (transfer->stage != stage)
             continue;
-        want(predictor, transfer->expert, transfer->to);
+        if (transfer->from == plan->during.owner[transfer->expert])
+            want(predictor, transfer->expert, transfer->to);
         sum += bytes;
     }
     broadcast_all(predictor, bytes);
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].stage == stage &&
+            plan->fetch.item[i].from != plan->during.owner[plan->fetch.item[i].expert])
+            pass_on(predictor, i, bytes);
     predictor->prediction->bytes[stage] += sum;
     if (plan->rematerialise && !plan->forward_only)
         predictor->prediction->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;

@@ -1,5 +1,4 @@
 /* A layer's plan, and the rows that it has travel. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/predict/engine.h"

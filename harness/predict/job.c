@@ -2,7 +2,6 @@
 #include "harness/predict/job.h"
 
 #include <glob.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

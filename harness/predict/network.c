@@ -84,8 +84,7 @@ static bool create_memory(struct mp_network *network) {
     MP_TAKE(&memory->tables, memory->rows, memory->row_floats + 1);
     MP_TAKE(&memory->tables, memory->present, memory->present_words + 1);
     MP_TAKE(&memory->tables, memory->count, (size_t)network->ranks + 1);
-    MP_TAKE(&memory->tables, memory->sent, network->ranks);
-    MP_TAKE(&memory->tables, memory->to, network->ranks);
+    MP_TAKE_EACH(&memory->tables, network->ranks, memory->sent, memory->to);
     return !memory->tables.lacking;
 }
 
@@ -536,3 +535,4 @@ double mp_network_all_gather(const struct mp_network *network, double bytes) {
 double mp_network_all_reduce(const struct mp_network *network, double bytes) {
     return 2 * mp_network_all_gather(network, bytes / network->ranks);
 }
+/* 148216950 */

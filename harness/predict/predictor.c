@@ -19,26 +19,16 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     bool drops = predictor->planner.law.drops_routes && predictor->sink.load;
     size_t ranks = (size_t)predictor->ranks, experts = (size_t)predictor->experts;
     size_t layers = (size_t)predictor->layers, words = (ranks + 63) / 64;
-    MP_TAKE(memory, predictor->zero, ranks);
-    MP_TAKE(memory, predictor->tokens, ranks);
-    MP_TAKE(memory, predictor->routes, ranks);
+    MP_TAKE_EACH(memory, ranks, predictor->zero, predictor->tokens, predictor->routes);
     if (drops)
         MP_TAKE(memory, predictor->dropped, layers * ranks * experts);
-    MP_TAKE(memory, predictor->wanted, experts * words);
-    MP_TAKE(memory, predictor->listed, experts);
-    MP_TAKE(memory, predictor->touched, experts);
-    MP_TAKE(memory, predictor->receiver, ranks);
-    MP_TAKE(memory, predictor->hop, ranks);
-    MP_TAKE(memory, predictor->late, experts * words);
-    MP_TAKE(memory, predictor->holds, ranks);
-    MP_TAKE(memory, predictor->expert_seconds, ranks);
-    MP_TAKE(memory, predictor->kept, ranks);
+    MP_TAKE_EACH(memory, experts * words, predictor->wanted, predictor->late);
+    MP_TAKE_EACH(memory, experts, predictor->listed, predictor->touched);
+    MP_TAKE_EACH(memory, ranks, predictor->receiver, predictor->hop, predictor->holds,
+                 predictor->expert_seconds, predictor->kept, predictor->optimizer_seconds,
+                 predictor->most, predictor->most_total);
     MP_TAKE(memory, predictor->kept_of_layer, layers * ranks);
-    MP_TAKE(memory, predictor->optimizer_seconds, ranks);
-    MP_TAKE(memory, predictor->most, ranks);
-    MP_TAKE(memory, predictor->most_total, ranks);
-    MP_TAKE(memory, predictor->layer_moe, layers);
-    MP_TAKE(memory, predictor->layer, layers);
+    MP_TAKE_EACH(memory, layers, predictor->layer_moe, predictor->layer);
     if (predictor->options.micro_batches > 1)
         MP_TAKE(memory, predictor->sum, layers);
     for (size_t r = 0; !memory->lacking && r < ranks; r++)

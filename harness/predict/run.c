@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "harness/predict/bound.h"
-#include "harness/predict/loads.h"
+#include "harness/predict/loads_wanted.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "reference/plan/routes.h"

@@ -3,15 +3,38 @@
 
 #include "harness/record/matches.h"
 
-/* An exchange or experts, in its iteration. */
+/* An exchange, experts or what stands between layers, in its iteration. */
 struct step {
     int32_t iteration;
     bool is_back; /* an exchange behind its experts */
     size_t match;
 };
 
+/* One iteration. */
+struct pass {
+    struct mp_mapping *mapping;
+    struct step *step;
+    size_t steps;
+    int64_t forward; /* runs of experts */
+};
+
 static bool is_exchange(const struct match *match) {
-    return match->phase == MP_PHASE_DISPATCH && match->rule->phase == MP_PHASE_DISPATCH;
+    return match->rule->phase == MP_PHASE_DISPATCH && !match->outer &&
+           (match->phase == MP_PHASE_DISPATCH || match->by_order);
+}
+
+static bool is_experts(const struct match *match) {
+    return match->phase == MP_PHASE_EXPERT;
+}
+
+/* What stands between one layer's experts and the next one's. */
+static bool is_between(const struct match *match) {
+    return match->phase == MP_PHASE_ATTENTION || match->phase == MP_PHASE_GATE ||
+           match->phase == MP_PHASE_EMBED || match->phase == MP_PHASE_HEAD;
+}
+
+static struct match *match_at(const struct pass *pass, size_t step) {
+    return &pass->mapping->match[pass->step[step].match];
 }
 
 static int compare_steps(const void *left, const void *right) {
@@ -64,30 +87,187 @@ static void tell(struct match *match, const struct match *experts, bool is_back,
         match->layer = experts->layer >= 0 ? experts->layer : layer;
 }
 
-static void tell_iteration(struct mp_mapping *mapping, struct step step[], size_t steps) {
+/* The layer of experts that begin a run, by their order where it isn't said: `runs` are those
+ * before, of the other pass and backward. */
+static int64_t layer_of_run(const struct pass *pass, const struct match *experts, int64_t runs[2]) {
+    const bool is_backward = experts->direction == MP_BACKWARD;
+    const int64_t run = runs[is_backward]++;
+    return is_backward ? pass->forward - 1 - run : run;
+}
+
+/* By how many exchanges stand before experts. */
+static void tell_in_order(struct pass *pass) {
     const struct match *experts = NULL;
-    int64_t forward, runs[2] = {0}, layer = 0; /* runs: other ones, backward ones */
+    int64_t runs[2] = {0}, layer = 0;
     size_t told = 0;
-    if (!find_ways_back(mapping, step, steps, &forward))
+    if (!find_ways_back(pass->mapping, pass->step, pass->steps, &pass->forward))
         return;
-    for (size_t i = 0; i < steps; i++) {
-        struct match *match = &mapping->match[step[i].match];
-        if (is_exchange(match) && !step[i].is_back)
+    for (size_t i = 0; i < pass->steps; i++) {
+        struct match *match = match_at(pass, i);
+        if (is_exchange(match) && !pass->step[i].is_back)
             continue;
         if (is_exchange(match)) {
             tell(match, experts, true, layer);
             continue;
         }
-        if (i == 0 || mapping->match[step[i - 1].match].phase != MP_PHASE_EXPERT) {
-            const bool is_backward = match->direction == MP_BACKWARD;
-            const int64_t run = runs[is_backward]++;
-            layer = is_backward ? forward - 1 - run : run;
-        }
+        if (i == 0 || !is_experts(match_at(pass, i - 1)))
+            layer = layer_of_run(pass, match, runs);
         experts = match;
         for (; told < i; told++)
-            if (is_exchange(&mapping->match[step[told].match]) && !step[told].is_back)
-                tell(&mapping->match[step[told].match], experts, false, layer);
+            if (is_exchange(match_at(pass, told)) && !pass->step[told].is_back)
+                tell(match_at(pass, told), experts, false, layer);
     }
+}
+
+/* ---- by what stands between layers ---- */
+
+/* The only run of experts from `first` to `end`; false: there is none or are several. */
+static bool only_run(const struct pass *pass, size_t first, size_t end, size_t *begin,
+                     size_t *behind) {
+    *begin = first;
+    while (*begin < end && !is_experts(match_at(pass, *begin)))
+        ++*begin;
+    *behind = *begin;
+    while (*behind < end && is_experts(match_at(pass, *behind)))
+        ++*behind;
+    for (size_t i = *behind; i < end; i++)
+        if (is_experts(match_at(pass, i)))
+            return false;
+    return *begin < end;
+}
+
+static size_t next_between(const struct pass *pass, size_t first) {
+    while (first < pass->steps && !is_between(match_at(pass, first)))
+        first++;
+    return first;
+}
+
+/* Whether experts have something between them: no two runs have not. */
+static bool is_divided(struct pass *pass) {
+    size_t begin, behind, between = 0;
+    pass->forward = 0;
+    for (size_t first = 0, end; first < pass->steps; first = end + 1) {
+        end = next_between(pass, first);
+        between += end < pass->steps;
+        if (only_run(pass, first, end, &begin, &behind))
+            pass->forward += match_at(pass, begin)->direction != MP_BACKWARD;
+        else if (begin < end)
+            return false;
+    }
+    return between > 0 && pass->forward > 0;
+}
+
+/* Of exchanges without a direction as many as the first layer has come back behind experts: the
+ * last layer's are followed by the backward pass. */
+static bool tell_divided(struct pass *pass) {
+    size_t begin, behind, most = SIZE_MAX;
+    int64_t runs[2] = {0};
+    if (!is_divided(pass))
+        return false;
+    for (size_t first = 0, end; first < pass->steps; first = end + 1) {
+        end = next_between(pass, first);
+        if (!only_run(pass, first, end, &begin, &behind))
+            continue;
+        const struct match *experts = match_at(pass, begin);
+        const bool is_backward = experts->direction == MP_BACKWARD;
+        const int64_t layer = layer_of_run(pass, experts, runs);
+        size_t back = 0;
+        for (size_t i = first; i < end; i++) {
+            struct match *match = match_at(pass, i);
+            const bool is_open = match->direction == MP_NO_DIRECTION;
+            if (is_experts(match) ||
+                (!is_open && (match->direction == MP_BACKWARD) != is_backward) ||
+                (i >= behind && back == most))
+                continue;
+            back += i >= behind;
+            tell(match, experts, i >= behind, layer);
+        }
+        most = most == SIZE_MAX ? back : most;
+    }
+    return true;
+}
+
+/* ---- the backward pass, and what can't be told ---- */
+
+/* Where the run of experts before a step begins; 0 and no experts: there is none. */
+static size_t run_before(const struct pass *pass, size_t step) {
+    while (step > 0 && !is_experts(match_at(pass, step - 1)))
+        step--;
+    while (step > 0 && is_experts(match_at(pass, step - 1)))
+        step--;
+    return step;
+}
+
+static bool is_untold(const struct match *match) {
+    return is_exchange(match) && !match->by_order && match->original == NO_ORIGINAL;
+}
+
+/* Of as many exchanges behind all experts as were told, or that are known to be backward, each
+ * layer has the same number, the last layer the first. */
+static bool tell_backward(struct pass *pass, size_t behind) {
+    int64_t told = 0, untold = 0, number = 0;
+    bool known = true;
+    for (size_t i = 0; i < pass->steps; i++) {
+        const struct match *match = match_at(pass, i);
+        if ((is_untold(match) && i < behind) ||
+            (is_experts(match) && match->direction == MP_BACKWARD))
+            return false;
+        told += match->by_order;
+        untold += is_untold(match);
+        known = known && (!is_untold(match) || match->direction == MP_BACKWARD);
+    }
+    if (pass->forward == 0 || untold % pass->forward || (untold != told && !known))
+        return false;
+    const int64_t each = untold / pass->forward;
+    size_t run = behind;
+    for (size_t i = behind; i < pass->steps; i++) {
+        struct match *match = match_at(pass, i);
+        if (!is_untold(match))
+            continue;
+        match->phase = number % each < each / 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH;
+        match->direction = MP_BACKWARD;
+        run = number % each ? run : run_before(pass, run);
+        if (match->rule->layer.source == MP_RULE_COUNT || match->layer < 0)
+            match->layer = is_experts(match_at(pass, run)) && match_at(pass, run)->layer >= 0
+                               ? match_at(pass, run)->layer
+                               : pass->forward - 1 - number / each;
+        match->by_order = true;
+        number++;
+    }
+    return true;
+}
+
+/* Counting is no layer where exchanges are more or fewer than experts, which say theirs. */
+static void forget_counts(struct pass *pass) {
+    int64_t exchanges = 0, runs = 0;
+    for (size_t i = 0; i < pass->steps; i++) {
+        const struct match *match = match_at(pass, i);
+        exchanges += is_exchange(match);
+        runs += is_experts(match) && match->layer >= 0 &&
+                (i == 0 || !is_experts(match_at(pass, i - 1)));
+    }
+    for (size_t i = 0; i < pass->steps && runs > 0 && exchanges != runs; i++) {
+        struct match *match = match_at(pass, i);
+        if (!is_untold(match) || match->rule->layer.source != MP_RULE_COUNT)
+            continue;
+        match->layer = -1;
+        match->by_order = true;
+    }
+}
+
+static void tell_iteration(struct pass *pass) {
+    size_t kept = 0, behind = 0;
+    const bool told = tell_divided(pass);
+    for (size_t i = 0; i < pass->steps; i++)
+        if (!is_between(match_at(pass, i)))
+            pass->step[kept++] = pass->step[i];
+    pass->steps = kept;
+    if (!told)
+        tell_in_order(pass);
+    for (size_t i = 0; i < pass->steps; i++)
+        behind = is_experts(match_at(pass, i)) ? i + 1 : behind;
+    if (!tell_backward(pass, behind))
+        forget_counts(pass);
 }
 
 /* What is not told goes the way of what it echoes. */
@@ -113,7 +293,7 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
         if (!match_is_span(mapping, match))
             continue;
         has_combine = has_combine || match->phase == MP_PHASE_COMBINE;
-        if (is_exchange(match) || match->phase == MP_PHASE_EXPERT)
+        if (is_exchange(match) || is_experts(match) || is_between(match))
             step[steps++] = (struct step){match->iteration, false, i};
     }
     if (steps > 0)
@@ -121,7 +301,8 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t first = 0, end; !has_combine && first < steps; first = end) {
         for (end = first + 1; end < steps && step[end].iteration == step[first].iteration;)
             end++;
-        tell_iteration(mapping, step + first, end - first);
+        struct pass pass = {mapping, step + first, end - first, 0};
+        tell_iteration(&pass);
     }
     free(step);
     for (size_t i = 0; i < mapping->matches; i++)

@@ -413,6 +413,7 @@ struct busy {
     uint32_t thread;
     int64_t until_ns, waited_ns;
     size_t span;
+    bool lacks_tokens; /* it has those of what lies in it */
 };
 
 /* Operations in flight, and garbage that is collected in the middle of any phase. */
@@ -429,6 +430,13 @@ static bool waits_in(const struct mp_mapping *mapping, const struct match *match
            !match_is_replaced(mapping, match);
 }
 
+static void give_up_tokens(struct mp_mapping *mapping, const struct match *match,
+                           const struct busy *busy) {
+    struct match *span = &mapping->match[busy->span];
+    if (busy->lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
+        span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
+}
+
 static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
     int threads = 0;
     for (size_t i = 0; i < mapping->matches; i++) {
@@ -443,16 +451,17 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
         while (t < threads && busy[t].thread != match->thread)
             t++;
         if (t == threads && threads < THREADS_LIMIT)
-            busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0};
+            busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0, false};
         if (t == THREADS_LIMIT)
             continue;
         if (match->end_ns > busy[t].until_ns) {
-            busy[t] = (struct busy){match->thread, match->end_ns, INT64_MIN, i};
+            busy[t] = (struct busy){match->thread, match->end_ns, INT64_MIN, i, match->tokens < 0};
         } else if (waits_in(mapping, match, &busy[t])) {
             match->outer = busy[t].span + 1;
             busy[t].waited_ns = match->end_ns;
         } else {
             match->dropped = true;
+            give_up_tokens(mapping, match, &busy[t]);
         }
     }
 }
@@ -492,10 +501,11 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
 
 enum { PIECES = 16 };
 
-/* Tokens are of the piece that works on them: of a rule's spans the same one, the longest. */
+/* Tokens are of the piece that works on them: of a rule's spans of a direction the same one, the
+ * longest. */
 static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
     const struct mp_rules *rules = mapping->rules;
-    double(*seconds)[PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
+    double(*seconds)[2][PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
     if (!seconds)
         return no_memory(mapping, error);
     for (int pass = 0; pass < 2; pass++)
@@ -504,7 +514,7 @@ static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
             const struct match *span = match->piece ? &mapping->match[match->outer - 1] : match;
             if (!span->rest)
                 continue;
-            double *own = seconds[match->rule - rules->rule];
+            double *own = seconds[match->rule - rules->rule][match->direction == MP_BACKWARD];
             if (pass == 0 && match->piece < PIECES)
                 own[match->piece] += (double)(match->end_ns - match->start_ns);
             int longest = 0, last = mapping->match[span->rest - 1].piece;

@@ -11,7 +11,7 @@
 #ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
 #define MOEPERF_HARNESS_RECORD_MAPPING_H
 
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
 #include "profiler/record/spool.h"
 #include "results/store/clock_fit.h"

@@ -75,11 +75,14 @@ static inline bool match_is_span(const struct mp_mapping *mapping, const struct 
 }
 
 /* Where no span is a combine, and those of dispatch are around experts: exchanges of one name for
- * both ways.  In an iteration of which each run of experts has some before it, as many of those
- * behind it as were before are its way back: combine, or dispatch where the experts are backward,
- * which takes the ways in the other order.  Either way they get the experts' layer, else are
- * counted with the runs, unless the rule says the layer, and their direction.  An iteration that is
- * not like that stays as it is.  MP_ENOMEM. */
+ * both ways.  Where attention, gates or the like stand between the layers of an iteration, those
+ * beside experts are theirs: before them dispatch, behind them combine.  Else, where each run of
+ * experts has some before it, as many of those behind it are its way back.  Around experts that are
+ * backward it is the other way round.  They get the experts' layer, else are counted with the runs,
+ * unless the rule says the layer, and their direction.  As many behind all experts as were told, or
+ * those that are known to be backward, are the backward pass of which no experts were recorded:
+ * each layer has the same number of them.  What can't be told stays as it is, but for counted
+ * layers where experts say theirs and there are not as many of them.  MP_ENOMEM. */
 int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error);
 
 #endif

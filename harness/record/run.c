@@ -1,7 +1,6 @@
 #include "harness/record/run.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
 #include "results/store/store.h"
 

@@ -224,11 +224,14 @@ static int take(void *context, const struct kineto_event *event, struct mp_error
 
 /* ---- ranges ---- */
 
-/* Whether it is told as the wait of the thread that asked for it. */
+/* Whether all of it is told as the wait of the thread that asked for it. */
 static bool is_waited(const struct kineto_model *model, const struct kineto_host *event) {
     const struct kineto_wait key = {.issue = event->issue};
-    return event->issue != KINETO_NONE && model->waits > 0 &&
-           bsearch(&key, model->wait, model->waits, sizeof key, kineto_compare_waits);
+    const struct kineto_wait *wait =
+        event->issue == KINETO_NONE || model->waits == 0
+            ? NULL
+            : bsearch(&key, model->wait, model->waits, sizeof key, kineto_compare_waits);
+    return wait && wait->from == wait->issue;
 }
 
 /* Its value is the rows of the products in it. */
@@ -300,18 +303,19 @@ static int write_waits(const struct kineto_model *model, struct mp_recording_pro
     int code = MP_OK;
     for (size_t i = 0; i < model->waits && !code; i++) {
         const struct kineto_wait *wait = &model->wait[i];
-        const struct kineto_host *issue = &model->host[wait->issue];
-        struct mp_recorded_range range = {.start_ns = issue->start_ns + model->header.base_ns,
+        const struct kineto_host *issue = &model->host[wait->issue],
+                                 *from = &model->host[wait->from];
+        struct mp_recorded_range range = {.start_ns = from->start_ns + model->header.base_ns,
                                           .end_ns = wait->end_ns + model->header.base_ns,
                                           .name = kineto_name_of(model, wait->name)->text,
                                           .domain = WAITS_DOMAIN,
                                           .thread = model->thread[issue->thread].thread,
-                                          .level = issue->level};
+                                          .level = from->level};
         if (issue->evaluation != KINETO_NONE) {
             const struct kineto_wait *forward = forward_wait(model, issue->evaluation, wait->name);
             range.traits = MP_RANGE_BACKWARD | (forward ? MP_RANGE_ECHO : 0);
             range.value =
-                forward ? (uint64_t)(model->host[forward->issue].start_ns + model->header.base_ns)
+                forward ? (uint64_t)(model->host[forward->from].start_ns + model->header.base_ns)
                         : 0;
         }
         code = mp_recording_range(process, &range, error);

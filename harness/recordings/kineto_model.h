@@ -91,6 +91,7 @@ struct kineto_thread {
  * does nothing else. */
 struct kineto_wait {
     int32_t issue; /* host event: that call */
+    int32_t from;  /* host event: from its start on */
     int64_t end_ns;
     uint32_t name;
 };

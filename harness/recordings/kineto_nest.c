@@ -269,18 +269,43 @@ static int32_t waiting_call(const struct kineto_model *model, int32_t issue, int
     return KINETO_NONE;
 }
 
+/* Until when an operation was under way beside nothing that counts, where it was over by
+ * `until_ns`, before the thread of `issue` came to wait for it, in the next call that waits;
+ * INT64_MIN: there is none before the thread asks for another. */
+static int64_t over_early(const struct kineto_model *model, int32_t issue, int64_t until_ns) {
+    const struct kineto_host *call = &model->host[issue];
+    int64_t end_ns = until_ns;
+    for (size_t i = (size_t)issue + 1; i < model->hosts; i++) {
+        const struct kineto_host *event = &model->host[i];
+        const struct kineto_name *name = kineto_name_of(model, event->name);
+        if (event->thread != call->thread || (name->is_issue && event->start_ns >= call->end_ns))
+            break;
+        if (name->is_wait && event->start_ns >= until_ns)
+            return end_ns;
+        if (name->rule && event->start_ns >= call->end_ns && event->start_ns < end_ns)
+            end_ns = event->start_ns;
+    }
+    return INT64_MIN;
+}
+
 static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation,
                     struct mp_error *error) {
-    const int64_t until_ns = model->host[operation].end_ns;
-    if (next_start(model, issue) < until_ns)
-        issue = waiting_call(model, issue, until_ns);
-    if (issue == KINETO_NONE)
+    int32_t from = issue;
+    int64_t until_ns = model->host[operation].end_ns;
+    if (next_start(model, issue) < until_ns) {
+        from = waiting_call(model, issue, until_ns);
+        if (from == KINETO_NONE) {
+            from = issue;
+            until_ns = over_early(model, issue, until_ns);
+        }
+    }
+    if (until_ns == INT64_MIN)
         return MP_OK; /* the thread went on meanwhile */
     if (!MP_ROOM(model->wait, model->waits))
         return kineto_no_memory(model, error);
-    const int64_t own_ns = model->host[issue].end_ns;
-    model->wait[model->waits++] = (struct kineto_wait){issue, until_ns > own_ns ? until_ns : own_ns,
-                                                       model->host[operation].name};
+    const int64_t own_ns = model->host[from].end_ns;
+    model->wait[model->waits++] = (struct kineto_wait){
+        issue, from, until_ns > own_ns ? until_ns : own_ns, model->host[operation].name};
     return MP_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
 #include "harness/recordings/writer.h"
 #include "results/store/store.h"

@@ -1,6 +1,5 @@
 /* What no set explains, in words: see infer.h. */
 #include <math.h>
-#include <string.h>
 
 #include "harness/reproduce/infer.h"
 

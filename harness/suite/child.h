@@ -1,4 +1,4 @@
-/* Child: a started job as its parent sees it, for launch.c and slices.c. */
+/* Child: a started job as its parent sees it, for launch.c and time_slices.c. */
 #ifndef MOEPERF_HARNESS_SUITE_CHILD_H
 #define MOEPERF_HARNESS_SUITE_CHILD_H
 

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "harness/suite/note.h"
-#include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
+#include "harness/suite/time_slices.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 

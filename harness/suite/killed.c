@@ -11,8 +11,8 @@
 #include "harness/suite/command.h"
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
-#include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
+#include "harness/suite/time_slices.h"
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
 

@@ -67,10 +67,10 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
  * they never run beside each other.  Once one has ended the other has another slice and runs to its
  * end.
  *
- * Every slice is written into its job's file `slices` (slices.h) when it ends.  Only processes on
- * this machine can be stopped: where the launcher has fewer of them below it than there are ranks,
- * the jobs run one after the other, too.  Returns whether they ran in slices; if not, the files are
- * to be ignored.
+ * Every slice is written into its job's file `slices` (time_slices.h) when it ends.  Only processes
+ * on this machine can be stopped: where the launcher has fewer of them below it than there are
+ * ranks, the jobs run one after the other, too.  Returns whether they ran in slices; if not, the
+ * files are to be ignored.
  *
  * A job that can't be started, or whose file can't be written, is a failed one. */
 enum { MP_SLICE_ITERATIONS = 8 };

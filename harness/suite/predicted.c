@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/predict/recording.h"
+#include "harness/predict/spools.h"
 #include "harness/suite/seconds.h"
 
 struct watching {
     const struct mp_predicted *predicted;
-    struct mp_predict_recording *recording; /* NULL: none */
+    struct mp_predict_spools *recording; /* NULL: none */
     struct mp_launch_result *result;
     double start;
     int code; /* of the recording */
@@ -22,8 +22,7 @@ static bool after_iteration(void *context, const struct mp_prediction *predictio
     const struct mp_predicted *predicted = watching->predicted;
     struct mp_launch_result *result = watching->result;
     if (watching->recording)
-        watching->code =
-            mp_predict_recording_step(watching->recording, prediction, watching->error);
+        watching->code = mp_predict_spools_step(watching->recording, prediction, watching->error);
     result->progress.iteration++;
     result->progress.ms = 1e3 * prediction->seconds;
     result->seconds = mp_seconds_now() - watching->start;
@@ -75,10 +74,10 @@ int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_resu
     memset(summary, 0, sizeof *summary);
     int code = MP_OK;
     if (predicted->spools)
-        code = mp_predict_recording_create(predicted->spools, predicted->job, predicted->cluster,
-                                           &watching.recording, error);
+        code = mp_predict_spools_create(predicted->spools, predicted->job, predicted->cluster,
+                                        &watching.recording, error);
     const struct mp_predict_sink *sink =
-        watching.recording ? mp_predict_recording_sink(watching.recording) : NULL;
+        watching.recording ? mp_predict_spools_sink(watching.recording) : NULL;
     const struct mp_predict_watch watch = {&watching, after_iteration,
                                            sink ? predicted->bounds : NULL};
     if (!code)
@@ -89,8 +88,8 @@ int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_resu
                  : result->end == MP_LAUNCH_COMPLETE  ? MP_OK
                  : code                               ? code
                                                       : MP_ELIMIT;
-    int finished = mp_predict_recording_finish(&watching.recording, status, result->reason,
-                                               code ? NULL : summary, error);
+    int finished = mp_predict_spools_finish(&watching.recording, status, result->reason,
+                                            code ? NULL : summary, error);
     if (!code && finished) {
         code = finished;
         explain(predicted, code, summary, result, error);

@@ -12,11 +12,11 @@
 #include "harness/suite/keep.h"
 #include "harness/suite/killed.h"
 #include "harness/suite/launch.h"
-#include "harness/suite/loads.h"
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
-#include "harness/suite/slices.h"
+#include "harness/suite/replayed_loads.h"
+#include "harness/suite/time_slices.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/suite/loads.h"
 #include "harness/suite/paths.h"
+#include "harness/suite/replayed_loads.h"
 
 #define FIELD(member) offsetof(struct mp_suite, member)
 enum { JOB_LIMIT = 4096 };
@@ -76,10 +76,8 @@ static int read_jobs(struct mp_suite *suite, const struct mp_systems *systems,
     const struct mp_yaml *common = suite->common, *jobs = suite->jobs;
     if (common && common->kind == MP_YAML_SCALAR && !*common->text)
         common = NULL; /* "common:" with nothing under it */
-    MP_TAKE(&suite->arena, suite->job, jobs->count);
-    MP_TAKE(&suite->arena, suite->cluster, jobs->count);
-    MP_TAKE(&suite->arena, suite->line, jobs->count);
-    MP_TAKE(&suite->arena, suite->refusal, jobs->count);
+    MP_TAKE_EACH(&suite->arena, jobs->count, suite->job, suite->cluster, suite->line,
+                 suite->refusal);
     if (suite->arena.lacking)
         return mp_arena_check(&suite->arena, error);
     for (int i = 0; i < jobs->count; i++) {

@@ -1,7 +1,6 @@
 /* SGLang's expert distribution recorder, `logical_count`. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"

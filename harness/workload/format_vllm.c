@@ -1,7 +1,6 @@
 /* vLLM's EPLB dump: loads by physical slot, with the map from slots to logical experts. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"

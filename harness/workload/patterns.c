@@ -84,48 +84,41 @@ int mp_share_hot_experts(const struct mp_generate_options *options, int64_t iter
     return heat_spot(options, 0, layer, share, error);
 }
 
-int mp_share_hot_rank(const struct mp_generate_options *options, int64_t iteration, int layer,
+/* Experts of one rank, or evenly over the ranks, then a second on each, and so on. */
+static int heat_ranks(const struct mp_generate_options *options, bool one_rank, int layer,
                       double share[], struct mp_error *error) {
-    (void)iteration;
     int code = check_ranks(options, error);
     if (!code)
         code = check_heat(options, error);
     if (code)
         return code;
-    const int hot = hot_count(options), local = options->experts / options->ranks;
-    if (hot > local)
+    const int ranks = options->ranks, hot = hot_count(options), local = options->experts / ranks;
+    if (one_rank && hot > local)
         return mp_fail(error, MP_EINVAL,
                        "%d hot experts are wanted on one rank, which has %d of the %d experts", hot,
                        local, options->experts);
-    int rank =
-        (int)mp_random_below((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer),
-                             0, (uint64_t)options->ranks);
+    int first = (int)mp_random_below(
+        (uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), 0, (uint64_t)ranks);
     spread_others(options, share);
-    for (int i = 0; i < hot; i++)
-        share[rank * local + i] = options->heat / hot;
+    for (int i = 0; i < hot; i++) {
+        int turn = i % ranks;
+        int step = hot < ranks ? (int)((int64_t)turn * ranks / hot) : turn;
+        share[one_rank ? first * local + i : (first + step) % ranks * local + i / ranks] =
+            options->heat / hot;
+    }
     return MP_OK;
+}
+
+int mp_share_hot_rank(const struct mp_generate_options *options, int64_t iteration, int layer,
+                      double share[], struct mp_error *error) {
+    (void)iteration;
+    return heat_ranks(options, true, layer, share, error);
 }
 
 int mp_share_spread(const struct mp_generate_options *options, int64_t iteration, int layer,
                     double share[], struct mp_error *error) {
     (void)iteration;
-    int code = check_ranks(options, error);
-    if (!code)
-        code = check_heat(options, error);
-    if (code)
-        return code;
-    const int hot = hot_count(options), local = options->experts / options->ranks;
-    int first =
-        (int)mp_random_below((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer),
-                             0, (uint64_t)options->ranks);
-    spread_others(options, share);
-    for (int i = 0; i < hot; i++) { /* evenly over the ranks, then a second on each, and so on */
-        int turn = i % options->ranks;
-        int step = hot < options->ranks ? (int)((int64_t)turn * options->ranks / hot) : turn;
-        int rank = (first + step) % options->ranks;
-        share[rank * local + i / options->ranks] = options->heat / hot;
-    }
-    return MP_OK;
+    return heat_ranks(options, false, layer, share, error);
 }
 
 int mp_share_empty(const struct mp_generate_options *options, int64_t iteration, int layer,

@@ -32,8 +32,7 @@ static int allocate(struct mp_token_statistics *made, struct mp_error *error) {
     const struct mp_trace_shape *shape = &made->shape;
     MP_TAKE(&made->memory, made->layer, shape->layers);
     MP_TAKE(&made->memory, made->next, cells_of(shape));
-    MP_TAKE(&made->memory, made->column, shape->experts);
-    MP_TAKE(&made->memory, made->order, shape->experts);
+    MP_TAKE_EACH(&made->memory, shape->experts, made->column, made->order);
     MP_TAKE(&made->memory, made->taken, shape->ranks);
     for (int l = 1; made->layer && l < shape->layers; l++)
         MP_TAKE(&made->memory, made->layer[l].next, cells_of(shape));

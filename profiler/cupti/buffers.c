@@ -1,11 +1,8 @@
 #include "profiler/cupti/buffers.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { POLL_MILLISECONDS = 200, ALIGNMENT = 64 };
 
@@ -102,11 +99,7 @@ static void poll_and_flush(void) {
 static void *parse_thread(void *unused) {
     pthread_mutex_lock(&buffers.lock);
     while (!buffers.stopping) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += POLL_MILLISECONDS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = mp_clock_after(POLL_MILLISECONDS);
         int timed_out = 0;
         while (!buffers.first && !buffers.stopping && !timed_out)
             timed_out = pthread_cond_timedwait(&buffers.wakes, &buffers.lock, &until);
@@ -122,21 +115,12 @@ static void *parse_thread(void *unused) {
 
 int cupti_buffers_start(struct mp_companion *companion, struct cupti_totals *totals,
                         void (*poll)(struct cupti_totals *totals), struct mp_error *error) {
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&buffers.wakes, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     buffers.companion = companion;
     buffers.totals = totals;
     buffers.poll = poll;
     buffers.stopping = false;
     buffers.running = true;
-    sigfillset(&all); /* the program's signals are for its own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&buffers.thread, NULL, parse_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = mp_companion_thread(&buffers.thread, &buffers.wakes, parse_thread);
     if (!failed)
         return MP_OK;
     buffers.running = false;

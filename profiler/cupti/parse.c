@@ -1,7 +1,5 @@
 #include "profiler/cupti/parse.h"
 
-#include <string.h>
-
 #include "profiler/cupti/versions.h"
 #include "profiler/record/spool.h"
 
@@ -14,19 +12,20 @@ struct parsing {
     struct mp_activity activity;
 };
 
+/* What the records of a device's work have in common. */
+#define WORK(record, of_kind)                                                                      \
+    .kind = (of_kind), .start_ns = (int64_t)(record)->start, .end_ns = (int64_t)(record)->end,     \
+    .graph_node = (record)->graphNodeId, .correlation = (record)->correlationId,                   \
+    .device = (record)->deviceId, .context = (record)->contextId, .stream = (record)->streamId
+#define COPY(record)                                                                               \
+    WORK(record, MP_ACTIVITY_COPY), .value = (record)->bytes, .detail = (record)->copyKind,        \
+                                    .source = (record)->srcKind, .target = (record)->dstKind
+
 static void parse_kernel(struct parsing *parsing, const CUpti_Activity *record) {
     const cupti_kernel *kernel = (const void *)record;
-    struct mp_activity *activity = &parsing->activity;
-    *activity = (struct mp_activity){
-        .start_ns = (int64_t)kernel->start,
-        .end_ns = (int64_t)kernel->end,
-        .graph_node = kernel->graphNodeId,
-        .correlation = kernel->correlationId,
-        .device = kernel->deviceId,
-        .context = kernel->contextId,
-        .stream = kernel->streamId,
+    parsing->activity = (struct mp_activity){
+        WORK(kernel, MP_ACTIVITY_KERNEL),
         .name = mp_companion_name(parsing->companion, kernel->name),
-        .kind = MP_ACTIVITY_KERNEL,
         .registers = kernel->registersPerThread,
         .grid = {kernel->gridX, kernel->gridY, kernel->gridZ},
         .block = {kernel->blockX, kernel->blockY, kernel->blockZ},
@@ -39,51 +38,19 @@ static void parse_kernel(struct parsing *parsing, const CUpti_Activity *record) 
 
 static void parse_copy(struct parsing *parsing, const CUpti_Activity *record) {
     const cupti_copy *copy = (const void *)record;
-    parsing->activity = (struct mp_activity){.start_ns = (int64_t)copy->start,
-                                             .end_ns = (int64_t)copy->end,
-                                             .value = copy->bytes,
-                                             .graph_node = copy->graphNodeId,
-                                             .correlation = copy->correlationId,
-                                             .device = copy->deviceId,
-                                             .context = copy->contextId,
-                                             .stream = copy->streamId,
-                                             .detail = copy->copyKind,
-                                             .result = CUPTI_COPY_COUNT(copy),
-                                             .kind = MP_ACTIVITY_COPY,
-                                             .source = copy->srcKind,
-                                             .target = copy->dstKind};
+    parsing->activity = (struct mp_activity){COPY(copy), .result = CUPTI_COPY_COUNT(copy)};
 }
 
 static void parse_peer_copy(struct parsing *parsing, const CUpti_Activity *record) {
     const CUpti_ActivityMemcpyPtoP4 *copy = (const void *)record;
-    parsing->activity = (struct mp_activity){.start_ns = (int64_t)copy->start,
-                                             .end_ns = (int64_t)copy->end,
-                                             .value = copy->bytes,
-                                             .graph_node = copy->graphNodeId,
-                                             .correlation = copy->correlationId,
-                                             .device = copy->deviceId,
-                                             .context = copy->contextId,
-                                             .stream = copy->streamId,
-                                             .detail = copy->copyKind,
-                                             .result = 1,
-                                             .kind = MP_ACTIVITY_COPY,
-                                             .source = copy->srcKind,
-                                             .target = copy->dstKind};
+    parsing->activity = (struct mp_activity){COPY(copy), .result = 1};
 }
 
 static void parse_set(struct parsing *parsing, const CUpti_Activity *record) {
     const CUpti_ActivityMemset4 *set = (const void *)record;
-    parsing->activity = (struct mp_activity){.start_ns = (int64_t)set->start,
-                                             .end_ns = (int64_t)set->end,
-                                             .value = set->bytes,
-                                             .graph_node = set->graphNodeId,
-                                             .correlation = set->correlationId,
-                                             .device = set->deviceId,
-                                             .context = set->contextId,
-                                             .stream = set->streamId,
-                                             .detail = set->value,
-                                             .kind = MP_ACTIVITY_SET,
-                                             .target = (uint8_t)set->memoryKind};
+    parsing->activity =
+        (struct mp_activity){WORK(set, MP_ACTIVITY_SET), .value = set->bytes, .detail = set->value,
+                             .target = (uint8_t)set->memoryKind};
 }
 
 static void parse_call(struct parsing *parsing, const CUpti_Activity *record) {

@@ -1,9 +1,9 @@
 #include "profiler/device/companion.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "profiler/record/launched.h"
@@ -69,6 +69,20 @@ void mp_companion_status(struct mp_companion *companion, const char *collector,
     snprintf(name, sizeof name, "%s.status", collector);
     mp_record_text(companion->thread, name, status);
     mp_recorder_flush(companion->recorder, NULL);
+}
+
+int mp_companion_thread(pthread_t *thread, pthread_cond_t *wakes, void *run(void *)) {
+    sigset_t all, before;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(wakes, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
 }
 
 void mp_companion_close(struct mp_companion *companion) {

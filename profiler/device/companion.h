@@ -7,6 +7,7 @@
 #ifndef MOEPERF_PROFILER_DEVICE_COMPANION_H
 #define MOEPERF_PROFILER_DEVICE_COMPANION_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "profiler/record/record.h"
@@ -34,6 +35,10 @@ void mp_companion_status(struct mp_companion *companion, const char *collector, 
 /* The id of a name, recorded when it is new; 0 for NULL, or when there is no memory.  Allocates for
  * new names only.  One thread at a time. */
 uint32_t mp_companion_name(struct mp_companion *companion, const char *name);
+
+/* Starts a thread of the collector, which waits on `wakes` (made here) by CLOCK_MONOTONIC; the
+ * program's signals are for its own threads.  What pthread_create returns. */
+int mp_companion_thread(pthread_t *thread, pthread_cond_t *wakes, void *run(void *));
 
 /* Writes the end and closes.  In a fork's child: forgets the file and writes nothing.  Accepts a
  * zeroed one. */

@@ -5,7 +5,6 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,20 +56,11 @@ static void record_timer(void) {
     plugin.timer = (struct mp_timer){0};
 }
 
-static struct timespec after(int milliseconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += milliseconds * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    return until;
-}
-
 /* At the program's priority, since it holds the lock that NCCL's threads may wait for. */
 static void *flush_thread(void *unused) {
     pthread_mutex_lock(&plugin.lock);
     for (int turn = 1; !plugin.stopping; turn++) {
-        struct timespec until = after(FLUSH_MILLISECONDS);
+        struct timespec until = mp_clock_after(FLUSH_MILLISECONDS);
         int timed_out = 0;
         while (!plugin.stopping && !timed_out)
             timed_out = pthread_cond_timedwait(&plugin.wakes, &plugin.lock, &until);
@@ -89,18 +79,8 @@ static void *flush_thread(void *unused) {
 }
 
 static bool start_thread(void) {
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&plugin.wakes, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     plugin.stopping = false;
-    sigfillset(&all); /* the program's signals are for its own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&plugin.thread, NULL, flush_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed;
+    return mp_companion_thread(&plugin.thread, &plugin.wakes, flush_thread) == 0;
 }
 
 /* ---- start and end of all; the lock is held ---- */

@@ -2,49 +2,51 @@
  * after what has to be done for it, and ends before: its own cost lies outside it. */
 #include "profiler/nvtx/callbacks.h"
 
-_Atomic(NvtxFunctionPointer) nvtx_next_core[NVTX_CBID_CORE_SIZE];
-_Atomic(NvtxFunctionPointer) nvtx_next_core2[NVTX_CBID_CORE2_SIZE];
+_Atomic(NvtxFunctionPointer) mp_nvtx_next_core[NVTX_CBID_CORE_SIZE];
+_Atomic(NvtxFunctionPointer) mp_nvtx_next_core2[NVTX_CBID_CORE2_SIZE];
 
 /* Calls the next tool's function of a slot, if it has one. */
 #define PASS_ON(module, slot, type, ...)                                                           \
     do {                                                                                           \
-        NvtxFunctionPointer next_ = nvtx_next(&nvtx_next_##module[slot]);                          \
+        NvtxFunctionPointer next_ = mp_nvtx_next(&mp_nvtx_next_##module[slot]);                    \
         if (__builtin_expect(next_ != NULL, 0))                                                    \
             ((type)next_)(__VA_ARGS__);                                                            \
     } while (0)
 
 /* ---- marks ---- */
 
-static void record_mark(struct nvtx_thread *thread, struct nvtx_open *open) {
+static void record_mark(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open) {
     open->range.start_ns = open->range.end_ns = mp_clock_ns();
-    nvtx_record(thread, open);
-    nvtx_leave(thread);
+    mp_nvtx_record(thread, open);
+    mp_nvtx_leave(thread);
 }
 
 static void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct nvtx_thread *thread = nvtx_enter();
-    struct nvtx_open open;
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
+    struct mp_nvtx_open open;
     if (!thread)
         return;
     open.payload_bytes = 0;
-    nvtx_fill(thread, &open, MP_RANGE_MARK, domain, attributes);
+    mp_nvtx_fill(thread, &open, MP_RANGE_MARK, domain, attributes);
     record_mark(thread, &open);
 }
 
 static void mark_named(const char *message) {
-    struct nvtx_thread *thread = nvtx_enter();
-    struct nvtx_open open;
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
+    struct mp_nvtx_open open;
     if (!thread)
         return;
     open.payload_bytes = 0;
-    nvtx_fill_named(thread, &open, MP_RANGE_MARK, 0, message ? nvtx_name_of(thread, message) : 0);
+    mp_nvtx_fill_named(thread, &open, MP_RANGE_MARK, 0,
+                       message ? mp_nvtx_name_of(thread, message) : 0);
     record_mark(thread, &open);
 }
 
 static void on_mark_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
     mark(NULL, attributes);
-    PASS_ON(core, NVTX_CBID_CORE_MarkEx, nvtxMarkEx_impl_fntype, nvtx_for_next(attributes, &copy));
+    PASS_ON(core, NVTX_CBID_CORE_MarkEx, nvtxMarkEx_impl_fntype,
+            mp_nvtx_for_next(attributes, &copy));
 }
 
 static void on_mark_a(const char *message) {
@@ -53,8 +55,8 @@ static void on_mark_a(const char *message) {
 }
 
 static void on_mark_w(const wchar_t *message) {
-    char text[NVTX_WIDE_BYTES];
-    mark_named(message ? nvtx_narrow(message, text) : NULL);
+    char text[MP_NVTX_WIDE_BYTES];
+    mark_named(message ? mp_nvtx_narrow(message, text) : NULL);
     PASS_ON(core, NVTX_CBID_CORE_MarkW, nvtxMarkW_impl_fntype, message);
 }
 
@@ -62,45 +64,45 @@ static void on_domain_mark_ex(nvtxDomainHandle_t domain, const nvtxEventAttribut
     nvtxEventAttributes_t copy;
     mark(domain, attributes);
     PASS_ON(core2, NVTX_CBID_CORE2_DomainMarkEx, nvtxDomainMarkEx_impl_fntype,
-            nvtx_next_handle(domain), nvtx_for_next(attributes, &copy));
+            mp_nvtx_next_handle(domain), mp_nvtx_for_next(attributes, &copy));
 }
 
 /* ---- push and pop ---- */
 
 static inline int push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct nvtx_thread *thread;
-    struct nvtx_open *open = nvtx_begin_push(&thread);
+    struct mp_nvtx_thread *thread;
+    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
-    nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, attributes);
-    return nvtx_end_push(thread, open);
+    mp_nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, attributes);
+    return mp_nvtx_end_push(thread, open);
 }
 
 static inline int push_named(const char *message) {
-    struct nvtx_thread *thread;
-    struct nvtx_open *open = nvtx_begin_push(&thread);
+    struct mp_nvtx_thread *thread;
+    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
-    uint32_t name = message ? nvtx_name_of(thread, message) : 0;
-    nvtx_fill_named(thread, open, MP_RANGE_PUSHED, 0, name);
-    return nvtx_end_push(thread, open);
+    uint32_t name = message ? mp_nvtx_name_of(thread, message) : 0;
+    mp_nvtx_fill_named(thread, open, MP_RANGE_PUSHED, 0, name);
+    return mp_nvtx_end_push(thread, open);
 }
 
 static inline int pop(nvtxDomainHandle_t domain) {
     int64_t end_ns = mp_clock_ns();
-    struct nvtx_thread *thread = nvtx_enter();
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
     if (!thread)
         return -1;
-    struct nvtx_open *open = nvtx_innermost(thread, nvtx_handle_id(domain));
-    int level = open ? nvtx_pop(thread, open, end_ns) : -1;
-    nvtx_leave(thread);
+    struct mp_nvtx_open *open = mp_nvtx_innermost(thread, mp_nvtx_handle_id(domain));
+    int level = open ? mp_nvtx_pop(thread, open, end_ns) : -1;
+    mp_nvtx_leave(thread);
     return level;
 }
 
 static int on_push_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
     PASS_ON(core, NVTX_CBID_CORE_RangePushEx, nvtxRangePushEx_impl_fntype,
-            nvtx_for_next(attributes, &copy));
+            mp_nvtx_for_next(attributes, &copy));
     return push(NULL, attributes);
 }
 
@@ -110,14 +112,14 @@ static int on_push_a(const char *message) {
 }
 
 static int on_push_w(const wchar_t *message) {
-    char text[NVTX_WIDE_BYTES];
+    char text[MP_NVTX_WIDE_BYTES];
     PASS_ON(core, NVTX_CBID_CORE_RangePushW, nvtxRangePushW_impl_fntype, message);
-    return push_named(message ? nvtx_narrow(message, text) : NULL);
+    return push_named(message ? mp_nvtx_narrow(message, text) : NULL);
 }
 
 static int on_pop(void) {
     int level = pop(NULL);
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core[NVTX_CBID_CORE_RangePop]);
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangePop]);
     if (__builtin_expect(next != NULL, 0))
         ((nvtxRangePop_impl_fntype)next)();
     return level;
@@ -126,14 +128,14 @@ static int on_pop(void) {
 static int on_domain_push_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
     PASS_ON(core2, NVTX_CBID_CORE2_DomainRangePushEx, nvtxDomainRangePushEx_impl_fntype,
-            nvtx_next_handle(domain), nvtx_for_next(attributes, &copy));
+            mp_nvtx_next_handle(domain), mp_nvtx_for_next(attributes, &copy));
     return push(domain, attributes);
 }
 
 static int on_domain_pop(nvtxDomainHandle_t domain) {
     int level = pop(domain);
     PASS_ON(core2, NVTX_CBID_CORE2_DomainRangePop, nvtxDomainRangePop_impl_fntype,
-            nvtx_next_handle(domain));
+            mp_nvtx_next_handle(domain));
     return level;
 }
 
@@ -142,18 +144,18 @@ static int on_domain_pop(nvtxDomainHandle_t domain) {
 static nvtxRangeId_t start(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes,
                            const char *message, uint64_t next_id) {
     uint64_t id = 0;
-    struct nvtx_thread *thread = nvtx_enter();
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
     if (!thread)
         return 0;
-    struct nvtx_open *open = nvtx_start(thread, &id);
+    struct mp_nvtx_open *open = mp_nvtx_start(thread, &id);
     if (open) {
-        nvtx_fill(thread, open, MP_RANGE_STARTED, domain, attributes);
+        mp_nvtx_fill(thread, open, MP_RANGE_STARTED, domain, attributes);
         if (message)
-            open->range.name = nvtx_name_of(thread, message);
+            open->range.name = mp_nvtx_name_of(thread, message);
         open->range.start_ns = mp_clock_ns();
-        nvtx_started(id, next_id);
+        mp_nvtx_started(id, next_id);
     }
-    nvtx_leave(thread);
+    mp_nvtx_leave(thread);
     return id;
 }
 
@@ -161,36 +163,36 @@ static nvtxRangeId_t start(nvtxDomainHandle_t domain, const nvtxEventAttributes_
 static uint64_t end(nvtxRangeId_t id) {
     int64_t end_ns = mp_clock_ns();
     uint64_t next_id = 0;
-    struct nvtx_thread *thread = nvtx_enter();
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
     if (!thread)
         return 0;
-    struct nvtx_open *open = nvtx_end(thread, id, &next_id);
+    struct mp_nvtx_open *open = mp_nvtx_end(thread, id, &next_id);
     if (open)
-        nvtx_ended(thread, id, open, end_ns);
-    nvtx_leave(thread);
+        mp_nvtx_ended(thread, id, open, end_ns);
+    mp_nvtx_leave(thread);
     return next_id;
 }
 
 static nvtxRangeId_t on_start_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
     uint64_t next_id = 0;
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core[NVTX_CBID_CORE_RangeStartEx]);
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartEx]);
     if (next)
-        next_id = ((nvtxRangeStartEx_impl_fntype)next)(nvtx_for_next(attributes, &copy));
+        next_id = ((nvtxRangeStartEx_impl_fntype)next)(mp_nvtx_for_next(attributes, &copy));
     return start(NULL, attributes, NULL, next_id);
 }
 
 static nvtxRangeId_t on_start_a(const char *message) {
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core[NVTX_CBID_CORE_RangeStartA]);
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartA]);
     uint64_t next_id = next ? ((nvtxRangeStartA_impl_fntype)next)(message) : 0;
     return start(NULL, NULL, message, next_id);
 }
 
 static nvtxRangeId_t on_start_w(const wchar_t *message) {
-    char text[NVTX_WIDE_BYTES];
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core[NVTX_CBID_CORE_RangeStartW]);
+    char text[MP_NVTX_WIDE_BYTES];
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartW]);
     uint64_t next_id = next ? ((nvtxRangeStartW_impl_fntype)next)(message) : 0;
-    return start(NULL, NULL, message ? nvtx_narrow(message, text) : NULL, next_id);
+    return start(NULL, NULL, message ? mp_nvtx_narrow(message, text) : NULL, next_id);
 }
 
 static void on_end(nvtxRangeId_t id) {
@@ -202,104 +204,110 @@ static nvtxRangeId_t on_domain_start_ex(nvtxDomainHandle_t domain,
                                         const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
     uint64_t next_id = 0;
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainRangeStartEx]);
+    NvtxFunctionPointer next =
+        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRangeStartEx]);
     if (next)
-        next_id = ((nvtxDomainRangeStartEx_impl_fntype)next)(nvtx_next_handle(domain),
-                                                             nvtx_for_next(attributes, &copy));
+        next_id = ((nvtxDomainRangeStartEx_impl_fntype)next)(mp_nvtx_next_handle(domain),
+                                                             mp_nvtx_for_next(attributes, &copy));
     return start(domain, attributes, NULL, next_id);
 }
 
 static void on_domain_end(nvtxDomainHandle_t domain, nvtxRangeId_t id) {
     uint64_t next_id = end(id);
     PASS_ON(core2, NVTX_CBID_CORE2_DomainRangeEnd, nvtxDomainRangeEnd_impl_fntype,
-            nvtx_next_handle(domain), next_id);
+            mp_nvtx_next_handle(domain), next_id);
 }
 
 /* ---- names ---- */
 
 static void on_name_category_a(uint32_t category, const char *name) {
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, 0, category, name);
+        mp_nvtx_name_find(MP_NAME_CATEGORY, 0, category, name);
     PASS_ON(core, NVTX_CBID_CORE_NameCategoryA, nvtxNameCategoryA_impl_fntype, category, name);
 }
 
 static void on_name_category_w(uint32_t category, const wchar_t *name) {
-    char text[NVTX_WIDE_BYTES];
+    char text[MP_NVTX_WIDE_BYTES];
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, 0, category, nvtx_narrow(name, text));
+        mp_nvtx_name_find(MP_NAME_CATEGORY, 0, category, mp_nvtx_narrow(name, text));
     PASS_ON(core, NVTX_CBID_CORE_NameCategoryW, nvtxNameCategoryW_impl_fntype, category, name);
 }
 
 static void on_name_thread_a(uint32_t thread, const char *name) {
     if (name)
-        nvtx_name_find(MP_NAME_THREAD, 0, thread, name);
+        mp_nvtx_name_find(MP_NAME_THREAD, 0, thread, name);
     PASS_ON(core, NVTX_CBID_CORE_NameOsThreadA, nvtxNameOsThreadA_impl_fntype, thread, name);
 }
 
 static void on_name_thread_w(uint32_t thread, const wchar_t *name) {
-    char text[NVTX_WIDE_BYTES];
+    char text[MP_NVTX_WIDE_BYTES];
     if (name)
-        nvtx_name_find(MP_NAME_THREAD, 0, thread, nvtx_narrow(name, text));
+        mp_nvtx_name_find(MP_NAME_THREAD, 0, thread, mp_nvtx_narrow(name, text));
     PASS_ON(core, NVTX_CBID_CORE_NameOsThreadW, nvtxNameOsThreadW_impl_fntype, thread, name);
 }
 
 static void on_domain_name_category_a(nvtxDomainHandle_t domain, uint32_t category,
                                       const char *name) {
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, nvtx_handle_id(domain), category, name);
+        mp_nvtx_name_find(MP_NAME_CATEGORY, mp_nvtx_handle_id(domain), category, name);
     PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryA, nvtxDomainNameCategoryA_impl_fntype,
-            nvtx_next_handle(domain), category, name);
+            mp_nvtx_next_handle(domain), category, name);
 }
 
 static void on_domain_name_category_w(nvtxDomainHandle_t domain, uint32_t category,
                                       const wchar_t *name) {
-    char text[NVTX_WIDE_BYTES];
+    char text[MP_NVTX_WIDE_BYTES];
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, nvtx_handle_id(domain), category, nvtx_narrow(name, text));
+        mp_nvtx_name_find(MP_NAME_CATEGORY, mp_nvtx_handle_id(domain), category,
+                          mp_nvtx_narrow(name, text));
     PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryW, nvtxDomainNameCategoryW_impl_fntype,
-            nvtx_next_handle(domain), category, name);
+            mp_nvtx_next_handle(domain), category, name);
 }
 
 static nvtxStringHandle_t on_register_string_a(nvtxDomainHandle_t domain, const char *string) {
     void *next_handle = NULL;
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringA]);
+    NvtxFunctionPointer next =
+        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringA]);
     if (next)
         next_handle =
-            ((nvtxDomainRegisterStringA_impl_fntype)next)(nvtx_next_handle(domain), string);
-    struct nvtx_name *name = string ? nvtx_name_find(MP_NAME_STRING, 0, 0, string) : NULL;
-    return (nvtxStringHandle_t)(uintptr_t)nvtx_name_handle(name, next_handle);
+            ((nvtxDomainRegisterStringA_impl_fntype)next)(mp_nvtx_next_handle(domain), string);
+    struct mp_nvtx_name *name = string ? mp_nvtx_name_find(MP_NAME_STRING, 0, 0, string) : NULL;
+    return (nvtxStringHandle_t)(uintptr_t)mp_nvtx_name_handle(name, next_handle);
 }
 
 static nvtxStringHandle_t on_register_string_w(nvtxDomainHandle_t domain, const wchar_t *string) {
-    char text[NVTX_WIDE_BYTES];
+    char text[MP_NVTX_WIDE_BYTES];
     void *next_handle = NULL;
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringW]);
+    NvtxFunctionPointer next =
+        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringW]);
     if (next)
         next_handle =
-            ((nvtxDomainRegisterStringW_impl_fntype)next)(nvtx_next_handle(domain), string);
+            ((nvtxDomainRegisterStringW_impl_fntype)next)(mp_nvtx_next_handle(domain), string);
     if (!string)
         return NULL;
-    struct nvtx_name *name = nvtx_name_find(MP_NAME_STRING, 0, 0, nvtx_narrow(string, text));
-    return (nvtxStringHandle_t)(uintptr_t)nvtx_name_handle(name, next_handle);
+    struct mp_nvtx_name *name =
+        mp_nvtx_name_find(MP_NAME_STRING, 0, 0, mp_nvtx_narrow(string, text));
+    return (nvtxStringHandle_t)(uintptr_t)mp_nvtx_name_handle(name, next_handle);
 }
 
 static nvtxDomainHandle_t on_domain_create_a(const char *name) {
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateA]);
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateA]);
     void *next_handle = next ? ((nvtxDomainCreateA_impl_fntype)next)(name) : NULL;
-    nvtx_prepare();
-    struct nvtx_name *domain = name ? nvtx_name_find(MP_NAME_DOMAIN, 0, 0, name) : NULL;
-    return (nvtxDomainHandle_t)(uintptr_t)nvtx_name_handle(domain, next_handle);
+    mp_nvtx_prepare();
+    struct mp_nvtx_name *domain = name ? mp_nvtx_name_find(MP_NAME_DOMAIN, 0, 0, name) : NULL;
+    return (nvtxDomainHandle_t)(uintptr_t)mp_nvtx_name_handle(domain, next_handle);
 }
 
 static nvtxDomainHandle_t on_domain_create_w(const wchar_t *name) {
-    char text[NVTX_WIDE_BYTES];
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateW]);
+    char text[MP_NVTX_WIDE_BYTES];
+    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateW]);
     void *next_handle = next ? ((nvtxDomainCreateW_impl_fntype)next)(name) : NULL;
-    nvtx_prepare();
+    mp_nvtx_prepare();
     if (!name)
         return NULL;
-    struct nvtx_name *domain = nvtx_name_find(MP_NAME_DOMAIN, 0, 0, nvtx_narrow(name, text));
-    return (nvtxDomainHandle_t)(uintptr_t)nvtx_name_handle(domain, next_handle);
+    struct mp_nvtx_name *domain =
+        mp_nvtx_name_find(MP_NAME_DOMAIN, 0, 0, mp_nvtx_narrow(name, text));
+    return (nvtxDomainHandle_t)(uintptr_t)mp_nvtx_name_handle(domain, next_handle);
 }
 
 /* What has been recorded in a domain stays, and so does its handle, which others may have got. */
@@ -311,13 +319,14 @@ static void on_domain_destroy(nvtxDomainHandle_t domain) {
 
 static nvtxResourceHandle_t on_resource_create(nvtxDomainHandle_t domain,
                                                nvtxResourceAttributes_t *attributes) {
-    NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainResourceCreate]);
+    NvtxFunctionPointer next =
+        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainResourceCreate]);
     if (!next || !attributes)
         return NULL;
     nvtxResourceAttributes_t copy = *attributes;
     if (copy.messageType == NVTX_MESSAGE_TYPE_REGISTERED)
-        copy.message.registered = nvtx_next_handle(attributes->message.registered);
-    return ((nvtxDomainResourceCreate_impl_fntype)next)(nvtx_next_handle(domain), &copy);
+        copy.message.registered = mp_nvtx_next_handle(attributes->message.registered);
+    return ((nvtxDomainResourceCreate_impl_fntype)next)(mp_nvtx_next_handle(domain), &copy);
 }
 
 static void on_resource_destroy(nvtxResourceHandle_t resource) {
@@ -329,7 +338,7 @@ static void on_initialize(const void *reserved) {
     PASS_ON(core2, NVTX_CBID_CORE2_Initialize, nvtxInitialize_impl_fntype, reserved);
 }
 
-const struct nvtx_callback nvtx_core_callbacks[] = {
+const struct mp_nvtx_callback mp_nvtx_core_callbacks[] = {
     {NVTX_CBID_CORE_MarkEx, (NvtxFunctionPointer)on_mark_ex},
     {NVTX_CBID_CORE_MarkA, (NvtxFunctionPointer)on_mark_a},
     {NVTX_CBID_CORE_MarkW, (NvtxFunctionPointer)on_mark_w},
@@ -347,7 +356,7 @@ const struct nvtx_callback nvtx_core_callbacks[] = {
     {NVTX_CBID_CORE_NameOsThreadW, (NvtxFunctionPointer)on_name_thread_w},
     {0, NULL}};
 
-const struct nvtx_callback nvtx_core2_callbacks[] = {
+const struct mp_nvtx_callback mp_nvtx_core2_callbacks[] = {
     {NVTX_CBID_CORE2_DomainMarkEx, (NvtxFunctionPointer)on_domain_mark_ex},
     {NVTX_CBID_CORE2_DomainRangeStartEx, (NvtxFunctionPointer)on_domain_start_ex},
     {NVTX_CBID_CORE2_DomainRangeEnd, (NvtxFunctionPointer)on_domain_end},

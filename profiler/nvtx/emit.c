@@ -1,6 +1,5 @@
 #include "profiler/nvtx/emit.h"
 
-#include <stddef.h>
 #include <stdio.h>
 
 bool mp_nvtx_listening;

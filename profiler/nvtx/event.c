@@ -3,9 +3,9 @@
 
 #include "profiler/nvtx/callbacks.h"
 
-const char *nvtx_narrow(const wchar_t *wide, char text[NVTX_WIDE_BYTES]) {
+const char *mp_nvtx_narrow(const wchar_t *wide, char text[MP_NVTX_WIDE_BYTES]) {
     size_t length = 0;
-    for (; *wide && length + 4 < NVTX_WIDE_BYTES; wide++) {
+    for (; *wide && length + 4 < MP_NVTX_WIDE_BYTES; wide++) {
         uint32_t code = (uint32_t)*wide;
         if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
             code = 0xFFFD; /* not a character */
@@ -19,44 +19,44 @@ const char *nvtx_narrow(const wchar_t *wide, char text[NVTX_WIDE_BYTES]) {
     return text;
 }
 
-static __attribute__((noinline)) uint32_t wide_name(struct nvtx_thread *thread,
+static __attribute__((noinline)) uint32_t wide_name(struct mp_nvtx_thread *thread,
                                                     const wchar_t *wide) {
-    char text[NVTX_WIDE_BYTES];
-    return nvtx_name_of(thread, nvtx_narrow(wide, text));
+    char text[MP_NVTX_WIDE_BYTES];
+    return mp_nvtx_name_of(thread, mp_nvtx_narrow(wide, text));
 }
 
-static uint32_t name_of(struct nvtx_thread *thread, const nvtxEventAttributes_t *attributes) {
+static uint32_t name_of(struct mp_nvtx_thread *thread, const nvtxEventAttributes_t *attributes) {
     switch (attributes->messageType) {
     case NVTX_MESSAGE_TYPE_ASCII:
-        return attributes->message.ascii ? nvtx_name_of(thread, attributes->message.ascii) : 0;
+        return attributes->message.ascii ? mp_nvtx_name_of(thread, attributes->message.ascii) : 0;
     case NVTX_MESSAGE_TYPE_UNICODE:
         return attributes->message.unicode ? wide_name(thread, attributes->message.unicode) : 0;
     case NVTX_MESSAGE_TYPE_REGISTERED:
-        return nvtx_handle_id(attributes->message.registered);
+        return mp_nvtx_handle_id(attributes->message.registered);
     default:
         return 0;
     }
 }
 
-void nvtx_fill_payloads(struct nvtx_thread *thread, struct nvtx_open *open,
-                        const nvtxPayloadData_t *payload, size_t count) {
+void mp_nvtx_fill_payloads(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
+                           const nvtxPayloadData_t *payload, size_t count) {
     for (size_t i = 0; payload && i < count; i++)
-        nvtx_add_payload(thread, open, payload[i].schemaId, payload[i].payload, payload[i].size);
+        mp_nvtx_add_payload(thread, open, payload[i].schemaId, payload[i].payload, payload[i].size);
 }
 
-void nvtx_fill_named(struct nvtx_thread *thread, struct nvtx_open *open, enum mp_range_kind kind,
-                     uint32_t domain, uint32_t name) {
-    uint32_t id = nvtx_thread_id(thread);
+void mp_nvtx_fill_named(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
+                        enum mp_range_kind kind, uint32_t domain, uint32_t name) {
+    uint32_t id = mp_nvtx_thread_id(thread);
     open->range = (struct mp_range){
         .name = name, .domain = domain, .thread = id, .end_thread = id, .kind = (uint8_t)kind};
 }
 
-static void fill_payload(struct nvtx_thread *thread, struct nvtx_open *open,
+static void fill_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
                          const nvtxEventAttributes_t *attributes) {
     struct mp_range *range = &open->range;
     if (attributes->payloadType == NVTX_PAYLOAD_TYPE_EXT) {
         const void *payloads = (const void *)(uintptr_t)attributes->payload.ullValue;
-        nvtx_fill_payloads(thread, open, payloads, (size_t)attributes->reserved0);
+        mp_nvtx_fill_payloads(thread, open, payloads, (size_t)attributes->reserved0);
         return;
     }
     if (attributes->payloadType < 0 || attributes->payloadType > MP_VALUE_FLOAT)
@@ -66,10 +66,10 @@ static void fill_payload(struct nvtx_thread *thread, struct nvtx_open *open,
                                                         : attributes->payload.uiValue;
 }
 
-void nvtx_fill(struct nvtx_thread *thread, struct nvtx_open *open, enum mp_range_kind kind,
-               nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
+void mp_nvtx_fill(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, enum mp_range_kind kind,
+                  nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t whole;
-    nvtx_fill_named(thread, open, kind, nvtx_handle_id(domain), 0);
+    mp_nvtx_fill_named(thread, open, kind, mp_nvtx_handle_id(domain), 0);
     if (!attributes)
         return;
     if (__builtin_expect(attributes->size < sizeof whole, 0)) { /* of an older header */
@@ -85,12 +85,12 @@ void nvtx_fill(struct nvtx_thread *thread, struct nvtx_open *open, enum mp_range
         fill_payload(thread, open, attributes);
 }
 
-const nvtxEventAttributes_t *nvtx_for_next(const nvtxEventAttributes_t *attributes,
-                                           nvtxEventAttributes_t *copy) {
+const nvtxEventAttributes_t *mp_nvtx_for_next(const nvtxEventAttributes_t *attributes,
+                                              nvtxEventAttributes_t *copy) {
     if (!attributes || attributes->size < sizeof *copy ||
         attributes->messageType != NVTX_MESSAGE_TYPE_REGISTERED)
         return attributes;
     *copy = *attributes;
-    copy->message.registered = nvtx_next_handle(attributes->message.registered);
+    copy->message.registered = mp_nvtx_next_handle(attributes->message.registered);
     return copy;
 }

@@ -30,7 +30,7 @@ static void *next_symbol(const char *name) {
 
 struct module {
     NvtxCallbackModule number;
-    const struct nvtx_callback *callbacks;
+    const struct mp_nvtx_callback *callbacks;
     _Atomic(NvtxFunctionPointer) *next;
     NvtxFunctionTable table;
     unsigned size;
@@ -49,7 +49,7 @@ static void find_table(const NvtxExportTableCallbacks *callbacks, struct module 
 
 /* A slot that has changed is the next tool's; all others are ours or nobody's. */
 static void find_next(const struct module *module) {
-    for (const struct nvtx_callback *own = module->callbacks; own->id; own++) {
+    for (const struct mp_nvtx_callback *own = module->callbacks; own->id; own++) {
         if (own->id >= module->size || !module->table[own->id])
             continue;
         NvtxFunctionPointer now = *module->table[own->id];
@@ -59,7 +59,7 @@ static void find_next(const struct module *module) {
 }
 
 static void take_slots(const struct module *module) {
-    for (const struct nvtx_callback *own = module->callbacks; own->id; own++)
+    for (const struct mp_nvtx_callback *own = module->callbacks; own->id; own++)
         if (own->id < module->size && module->table[own->id])
             *module->table[own->id] = own->function;
 }
@@ -70,10 +70,10 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     if (!callbacks || callbacks->struct_size < sizeof *callbacks)
         return 1; /* stays loaded, takes nothing */
     struct module modules[] = {
-        {NVTX_CB_MODULE_CORE, nvtx_core_callbacks, nvtx_next_core, NULL, 0, {NULL}},
-        {NVTX_CB_MODULE_CORE2, nvtx_core2_callbacks, nvtx_next_core2, NULL, 0, {NULL}}};
+        {NVTX_CB_MODULE_CORE, mp_nvtx_core_callbacks, mp_nvtx_next_core, NULL, 0, {NULL}},
+        {NVTX_CB_MODULE_CORE2, mp_nvtx_core2_callbacks, mp_nvtx_next_core2, NULL, 0, {NULL}}};
     pthread_mutex_lock(&lock);
-    const bool on = nvtx_session_start();
+    const bool on = mp_nvtx_session_start();
     for (int i = 0; i < 2; i++)
         find_table(callbacks, &modules[i]);
     NvtxInitializeInjectionNvtxFunc_t next =
@@ -95,24 +95,24 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(
     next = (NvtxExtInitializeInjectionFunc_t)next_symbol("InitializeInjectionNvtxExtension");
     int taken = 0;
     if (info->moduleId != NVTX_EXT_PAYLOAD_MODULEID || info->segmentsCount < 1 ||
-        !nvtx_session_start()) {
+        !mp_nvtx_session_start()) {
         taken = next ? next(info) : 0;
         pthread_mutex_unlock(&lock);
         return taken;
     }
     nvtxExtModuleSegment_t *segment = &info->segments[0];
-    intptr_t before[NVTX_PAYLOAD_SLOTS];
+    intptr_t before[MP_NVTX_PAYLOAD_SLOTS];
     size_t slots =
-        segment->slotCount < NVTX_PAYLOAD_SLOTS ? segment->slotCount : NVTX_PAYLOAD_SLOTS;
+        segment->slotCount < MP_NVTX_PAYLOAD_SLOTS ? segment->slotCount : MP_NVTX_PAYLOAD_SLOTS;
     memcpy(before, segment->functionSlots, slots * sizeof *before);
     const bool next_stays = next && next(info);
     for (size_t id = 0; id < slots; id++) {
         intptr_t now = segment->functionSlots[id];
-        if (!nvtx_payload_callbacks[id])
+        if (!mp_nvtx_payload_callbacks[id])
             continue;
         if (next_stays && now && now != before[id])
-            atomic_store(&nvtx_next_payload[id], now);
-        segment->functionSlots[id] = nvtx_payload_callbacks[id];
+            atomic_store(&mp_nvtx_next_payload[id], now);
+        segment->functionSlots[id] = mp_nvtx_payload_callbacks[id];
     }
     pthread_mutex_unlock(&lock);
     return 1;

@@ -6,11 +6,11 @@
 
 enum { SCHEMA_PAYLOAD_BYTES = 8192, ANY_ENUM_BYTES = 8 };
 
-_Atomic intptr_t nvtx_next_payload[NVTX_PAYLOAD_SLOTS];
+_Atomic intptr_t mp_nvtx_next_payload[MP_NVTX_PAYLOAD_SLOTS];
 static _Atomic uint64_t next_schema = UINT64_C(1) << 32; /* above the ids that programs choose */
 
 static intptr_t next_of(int id) {
-    return atomic_load_explicit(&nvtx_next_payload[id], memory_order_relaxed);
+    return atomic_load_explicit(&mp_nvtx_next_payload[id], memory_order_relaxed);
 }
 
 /* ---- schemas ---- */
@@ -43,24 +43,24 @@ static bool write_entry(struct writing *writing, const struct mp_schema_entry *e
 }
 
 static void record(struct writing *writing, const struct spool_schema_payload *fixed) {
-    struct nvtx_thread *thread = nvtx_enter();
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
     memcpy(writing->bytes, fixed, sizeof *fixed);
     if (!thread)
         return;
-    nvtx_record_schema(thread, writing->bytes, writing->size);
-    nvtx_leave(thread);
+    mp_nvtx_record_schema(thread, writing->bytes, writing->size);
+    mp_nvtx_leave(thread);
 }
 
 static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadSchemaAttr_t *attr) {
     if (!attr)
         return 0;
     const uint64_t mask = attr->fieldMask;
-    struct spool_schema_payload fixed = {.domain = nvtx_handle_id(domain)};
+    struct spool_schema_payload fixed = {.domain = mp_nvtx_handle_id(domain)};
     struct writing writing = {.size = sizeof fixed};
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadSchemaRegister);
     if (next)
         fixed.id = ((uint64_t(*)(nvtxDomainHandle_t, const nvtxPayloadSchemaAttr_t *))next)(
-            nvtx_next_handle(domain), attr);
+            mp_nvtx_next_handle(domain), attr);
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID && attr->schemaId)
         fixed.id = attr->schemaId;
     if (!fixed.id)
@@ -92,12 +92,12 @@ static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnu
         return 0;
     const uint64_t mask = attr->fieldMask;
     struct spool_schema_payload fixed = {
-        .domain = nvtx_handle_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
+        .domain = mp_nvtx_handle_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
     struct writing writing = {.size = sizeof fixed};
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadEnumRegister);
     if (next)
         fixed.id = ((uint64_t(*)(nvtxDomainHandle_t, const nvtxPayloadEnumAttr_t *))next)(
-            nvtx_next_handle(domain), attr);
+            mp_nvtx_next_handle(domain), attr);
     if (mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID && attr->schemaId)
         fixed.id = attr->schemaId;
     if (!fixed.id)
@@ -122,20 +122,20 @@ static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnu
 
 static void on_mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                             size_t count) {
-    struct nvtx_open open;
+    struct mp_nvtx_open open;
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxMarkPayload);
     if (next)
         ((void (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            nvtx_next_handle(domain), payload, count);
-    struct nvtx_thread *thread = nvtx_enter();
+            mp_nvtx_next_handle(domain), payload, count);
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
     if (!thread)
         return;
     open.payload_bytes = 0;
-    nvtx_fill(thread, &open, MP_RANGE_MARK, domain, NULL);
-    nvtx_fill_payloads(thread, &open, payload, count);
+    mp_nvtx_fill(thread, &open, MP_RANGE_MARK, domain, NULL);
+    mp_nvtx_fill_payloads(thread, &open, payload, count);
     open.range.start_ns = open.range.end_ns = mp_clock_ns();
-    nvtx_record(thread, &open);
-    nvtx_leave(thread);
+    mp_nvtx_record(thread, &open);
+    mp_nvtx_leave(thread);
 }
 
 static int on_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
@@ -143,32 +143,33 @@ static int on_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *p
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangePushPayload);
     if (next)
         ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            nvtx_next_handle(domain), payload, count);
-    struct nvtx_thread *thread;
-    struct nvtx_open *open = nvtx_begin_push(&thread);
+            mp_nvtx_next_handle(domain), payload, count);
+    struct mp_nvtx_thread *thread;
+    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
-    nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, NULL);
-    nvtx_fill_payloads(thread, open, payload, count);
-    return nvtx_end_push(thread, open);
+    mp_nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, NULL);
+    mp_nvtx_fill_payloads(thread, open, payload, count);
+    return mp_nvtx_end_push(thread, open);
 }
 
 static int on_pop_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                           size_t count) {
     int64_t end_ns = mp_clock_ns();
     int level = -1;
-    struct nvtx_thread *thread = nvtx_enter();
-    struct nvtx_open *open = thread ? nvtx_innermost(thread, nvtx_handle_id(domain)) : NULL;
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
+    struct mp_nvtx_open *open =
+        thread ? mp_nvtx_innermost(thread, mp_nvtx_handle_id(domain)) : NULL;
     if (open) {
-        nvtx_fill_payloads(thread, open, payload, count);
-        level = nvtx_pop(thread, open, end_ns);
+        mp_nvtx_fill_payloads(thread, open, payload, count);
+        level = mp_nvtx_pop(thread, open, end_ns);
     }
     if (thread)
-        nvtx_leave(thread);
+        mp_nvtx_leave(thread);
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangePopPayload);
     if (__builtin_expect(next != 0, 0))
         ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            nvtx_next_handle(domain), payload, count);
+            mp_nvtx_next_handle(domain), payload, count);
     return level;
 }
 
@@ -178,17 +179,17 @@ static nvtxRangeId_t on_start_payload(nvtxDomainHandle_t domain, const nvtxPaylo
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangeStartPayload);
     if (next)
         next_id = ((nvtxRangeId_t(*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            nvtx_next_handle(domain), payload, count);
-    struct nvtx_thread *thread = nvtx_enter();
-    struct nvtx_open *open = thread ? nvtx_start(thread, &id) : NULL;
+            mp_nvtx_next_handle(domain), payload, count);
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
+    struct mp_nvtx_open *open = thread ? mp_nvtx_start(thread, &id) : NULL;
     if (open) {
-        nvtx_fill(thread, open, MP_RANGE_STARTED, domain, NULL);
-        nvtx_fill_payloads(thread, open, payload, count);
+        mp_nvtx_fill(thread, open, MP_RANGE_STARTED, domain, NULL);
+        mp_nvtx_fill_payloads(thread, open, payload, count);
         open->range.start_ns = mp_clock_ns();
-        nvtx_started(id, next_id);
+        mp_nvtx_started(id, next_id);
     }
     if (thread)
-        nvtx_leave(thread);
+        mp_nvtx_leave(thread);
     return id;
 }
 
@@ -196,18 +197,18 @@ static void on_end_payload(nvtxDomainHandle_t domain, nvtxRangeId_t id,
                            const nvtxPayloadData_t *payload, size_t count) {
     int64_t end_ns = mp_clock_ns();
     uint64_t next_id = 0;
-    struct nvtx_thread *thread = nvtx_enter();
-    struct nvtx_open *open = thread ? nvtx_end(thread, id, &next_id) : NULL;
+    struct mp_nvtx_thread *thread = mp_nvtx_enter();
+    struct mp_nvtx_open *open = thread ? mp_nvtx_end(thread, id, &next_id) : NULL;
     if (open) {
-        nvtx_fill_payloads(thread, open, payload, count);
-        nvtx_ended(thread, id, open, end_ns);
+        mp_nvtx_fill_payloads(thread, open, payload, count);
+        mp_nvtx_ended(thread, id, open, end_ns);
     }
     if (thread)
-        nvtx_leave(thread);
+        mp_nvtx_leave(thread);
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangeEndPayload);
     if (next)
         ((void (*)(nvtxDomainHandle_t, nvtxRangeId_t, const nvtxPayloadData_t *, size_t))next)(
-            nvtx_next_handle(domain), next_id, payload, count);
+            mp_nvtx_next_handle(domain), next_id, payload, count);
 }
 
 static uint8_t on_is_enabled(nvtxDomainHandle_t domain) {
@@ -219,11 +220,11 @@ static uint64_t on_scope_register(nvtxDomainHandle_t domain, const nvtxScopeAttr
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxScopeRegister);
     if (next)
         return ((uint64_t(*)(nvtxDomainHandle_t, const nvtxScopeAttr_t *))next)(
-            nvtx_next_handle(domain), attr);
+            mp_nvtx_next_handle(domain), attr);
     return atomic_fetch_add(&next_schema, 1); /* scopes are not recorded: any id will do */
 }
 
-const intptr_t nvtx_payload_callbacks[NVTX_PAYLOAD_SLOTS] = {
+const intptr_t mp_nvtx_payload_callbacks[MP_NVTX_PAYLOAD_SLOTS] = {
     [NVTX3EXT_CBID_nvtxPayloadSchemaRegister] = (intptr_t)on_schema_register,
     [NVTX3EXT_CBID_nvtxPayloadEnumRegister] = (intptr_t)on_enum_register,
     [NVTX3EXT_CBID_nvtxMarkPayload] = (intptr_t)on_mark_payload,

@@ -1,6 +1,5 @@
 #include "profiler/nvtx/session.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +19,7 @@ static struct {
 } settings;
 static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool nvtx_session_start(void) {
+bool mp_nvtx_session_start(void) {
     pthread_mutex_lock(&settings_lock);
     if (!settings.known) {
         settings.known = true;

@@ -31,24 +31,25 @@
 #include "profiler/record/spool.h"
 
 enum {
-    NVTX_DEPTH = 128,        /* pushed ranges of a thread; deeper ones are counted */
-    NVTX_NAMES = 100000,     /* of all kinds together; names.h has how many bytes */
-    NVTX_PAYLOAD_BYTES = 192 /* of all payloads of a range, with their heads; further are counted */
+    MP_NVTX_DEPTH = 128,    /* pushed ranges of a thread; deeper ones are counted */
+    MP_NVTX_NAMES = 100000, /* of all kinds together; names.h has how many bytes */
+    MP_NVTX_PAYLOAD_BYTES =
+        192 /* of all payloads of a range, with their heads; further are counted */
 };
 
 /* What the spool ends with, as numbers "nvtx-...": what was lost, and what the program got wrong.
  */
-enum nvtx_count {
-    NVTX_COUNT_RANGES,
-    NVTX_COUNT_UNMATCHED, /* pops without a push, ends without a start */
-    NVTX_COUNT_OPEN,      /* neither popped nor ended when the process ended */
-    NVTX_COUNT_LOST,      /* ranges nested too deep, or too many started at a time */
-    NVTX_COUNT_PAYLOADS,  /* payloads left out: too long, or of a length nobody said */
-    NVTX_COUNTS
+enum mp_nvtx_count {
+    MP_NVTX_COUNT_RANGES,
+    MP_NVTX_COUNT_UNMATCHED, /* pops without a push, ends without a start */
+    MP_NVTX_COUNT_OPEN,      /* neither popped nor ended when the process ended */
+    MP_NVTX_COUNT_LOST,      /* ranges nested too deep, or too many started at a time */
+    MP_NVTX_COUNT_PAYLOADS,  /* payloads left out: too long, or of a length nobody said */
+    MP_NVTX_COUNTS
 };
 
 /* A name, for good. */
-struct nvtx_name {
+struct mp_nvtx_name {
     uint32_t id; /* from 1; as in NAME records */
     uint32_t kind, domain, number, hash;
     _Atomic(void *) next_handle; /* the next tool's */
@@ -57,78 +58,80 @@ struct nvtx_name {
 
 /* Handles of strings and domains, as programs get them: places in this array, which has nothing in
  * it.  So any pointer tells whether it is one, and none is followed. */
-extern const char nvtx_handles[NVTX_NAMES + 1];
-extern _Atomic uint32_t nvtx_count; /* of names, so far */
+extern const char mp_nvtx_handles[MP_NVTX_NAMES + 1];
+extern _Atomic uint32_t mp_nvtx_count; /* of names, so far */
 
 /* The id that the handle stands for; 0: of none, and if it is not NULL, that is counted. */
-void nvtx_unknown_handle(void);
-static inline uint32_t nvtx_handle_id(const void *handle) {
-    uintptr_t id = (uintptr_t)handle - (uintptr_t)nvtx_handles;
-    if (__builtin_expect(id - 1 < atomic_load_explicit(&nvtx_count, memory_order_acquire), 1))
+void mp_nvtx_unknown_handle(void);
+static inline uint32_t mp_nvtx_handle_id(const void *handle) {
+    uintptr_t id = (uintptr_t)handle - (uintptr_t)mp_nvtx_handles;
+    if (__builtin_expect(id - 1 < atomic_load_explicit(&mp_nvtx_count, memory_order_acquire), 1))
         return (uint32_t)id;
     if (handle)
-        nvtx_unknown_handle();
+        mp_nvtx_unknown_handle();
     return 0;
 }
 
 /* The handle of a name for which the next tool gave `next_handle` (NULL: there is no next tool). */
-const void *nvtx_name_handle(struct nvtx_name *name, void *next_handle);
+const void *mp_nvtx_name_handle(struct mp_nvtx_name *name, void *next_handle);
 
 /* A range that is open.  Where it lies, its start is the latest thing to be written. */
-struct nvtx_open {
+struct mp_nvtx_open {
     struct mp_range range;
     uint32_t payload_bytes;
-    _Alignas(8) uint8_t payload[NVTX_PAYLOAD_BYTES];
+    _Alignas(8) uint8_t payload[MP_NVTX_PAYLOAD_BYTES];
 };
 
-struct nvtx_thread;
+struct mp_nvtx_thread;
 
 /* The calling thread's state, registered at its first use, for one call of the program: until
- * nvtx_leave (threads.h).  NULL: nothing is recorded (any more), or a signal handler has
+ * mp_nvtx_leave (threads.h).  NULL: nothing is recorded (any more), or a signal handler has
  * interrupted another call in the same thread, which is counted. */
-struct nvtx_thread *nvtx_enter(void);
+struct mp_nvtx_thread *mp_nvtx_enter(void);
 
 /* Starts what may allocate, before a signal handler is the first to need it. */
-void nvtx_prepare(void);
+void mp_nvtx_prepare(void);
 
 /* Reads the environment once per process.  false: the collector is off. */
-bool nvtx_session_start(void);
+bool mp_nvtx_session_start(void);
 
 /* The name with this text; added if it is new.  NULL when there are too many (counted).
  * Thread-safe.  With `number` or `domain` (categories, threads) each call adds one. */
-struct nvtx_name *nvtx_name_find(enum mp_name_kind kind, uint32_t domain, uint32_t number,
-                                 const char *text);
+struct mp_nvtx_name *mp_nvtx_name_find(enum mp_name_kind kind, uint32_t domain, uint32_t number,
+                                       const char *text);
 /* The id of a message of the calling thread: nearly always without looking further than the
  * thread's own cache.  0: too many names. */
-uint32_t nvtx_name_of(struct nvtx_thread *thread, const char *text);
+uint32_t mp_nvtx_name_of(struct mp_nvtx_thread *thread, const char *text);
 
 /* The next free place on the thread's stack of pushed ranges, for the caller to fill; NULL when it
- * is full (counted).  nvtx_pushed makes it the innermost and returns its level. */
-struct nvtx_open *nvtx_push(struct nvtx_thread *thread);
-int nvtx_pushed(struct nvtx_thread *thread);
+ * is full (counted).  mp_nvtx_pushed makes it the innermost and returns its level. */
+struct mp_nvtx_open *mp_nvtx_push(struct mp_nvtx_thread *thread);
+int mp_nvtx_pushed(struct mp_nvtx_thread *thread);
 /* The innermost range that the thread has pushed in `domain`; NULL: none (counted). */
-struct nvtx_open *nvtx_innermost(struct nvtx_thread *thread, uint32_t domain);
-/* Records the range that nvtx_innermost gave, as ended at end_ns; returns the level that ends. */
-int nvtx_pop(struct nvtx_thread *thread, struct nvtx_open *open, int64_t end_ns);
+struct mp_nvtx_open *mp_nvtx_innermost(struct mp_nvtx_thread *thread, uint32_t domain);
+/* Records the range that mp_nvtx_innermost gave, as ended at end_ns; returns the level that ends.
+ */
+int mp_nvtx_pop(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, int64_t end_ns);
 
 /* A range that may end on another thread.  start: a place to fill and its id; NULL: too many
  * (counted, id 0).  started makes the id known.  end: takes the place back, NULL if nobody has
  * started `id` (counted); ended records it. */
-struct nvtx_open *nvtx_start(struct nvtx_thread *thread, uint64_t *id);
-void nvtx_started(uint64_t id, uint64_t next_id);
-struct nvtx_open *nvtx_end(struct nvtx_thread *thread, uint64_t id, uint64_t *next_id);
-void nvtx_ended(struct nvtx_thread *thread, uint64_t id, struct nvtx_open *open, int64_t end_ns);
+struct mp_nvtx_open *mp_nvtx_start(struct mp_nvtx_thread *thread, uint64_t *id);
+void mp_nvtx_started(uint64_t id, uint64_t next_id);
+struct mp_nvtx_open *mp_nvtx_end(struct mp_nvtx_thread *thread, uint64_t id, uint64_t *next_id);
+void mp_nvtx_ended(struct mp_nvtx_thread *thread, uint64_t id, struct mp_nvtx_open *open,
+                   int64_t end_ns);
 
 /* Records a range as it is, without being open before: marks. */
-void nvtx_record(struct nvtx_thread *thread, const struct nvtx_open *open);
+void mp_nvtx_record(struct mp_nvtx_thread *thread, const struct mp_nvtx_open *open);
 
 /* Copies one payload to an open range; what does not fit is counted. */
-void nvtx_add_payload(struct nvtx_thread *thread, struct nvtx_open *open, uint64_t schema,
-                      const void *bytes, size_t size);
+void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, uint64_t schema,
+                         const void *bytes, size_t size);
 
-uint32_t nvtx_thread_id(const struct nvtx_thread *thread);
+uint32_t mp_nvtx_thread_id(const struct mp_nvtx_thread *thread);
 
 /* Records a schema; `entries` are in the layout of SCHEMA records (format.h). */
-void nvtx_record_schema(struct nvtx_thread *thread, const void *payload, size_t size);
+void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const void *payload, size_t size);
 
 #endif

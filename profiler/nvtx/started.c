@@ -1,21 +1,20 @@
 /* Ranges that may end on another thread: a fixed number of places, taken and given back without a
  * lock.  An id is its place's number below the number of its use, so that the id of a range that
  * has ended is not mistaken for the one that has its place now. */
-#include <string.h>
 
 #include "profiler/nvtx/threads.h"
 
 enum { PLACE_BITS = 12 };
-_Static_assert(NVTX_STARTED == 1 << PLACE_BITS, "a place's number has its bits");
+_Static_assert(MP_NVTX_STARTED == 1 << PLACE_BITS, "a place's number has its bits");
 
 struct place {
     _Atomic uint64_t id; /* 0: nobody's, or being filled */
     uint64_t uses, next_id;
     _Atomic uint32_t below; /* number of the place below this one in the stack of free ones, + 1 */
-    struct nvtx_open open;
+    struct mp_nvtx_open open;
 };
 
-static struct place places[NVTX_STARTED];
+static struct place places[MP_NVTX_STARTED];
 static _Atomic uint64_t top;       /* of the free ones: uses << 32 | place + 1 */
 static _Atomic uint32_t untouched; /* places from here on have never been used */
 
@@ -29,7 +28,7 @@ static struct place *take_place(void) {
             return place;
     }
     uint32_t fresh = atomic_load_explicit(&untouched, memory_order_relaxed);
-    while (fresh < NVTX_STARTED)
+    while (fresh < MP_NVTX_STARTED)
         if (atomic_compare_exchange_weak(&untouched, &fresh, fresh + 1))
             return &places[fresh];
     return NULL;
@@ -44,14 +43,14 @@ static void give_place_back(struct place *place) {
 }
 
 static struct place *place_of(uint64_t id) {
-    return &places[id & (NVTX_STARTED - 1)];
+    return &places[id & (MP_NVTX_STARTED - 1)];
 }
 
-struct nvtx_open *nvtx_start(struct nvtx_thread *thread, uint64_t *id) {
+struct mp_nvtx_open *mp_nvtx_start(struct mp_nvtx_thread *thread, uint64_t *id) {
     struct place *place = take_place();
     *id = 0;
     if (!place) {
-        count_one(thread, NVTX_COUNT_LOST);
+        count_one(thread, MP_NVTX_COUNT_LOST);
         return NULL;
     }
     *id = ++place->uses << PLACE_BITS | (uint64_t)(place - places);
@@ -59,34 +58,35 @@ struct nvtx_open *nvtx_start(struct nvtx_thread *thread, uint64_t *id) {
     return &place->open;
 }
 
-void nvtx_started(uint64_t id, uint64_t next_id) {
+void mp_nvtx_started(uint64_t id, uint64_t next_id) {
     struct place *place = place_of(id);
     place->next_id = next_id;
     atomic_store_explicit(&place->id, id, memory_order_release);
 }
 
-struct nvtx_open *nvtx_end(struct nvtx_thread *thread, uint64_t id, uint64_t *next_id) {
+struct mp_nvtx_open *mp_nvtx_end(struct mp_nvtx_thread *thread, uint64_t id, uint64_t *next_id) {
     uint64_t expected = id;
     struct place *place = place_of(id);
     *next_id = 0;
-    if (id == 0) /* nvtx_start gave it when there was no place, and counted then */
+    if (id == 0) /* mp_nvtx_start gave it when there was no place, and counted then */
         return NULL;
     if (!atomic_compare_exchange_strong(&place->id, &expected, 0)) {
-        count_one(thread, NVTX_COUNT_UNMATCHED);
+        count_one(thread, MP_NVTX_COUNT_UNMATCHED);
         return NULL;
     }
     *next_id = place->next_id;
     return &place->open;
 }
 
-void nvtx_ended(struct nvtx_thread *thread, uint64_t id, struct nvtx_open *open, int64_t end_ns) {
+void mp_nvtx_ended(struct mp_nvtx_thread *thread, uint64_t id, struct mp_nvtx_open *open,
+                   int64_t end_ns) {
     open->range.end_ns = end_ns;
     open->range.end_thread = thread->id;
-    nvtx_record(thread, open);
+    mp_nvtx_record(thread, open);
     give_place_back(place_of(id));
 }
 
-bool started_take(int number, struct nvtx_open *open) {
+bool started_take(int number, struct mp_nvtx_open *open) {
     struct place *place = &places[number];
     uint64_t id = atomic_load_explicit(&place->id, memory_order_relaxed);
     if (!id || !atomic_compare_exchange_strong(&place->id, &id, 0))

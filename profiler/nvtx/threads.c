@@ -24,24 +24,25 @@ enum {
 };
 static const uint32_t closed_place = UINT32_MAX; /* as the domain of a range that was popped */
 
-static _Thread_local struct nvtx_thread *own __attribute__((tls_model("initial-exec")));
+static _Thread_local struct mp_nvtx_thread *own __attribute__((tls_model("initial-exec")));
 
 static struct {
     pthread_mutex_t lock; /* guards file, threads, names_written; only held in sections */
     struct spool_file file;
     bool open, finished;
-    struct nvtx_thread *threads;
+    struct mp_nvtx_thread *threads;
     int thread_count, search_at; /* when so many are in use, ended threads are looked for */
     uint32_t names_written;
     int flush_ms;
     bool writing; /* the writing thread runs */
     sem_t wake;
-    _Atomic bool asked;           /* somebody has woken it */
-    struct nvtx_thread *forker;   /* in a child: the thread that forked, until it records */
-    struct nvtx_section forking;  /* of the thread that forks, from before to after */
-    int64_t forked_ns;            /* when this process began as a copy; 0: it did not */
-    struct nvtx_thread *measured; /* by the writing thread, before it begins; then it is a spare */
-    _Atomic int64_t pair_ns;      /* cost of a range, measured; 0: not */
+    _Atomic bool asked;             /* somebody has woken it */
+    struct mp_nvtx_thread *forker;  /* in a child: the thread that forked, until it records */
+    struct mp_nvtx_section forking; /* of the thread that forks, from before to after */
+    int64_t forked_ns;              /* when this process began as a copy; 0: it did not */
+    struct mp_nvtx_thread
+        *measured;           /* by the writing thread, before it begins; then it is a spare */
+    _Atomic int64_t pair_ns; /* cost of a range, measured; 0: not */
     _Atomic int64_t interrupting, unknown_handles; /* calls */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -73,7 +74,7 @@ static void write_names(uint32_t count) {
     size_t filled = 0;
     uint32_t next = session.names_written;
     while (next < count) {
-        const struct nvtx_name *name = nvtx_names_get(next + 1);
+        const struct mp_nvtx_name *name = mp_nvtx_names_get(next + 1);
         const struct spool_name_payload fixed = {name->id, name->kind, name->domain, name->number};
         size_t text = strlen(name->text) + 1, payload = sizeof fixed + text;
         if (filled + payload + 2 * sizeof(struct spool_head) > sizeof batch) {
@@ -93,23 +94,23 @@ static void write_names(uint32_t count) {
 }
 
 /* Names first: those that the records up to `head` refer to are there by now. */
-static void drain(struct nvtx_thread *thread) {
+static void drain(struct mp_nvtx_thread *thread) {
     uint64_t head = atomic_load_explicit(&thread->head, memory_order_acquire);
     uint64_t flushed = atomic_load_explicit(&thread->flushed, memory_order_relaxed);
     if (head == flushed)
         return;
-    write_names(nvtx_names_count());
+    write_names(mp_nvtx_names_count());
     append(thread->buffer + (flushed - thread->base), head - flushed);
     atomic_store_explicit(&thread->flushed, head, memory_order_release);
 }
 
 static void drain_all(void) {
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+    for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next)
         drain(thread);
 }
 
-static __attribute__((noinline, cold)) void drain_full(struct nvtx_thread *thread) {
-    struct nvtx_section section;
+static __attribute__((noinline, cold)) void drain_full(struct mp_nvtx_thread *thread) {
+    struct mp_nvtx_section section;
     section_enter(&section);
     pthread_mutex_lock(&session.lock);
     drain(thread);
@@ -124,7 +125,7 @@ static __attribute__((noinline, cold)) void ask_for_writing(void) {
         sem_post(&session.wake);
 }
 
-static inline uint8_t *reserve(struct nvtx_thread *thread, size_t size) {
+static inline uint8_t *reserve(struct mp_nvtx_thread *thread, size_t size) {
     uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
     size_t used = head - thread->base;
     if (__builtin_expect(used + size > BUFFER_BYTES, 0))
@@ -136,12 +137,12 @@ static inline uint8_t *reserve(struct nvtx_thread *thread, size_t size) {
     return thread->buffer + (head - thread->base);
 }
 
-static inline void publish(struct nvtx_thread *thread, size_t size) {
+static inline void publish(struct mp_nvtx_thread *thread, size_t size) {
     uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
     atomic_store_explicit(&thread->head, head + size, memory_order_release);
 }
 
-static inline size_t put_range(uint8_t *record, const struct nvtx_open *open) {
+static inline size_t put_range(uint8_t *record, const struct mp_nvtx_open *open) {
     size_t payload = sizeof open->range + open->payload_bytes;
     struct spool_head *head = (void *)record;
     size_t size = sizeof *head + payload; /* both are whole units */
@@ -152,25 +153,25 @@ static inline size_t put_range(uint8_t *record, const struct nvtx_open *open) {
     return size;
 }
 
-void nvtx_record(struct nvtx_thread *thread, const struct nvtx_open *open) {
+void mp_nvtx_record(struct mp_nvtx_thread *thread, const struct mp_nvtx_open *open) {
     size_t size = sizeof(struct spool_head) + sizeof open->range + open->payload_bytes;
     publish(thread, put_range(reserve(thread, size), open));
-    count_one(thread, NVTX_COUNT_RANGES);
+    count_one(thread, MP_NVTX_COUNT_RANGES);
 }
 
-struct nvtx_open *nvtx_push(struct nvtx_thread *thread) {
+struct mp_nvtx_open *mp_nvtx_push(struct mp_nvtx_thread *thread) {
     int depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
-    if (__builtin_expect(depth == NVTX_DEPTH, 0)) {
+    if (__builtin_expect(depth == MP_NVTX_DEPTH, 0)) {
         thread->beyond++;
-        count_one(thread, NVTX_COUNT_LOST);
+        count_one(thread, MP_NVTX_COUNT_LOST);
         return NULL;
     }
-    struct nvtx_open *open = &thread->stack[depth];
+    struct mp_nvtx_open *open = &thread->stack[depth];
     open->payload_bytes = 0;
     return open;
 }
 
-int nvtx_pushed(struct nvtx_thread *thread) {
+int mp_nvtx_pushed(struct mp_nvtx_thread *thread) {
     int depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
     struct mp_range *range = &thread->stack[depth].range;
     int around = depth - 1;
@@ -181,7 +182,7 @@ int nvtx_pushed(struct nvtx_thread *thread) {
     return range->level;
 }
 
-struct nvtx_open *nvtx_innermost(struct nvtx_thread *thread, uint32_t domain) {
+struct mp_nvtx_open *mp_nvtx_innermost(struct mp_nvtx_thread *thread, uint32_t domain) {
     int at = atomic_load_explicit(&thread->depth, memory_order_relaxed) - 1;
     if (__builtin_expect(thread->beyond > 0, 0)) {
         thread->beyond--;
@@ -191,30 +192,30 @@ struct nvtx_open *nvtx_innermost(struct nvtx_thread *thread, uint32_t domain) {
         at--;
     if (at >= 0)
         return &thread->stack[at];
-    count_one(thread, NVTX_COUNT_UNMATCHED);
+    count_one(thread, MP_NVTX_COUNT_UNMATCHED);
     return NULL;
 }
 
-int nvtx_pop(struct nvtx_thread *thread, struct nvtx_open *open, int64_t end_ns) {
+int mp_nvtx_pop(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, int64_t end_ns) {
     int level = open->range.level;
     const int before = atomic_load_explicit(&thread->depth, memory_order_relaxed);
     int depth = before;
     open->range.end_ns = end_ns;
-    nvtx_record(thread, open);
+    mp_nvtx_record(thread, open);
     open->range.domain = closed_place;
     while (depth > 0 && thread->stack[depth - 1].range.domain == closed_place)
         depth--;
     atomic_store_explicit(&thread->depth, depth, memory_order_release);
-    nvtx_tell_pop(before - depth);
+    mp_nvtx_tell_pop(before - depth);
     return level;
 }
 
-void nvtx_add_payload(struct nvtx_thread *thread, struct nvtx_open *open, uint64_t schema,
-                      const void *bytes, size_t size) {
+void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, uint64_t schema,
+                         const void *bytes, size_t size) {
     size_t room = sizeof open->payload - open->payload_bytes;
     const struct spool_blob_head head = {.schema = schema, .size = (uint32_t)size};
     if (!bytes || size > sizeof open->payload || sizeof head + round_up(size) > room) {
-        count_one(thread, NVTX_COUNT_PAYLOADS);
+        count_one(thread, MP_NVTX_COUNT_PAYLOADS);
         return;
     }
     uint8_t *at = open->payload + open->payload_bytes;
@@ -226,9 +227,9 @@ void nvtx_add_payload(struct nvtx_thread *thread, struct nvtx_open *open, uint64
     open->range.payloads++;
 }
 
-void nvtx_record_schema(struct nvtx_thread *thread, const void *payload, size_t size) {
+void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const void *payload, size_t size) {
     if (size + 2 * sizeof(struct spool_head) > SCHEMA_BYTES) {
-        count_one(thread, NVTX_COUNT_PAYLOADS);
+        count_one(thread, MP_NVTX_COUNT_PAYLOADS);
         return;
     }
     size_t whole = round_up(sizeof(struct spool_head) + size);
@@ -236,32 +237,32 @@ void nvtx_record_schema(struct nvtx_thread *thread, const void *payload, size_t 
     publish(thread, whole);
 }
 
-uint32_t nvtx_name_of(struct nvtx_thread *thread, const char *text) {
-    size_t slot = ((uintptr_t)text >> 3 ^ (uintptr_t)text) % NVTX_CACHE;
-    struct nvtx_name *name = thread->cache[slot];
+uint32_t mp_nvtx_name_of(struct mp_nvtx_thread *thread, const char *text) {
+    size_t slot = ((uintptr_t)text >> 3 ^ (uintptr_t)text) % MP_NVTX_CACHE;
+    struct mp_nvtx_name *name = thread->cache[slot];
     if (name && !strcmp(name->text, text))
         return name->id;
-    name = nvtx_name_find(MP_NAME_STRING, 0, 0, text);
+    name = mp_nvtx_name_find(MP_NAME_STRING, 0, 0, text);
     if (!name)
         return 0;
     thread->cache[slot] = name;
     return name->id;
 }
 
-uint32_t nvtx_thread_id(const struct nvtx_thread *thread) {
+uint32_t mp_nvtx_thread_id(const struct mp_nvtx_thread *thread) {
     return thread->id;
 }
 
 /* ---- the writing thread ---- */
 
 /* A signal handler may have interrupted malloc: of the kernel's memory, for good. */
-static struct nvtx_thread *create_thread(void) {
-    size_t own_bytes = (sizeof(struct nvtx_thread) + 63) / 64 * 64;
+static struct mp_nvtx_thread *create_thread(void) {
+    size_t own_bytes = (sizeof(struct mp_nvtx_thread) + 63) / 64 * 64;
     char *mapped = mmap(NULL, own_bytes + BUFFER_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED)
         return NULL;
-    struct nvtx_thread *thread = (void *)mapped;
+    struct mp_nvtx_thread *thread = (void *)mapped;
     thread->buffer = (uint8_t *)mapped + own_bytes;
     memset(thread->buffer, 0, BUFFER_BYTES); /* touches every page before the first range */
     return thread;
@@ -273,15 +274,15 @@ static int compare_times(const void *left, const void *right) {
 }
 
 /* What a range costs here: the median of loops over empty ones, into a buffer nobody reads. */
-static void measure(struct nvtx_thread *thread) {
+static void measure(struct mp_nvtx_thread *thread) {
     int64_t loop_ns[MEASURED_LOOPS];
     for (int loop = 0; loop < MEASURED_LOOPS; loop++) {
         int64_t start_ns = mp_clock_ns();
         for (int i = 0; i < MEASURED_PAIRS; i++) {
-            struct nvtx_open *open = nvtx_push(thread);
+            struct mp_nvtx_open *open = mp_nvtx_push(thread);
             open->range = (struct mp_range){.start_ns = mp_clock_ns()};
-            nvtx_pushed(thread);
-            nvtx_pop(thread, nvtx_innermost(thread, 0), mp_clock_ns());
+            mp_nvtx_pushed(thread);
+            mp_nvtx_pop(thread, mp_nvtx_innermost(thread, 0), mp_clock_ns());
         }
         loop_ns[loop] = mp_clock_ns() - start_ns;
         atomic_store(&thread->flushed, atomic_load(&thread->head)); /* the buffer starts over */
@@ -291,7 +292,7 @@ static void measure(struct nvtx_thread *thread) {
 }
 
 /* As if nobody had used it; also after a fork in the middle of measuring. */
-static void clear_thread(struct nvtx_thread *thread) {
+static void clear_thread(struct mp_nvtx_thread *thread) {
     atomic_store(&thread->flushed, atomic_load(&thread->head));
     atomic_store(&thread->depth, 0);
     thread->beyond = 0;
@@ -299,7 +300,7 @@ static void clear_thread(struct nvtx_thread *thread) {
 }
 
 /* The lock is held. */
-static void add_thread(struct nvtx_thread *thread) {
+static void add_thread(struct mp_nvtx_thread *thread) {
     thread->next = session.threads;
     session.threads = thread;
     session.thread_count++;
@@ -323,12 +324,7 @@ static void measure_spare(void) {
 static void *write_often(void *unused) {
     measure_spare();
     for (;;) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += session.flush_ms / 1000;
-        until.tv_nsec += session.flush_ms % 1000 * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = mp_clock_after(session.flush_ms);
         sem_clockwait(&session.wake, CLOCK_MONOTONIC, &until);
         atomic_store(&session.asked, false);
         pthread_mutex_lock(&session.lock);
@@ -372,8 +368,8 @@ static bool make_ready(void) {
     return true;
 }
 
-void nvtx_prepare(void) {
-    struct nvtx_section section;
+void mp_nvtx_prepare(void) {
+    struct mp_nvtx_section section;
     section_enter(&section);
     pthread_mutex_lock(&session.lock);
     if (!session.finished)
@@ -382,21 +378,21 @@ void nvtx_prepare(void) {
     section_leave(&section);
 }
 
-static bool is_ours(const struct nvtx_open *open) {
+static bool is_ours(const struct mp_nvtx_open *open) {
     return open->range.domain != closed_place && open->range.start_ns >= session.forked_ns;
 }
 
-static void write_open(struct nvtx_thread *thread, struct nvtx_open *open) {
+static void write_open(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open) {
     _Alignas(SPOOL_UNIT) uint8_t record[sizeof *open + sizeof(struct spool_head)];
     open->range.end_ns = 0;
     if (open->payload_bytes > sizeof open->payload)
         return; /* its thread is at this moment busy with it */
     append(record, put_range(record, open));
-    count_one(thread, NVTX_COUNT_OPEN);
+    count_one(thread, MP_NVTX_COUNT_OPEN);
 }
 
 /* The lock is held, and the thread records no more. */
-static void write_stack(struct nvtx_thread *thread) {
+static void write_stack(struct mp_nvtx_thread *thread) {
     int depth = atomic_load_explicit(&thread->depth, memory_order_acquire);
     for (int i = 0; i < depth; i++)
         if (is_ours(&thread->stack[i]))
@@ -404,9 +400,9 @@ static void write_stack(struct nvtx_thread *thread) {
 }
 
 /* The lock is held, and the thread has ended. */
-static void end_thread(struct nvtx_thread *thread) {
+static void end_thread(struct mp_nvtx_thread *thread) {
     drain(thread);
-    write_names(nvtx_names_count());
+    write_names(mp_nvtx_names_count());
     write_stack(thread);
     atomic_store(&thread->depth, 0);
     thread->beyond = 0;
@@ -416,10 +412,10 @@ static void end_thread(struct nvtx_thread *thread) {
 /* The lock is held.  A state whose thread has ended; NULL: none has been found.  A key's destructor
  * would tell at once, but setting a key may allocate.  The system is asked only when twice as many
  * are in use as were left the last time. */
-static struct nvtx_thread *find_ended(uint32_t id) {
-    struct nvtx_thread *found = NULL;
+static struct mp_nvtx_thread *find_ended(uint32_t id) {
+    struct mp_nvtx_thread *found = NULL;
     int left = 0;
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+    for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next) {
         const bool had_this_id = thread->used && thread->id == id; /* it is another thread's now */
         if (had_this_id || (thread->used && session.thread_count >= session.search_at &&
                             tgkill(getpid(), (pid_t)thread->id, 0) && errno == ESRCH))
@@ -434,8 +430,8 @@ static struct nvtx_thread *find_ended(uint32_t id) {
 }
 
 /* The lock is held. */
-static struct nvtx_thread *find_thread(uint32_t id) {
-    struct nvtx_thread *thread = find_ended(id);
+static struct mp_nvtx_thread *find_thread(uint32_t id) {
+    struct mp_nvtx_thread *thread = find_ended(id);
     if (thread)
         return thread;
     thread = create_thread();
@@ -444,9 +440,9 @@ static struct nvtx_thread *find_thread(uint32_t id) {
     return thread;
 }
 
-static __attribute__((noinline, cold)) struct nvtx_thread *attach(void) {
-    struct nvtx_section section;
-    struct nvtx_thread *thread = NULL;
+static __attribute__((noinline, cold)) struct mp_nvtx_thread *attach(void) {
+    struct mp_nvtx_section section;
+    struct mp_nvtx_thread *thread = NULL;
     const uint32_t id = (uint32_t)gettid();
     section_enter(&section);
     pthread_mutex_lock(&session.lock);
@@ -464,14 +460,14 @@ static __attribute__((noinline, cold)) struct nvtx_thread *attach(void) {
     return thread;
 }
 
-static __attribute__((noinline, cold)) struct nvtx_thread *send_away(void) {
+static __attribute__((noinline, cold)) struct mp_nvtx_thread *send_away(void) {
     if (!atomic_load(&off))
         atomic_fetch_add(&session.interrupting, 1);
     return NULL;
 }
 
-struct nvtx_thread *nvtx_enter(void) {
-    struct nvtx_thread *thread = own;
+struct mp_nvtx_thread *mp_nvtx_enter(void) {
+    struct mp_nvtx_thread *thread = own;
     if (__builtin_expect(!thread, 0))
         return atomic_load_explicit(&off, memory_order_relaxed) ? NULL : attach();
     if (__builtin_expect(atomic_load_explicit(&thread->busy, memory_order_relaxed), 0))
@@ -479,13 +475,13 @@ struct nvtx_thread *nvtx_enter(void) {
     atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* finish sees to it that other threads see it */
     if (__builtin_expect(atomic_load_explicit(&off, memory_order_relaxed), 0)) {
-        nvtx_leave(thread);
+        mp_nvtx_leave(thread);
         return NULL;
     }
     return thread;
 }
 
-void nvtx_unknown_handle(void) {
+void mp_nvtx_unknown_handle(void) {
     atomic_fetch_add_explicit(&session.unknown_handles, 1, memory_order_relaxed);
 }
 
@@ -502,19 +498,19 @@ static void write_number(const char *name, double value) {
 }
 
 static void write_counts(void) {
-    static const char *const names[NVTX_COUNTS] = {[NVTX_COUNT_RANGES] = "nvtx-ranges",
-                                                   [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
-                                                   [NVTX_COUNT_OPEN] = "nvtx-left-open",
-                                                   [NVTX_COUNT_LOST] = "nvtx-lost",
-                                                   [NVTX_COUNT_PAYLOADS] =
-                                                       "nvtx-payloads-left-out"};
-    int64_t sum[NVTX_COUNTS] = {0};
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
-        for (int i = 0; i < NVTX_COUNTS; i++)
+    static const char *const names[MP_NVTX_COUNTS] = {
+        [MP_NVTX_COUNT_RANGES] = "nvtx-ranges",
+        [MP_NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
+        [MP_NVTX_COUNT_OPEN] = "nvtx-left-open",
+        [MP_NVTX_COUNT_LOST] = "nvtx-lost",
+        [MP_NVTX_COUNT_PAYLOADS] = "nvtx-payloads-left-out"};
+    int64_t sum[MP_NVTX_COUNTS] = {0};
+    for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next)
+        for (int i = 0; i < MP_NVTX_COUNTS; i++)
             sum[i] += atomic_load_explicit(&thread->count[i], memory_order_relaxed);
-    for (int i = 0; i < NVTX_COUNTS; i++)
+    for (int i = 0; i < MP_NVTX_COUNTS; i++)
         write_number(names[i], (double)sum[i]);
-    write_number("nvtx-nameless", (double)nvtx_names_refused());
+    write_number("nvtx-nameless", (double)mp_nvtx_names_refused());
     write_number("nvtx-interrupting", (double)atomic_load(&session.interrupting));
     write_number("nvtx-unknown-handles", (double)atomic_load(&session.unknown_handles));
     write_number("nvtx-unwritten", (double)session.file.lost);
@@ -538,7 +534,7 @@ static void write_end(void) {
     _Alignas(SPOOL_UNIT) uint8_t record[NOTE_BYTES + 64];
     char note[NOTE_BYTES];
     size_t length = spool_file_note(&session.file, note, sizeof note);
-    length = add_note(note, length, nvtx_names_refused(),
+    length = add_note(note, length, mp_nvtx_names_refused(),
                       "%lld names were too many and were left out: a process keeps 100000 of "
                       "together 16 MiB");
     length = add_note(note, length, atomic_load(&session.interrupting),
@@ -556,15 +552,15 @@ static void write_end(void) {
 /* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal
  * handler that it was interrupted by ends the process. */
 static void write_open_ranges(void) {
-    struct nvtx_open open;
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+    struct mp_nvtx_open open;
+    for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next) {
         if (!atomic_load_explicit(&thread->busy, memory_order_acquire))
             write_stack(thread);
         else
             for (int i = atomic_load(&thread->depth); i > 0; i--)
-                count_one(thread, NVTX_COUNT_LOST);
+                count_one(thread, MP_NVTX_COUNT_LOST);
     }
-    for (int i = 0; i < NVTX_STARTED; i++)
+    for (int i = 0; i < MP_NVTX_STARTED; i++)
         if (started_take(i, &open) && is_ours(&open))
             write_open(session.threads, &open);
 }
@@ -595,19 +591,19 @@ static bool quiesce(void) {
         if (!lock_in_time())
             return false;
         busy = false;
-        for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+        for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next)
             busy |= thread != own && atomic_load_explicit(&thread->busy, memory_order_acquire);
     }
     return true;
 }
 
 __attribute__((destructor)) static void finish(void) {
-    struct nvtx_section section;
+    struct mp_nvtx_section section;
     section_enter(&section);
     if (quiesce()) {
         if (session.open && !session.finished) {
             drain_all();
-            write_names(nvtx_names_count()); /* also of what nothing has referred to yet */
+            write_names(mp_nvtx_names_count()); /* also of what nothing has referred to yet */
             write_open_ranges();
             write_counts();
             write_end();
@@ -621,17 +617,17 @@ __attribute__((destructor)) static void finish(void) {
 }
 
 static void before_fork(void) {
-    struct nvtx_section section;
+    struct mp_nvtx_section section;
     section_enter(&section);
-    nvtx_names_lock();
+    mp_nvtx_names_lock();
     pthread_mutex_lock(&session.lock);
     session.forking = section;
 }
 
 static void after_fork(void) {
-    const struct nvtx_section section = session.forking;
+    const struct mp_nvtx_section section = session.forking;
     pthread_mutex_unlock(&session.lock);
-    nvtx_names_unlock();
+    mp_nvtx_names_unlock();
     section_leave(&section);
 }
 
@@ -649,9 +645,9 @@ static void after_fork_in_child(void) {
     atomic_store(&session.asked, false);
     atomic_store(&session.interrupting, 0);
     atomic_store(&session.unknown_handles, 0);
-    nvtx_names_count_anew();
+    mp_nvtx_names_count_anew();
     sem_init(&session.wake, 0, 0);
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+    for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next) {
         atomic_store(&thread->flushed, atomic_load(&thread->head));
         memset(thread->count, 0, sizeof thread->count);
         if (thread == own)
@@ -668,7 +664,7 @@ static void after_fork_in_child(void) {
 /* Under the lock, so that whoever opens the spool sees it and all that the caller has settled: NVTX
  * lets other threads call as soon as they see a function, without a barrier. */
 void threads_start(int flush_ms) {
-    struct nvtx_section section;
+    struct mp_nvtx_section section;
     section_enter(&section);
     pthread_mutex_lock(&session.lock);
     session.flush_ms = flush_ms < 0 ? 0 : flush_ms;

@@ -73,6 +73,11 @@ static inline int64_t mp_clock_ns(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
+/* That clock so long from now, for waits with a limit. */
+static inline struct timespec mp_clock_after(int64_t milliseconds) {
+    int64_t until = mp_clock_ns() + milliseconds * 1000000;
+    return (struct timespec){until / 1000000000, until % 1000000000};
+}
 /* CPU time of the calling thread, ns (a system call: for whole iterations, not for phases). */
 int64_t mp_clock_thread_cpu_ns(void);
 /* How long the calling thread was ready to run while others had its core, ns since it began; -1

@@ -3,10 +3,9 @@
 #include "reference/base/median.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t sorted[]) {
-    double total = 0, squares = 0, simpson = 0, over = 0, ranked = 0;
+    double total = 0, squares = 0, over = 0, ranked = 0;
     for (int e = 0; e < experts; e++) {
         sorted[e] = routes[e];
         total += routes[e];
@@ -14,23 +13,19 @@ struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t so
     const struct mp_imbalance imbalance = mp_imbalance_of(sorted, experts); /* in their order */
     mp_sort_integers(sorted, experts);
     if (!(total > 0))
-        return (struct mp_balance){imbalance, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+        return (struct mp_balance){imbalance, NAN, NAN, NAN, NAN};
     double mean = total / experts;
     for (int e = 0; e < experts; e++) {
-        double n = (double)sorted[e], share = n / total;
+        double n = (double)sorted[e];
         squares += (n - mean) * (n - mean);
-        simpson += share * share;
         over += n > 1.25 * mean ? n - 1.25 * mean : 0;
         ranked += (e + 1.0) * n;
     }
     return (struct mp_balance){
         .imbalance = imbalance,
-        .max_violation = imbalance.max_over_mean - 1,
         .variation = sqrt(squares / experts) / mean,
         .chance_variation = 1 / sqrt(mean),
-        .inverse_simpson = 1 / simpson,
         .overload_fraction = over / total,
-        .balancedness = 1 / imbalance.max_over_mean,
         .gini = 2 * ranked / (experts * total) - (experts + 1.0) / experts,
     };
 }

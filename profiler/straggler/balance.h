@@ -10,12 +10,9 @@
  * not zero. */
 struct mp_balance {
     struct mp_imbalance imbalance;
-    double max_violation;     /* max n / m - 1 */
     double variation;         /* sqrt(mean (n - m)^2) / m */
     double chance_variation;  /* 1 / sqrt(m): what uniform routing gives by chance */
-    double inverse_simpson;   /* 1 / sum p^2 */
     double overload_fraction; /* sum max(0, n - 1.25 m) / sum n */
-    double balancedness;      /* m / max n */
     double gini;              /* 2 sum i n_(i) / (E sum n) - (E + 1) / E, n_(i) ascending */
 };
 

@@ -80,22 +80,37 @@ static void split_charge(const struct analysis *analysis, const struct mp_charge
         part[c] *= charge->seconds / longer;
 }
 
-void search_add_charges(struct search *search) {
+/* What is made of a charge, which is this rank's in this iteration, and of its parts. */
+typedef void take_charge(struct search *search, const struct mp_charge *charge, int iteration,
+                         int rank, double part[MP_CAUSES]);
+
+static void take_charges(struct search *search, take_charge *take) {
     const struct analysis *analysis = search->analysis;
-    const struct mp_graph *graph = analysis->graph;
     double part[MP_CAUSES];
     for (size_t i = 0; i < analysis->waits.charges; i++) {
         const struct mp_charge *charge = &analysis->waits.charge[i];
-        const struct mp_graph_node *node = &graph->node[charge->node];
-        struct mp_straggler_rank *rank = &analysis->out->rank[node->rank];
+        const struct mp_graph_node *node = &analysis->graph->node[charge->node];
         split_charge(analysis, charge, part);
-        for (int c = 0; c < MP_CAUSES; c++)
-            *caused_at(search, graph->group[node->group].iteration, node->rank, c) += part[c];
-        *(charge->propagated ? &rank->propagated : &rank->direct) +=
-            charge->seconds / search->iterations;
-        analysis->out->rank[graph->node[charge->victim].rank].suffered +=
-            charge->seconds / search->iterations;
+        take(search, charge, analysis->graph->group[node->group].iteration, node->rank, part);
     }
+}
+
+static int victim_of(const struct search *search, const struct mp_charge *charge) {
+    return search->analysis->graph->node[charge->victim].rank;
+}
+
+static void add_charge(struct search *search, const struct mp_charge *charge, int iteration,
+                       int rank, double part[MP_CAUSES]) {
+    struct mp_straggler_rank *ranks = search->analysis->out->rank;
+    const double seconds = charge->seconds / search->iterations;
+    for (int c = 0; c < MP_CAUSES; c++)
+        *caused_at(search, iteration, rank, c) += part[c];
+    *(charge->propagated ? &ranks[rank].propagated : &ranks[rank].direct) += seconds;
+    ranks[victim_of(search, charge)].suffered += seconds;
+}
+
+void search_add_charges(struct search *search) {
+    take_charges(search, add_charge);
 }
 
 /* ---- what is always there though no operation always has it ---- */
@@ -230,20 +245,18 @@ void search_promote(struct search *search) {
     promote_always_late(search);
 }
 
+static void add_place(struct search *search, const struct mp_charge *charge, int iteration,
+                      int rank, double part[MP_CAUSES]) {
+    const struct mp_graph *graph = search->analysis->graph;
+    const size_t kind = (size_t)graph->group[graph->node[charge->node].group].kind;
+    search_apply_promotion(search, iteration, rank, part);
+    for (int c = 0; c < MP_CAUSES; c++)
+        search->where[((size_t)rank * MP_CAUSES + (size_t)c) * (size_t)search->kinds + kind] +=
+            part[c];
+    search->victim[(size_t)rank * (size_t)search->ranks + (size_t)victim_of(search, charge)] +=
+        charge->seconds;
+}
+
 void search_add_places(struct search *search) {
-    const struct analysis *analysis = search->analysis;
-    const struct mp_graph *graph = analysis->graph;
-    double part[MP_CAUSES];
-    for (size_t i = 0; i < analysis->waits.charges; i++) {
-        const struct mp_charge *charge = &analysis->waits.charge[i];
-        const struct mp_graph_node *node = &graph->node[charge->node];
-        const struct mp_graph_group *group = &graph->group[node->group];
-        split_charge(analysis, charge, part);
-        search_apply_promotion(search, group->iteration, node->rank, part);
-        for (int c = 0; c < MP_CAUSES; c++)
-            search->where[((size_t)node->rank * MP_CAUSES + (size_t)c) * (size_t)search->kinds +
-                          (size_t)group->kind] += part[c];
-        search->victim[(size_t)node->rank * (size_t)search->ranks +
-                       (size_t)graph->node[charge->victim].rank] += charge->seconds;
-    }
+    take_charges(search, add_place);
 }

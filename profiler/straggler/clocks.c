@@ -1,7 +1,6 @@
 /* Whether the ranks' times can be compared, and what to do where they can't. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"

@@ -1,7 +1,6 @@
 /* From causes to findings. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/search.h"

@@ -2,7 +2,6 @@
 #include "profiler/straggler/graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "profiler/record/record.h"
 #include "reference/base/arena.h"
@@ -219,16 +218,10 @@ static int allocate(struct mp_graph *graph, struct mp_arena *working, struct key
     const struct mp_recorded_times *times = &graph->times;
     size_t spans = times->spans ? times->spans : 1;
     size_t done = spans > (size_t)times->ranks ? spans : (size_t)times->ranks;
-    MP_TAKE(&graph->arena, graph->node, spans);
-    MP_TAKE(&graph->arena, graph->group, spans);
-    MP_TAKE(&graph->arena, graph->member, spans);
+    MP_TAKE_EACH(&graph->arena, spans, graph->node, graph->group, graph->member, graph->order,
+                 graph->ended, graph->latest, graph->waited, graph->ideal);
     MP_TAKE(&graph->arena, graph->event, 2 * spans);
-    MP_TAKE(&graph->arena, graph->order, spans);
     MP_TAKE(&graph->arena, graph->stage, times->iterations + 1);
-    MP_TAKE(&graph->arena, graph->ended, spans);
-    MP_TAKE(&graph->arena, graph->latest, spans);
-    MP_TAKE(&graph->arena, graph->waited, spans);
-    MP_TAKE(&graph->arena, graph->ideal, spans);
     MP_TAKE(&graph->arena, graph->ideal_wait, spans);
     MP_TAKE(&graph->arena, graph->pipeline, times->ranks + 1);
     MP_TAKE(&graph->arena, graph->done, done);

@@ -269,10 +269,8 @@ static int allocate_tally(const struct mp_straggler_input *input, struct mp_aren
                           struct tally *tally, struct mp_error *error) {
     size_t rows = (size_t)input->times.iterations * (size_t)input->layers + 1;
     for (int m = 0; m < MEASURES; m++)
-        MP_TAKE(arena, tally->value[m], rows);
-    MP_TAKE(arena, tally->chance, rows);
-    MP_TAKE(arena, tally->sorted, input->experts + 1);
-    MP_TAKE(arena, tally->share, input->experts + 1);
+        MP_TAKE_EACH(arena, rows, tally->value[m], tally->chance);
+    MP_TAKE_EACH(arena, input->experts + 1, tally->sorted, tally->share);
     return mp_arena_check(arena, error);
 }
 

@@ -1,7 +1,6 @@
 /* Straggler analysis: see straggler.h. */
 #include "profiler/straggler/straggler.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "profiler/record/record.h"

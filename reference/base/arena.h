@@ -22,6 +22,28 @@ void *mp_arena_take(struct mp_arena *arena, size_t count, size_t size);
 #define MP_TAKE(arena, table, count)                                                               \
     ((table) = mp_arena_take(arena, (size_t)(count), sizeof *(table)))
 
+/* The same for each of up to eight tables of as many items. */
+#define MP_TAKE_EACH(arena, count, ...)                                                            \
+    MP_TAKE_NTH(__VA_ARGS__, MP_TAKE_8, MP_TAKE_7, MP_TAKE_6, MP_TAKE_5, MP_TAKE_4, MP_TAKE_3,     \
+                MP_TAKE_2, MP_TAKE_1, )                                                            \
+    (arena, count, __VA_ARGS__)
+#define MP_TAKE_NTH(a, b, c, d, e, f, g, h, name, ...) name
+#define MP_TAKE_1(arena, count, table) MP_TAKE(arena, table, count)
+#define MP_TAKE_2(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_1(arena, count, __VA_ARGS__))
+#define MP_TAKE_3(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_2(arena, count, __VA_ARGS__))
+#define MP_TAKE_4(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_3(arena, count, __VA_ARGS__))
+#define MP_TAKE_5(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_4(arena, count, __VA_ARGS__))
+#define MP_TAKE_6(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_5(arena, count, __VA_ARGS__))
+#define MP_TAKE_7(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_6(arena, count, __VA_ARGS__))
+#define MP_TAKE_8(arena, count, table, ...)                                                        \
+    (MP_TAKE(arena, table, count), MP_TAKE_7(arena, count, __VA_ARGS__))
+
 /* A copy of a text. */
 char *mp_arena_text(struct mp_arena *arena, const char *text);
 

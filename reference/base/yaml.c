@@ -118,9 +118,7 @@ static int convert_mapping(struct conversion *conversion, const yaml_node_t *nod
                            struct mp_yaml *mapping) {
     const yaml_node_pair_t *start = node->data.mapping.pairs.start;
     size_t count = (size_t)(node->data.mapping.pairs.top - start);
-    MP_TAKE(conversion->arena, mapping->item, count + 1);
-    MP_TAKE(conversion->arena, mapping->key, count + 1);
-    MP_TAKE(conversion->arena, mapping->key_line, count + 1);
+    MP_TAKE_EACH(conversion->arena, count + 1, mapping->item, mapping->key, mapping->key_line);
     if (conversion->arena->lacking)
         return no_memory(conversion);
     for (size_t i = 0; i < count; i++) {

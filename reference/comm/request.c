@@ -62,10 +62,8 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
         return MP_OK;
     flow->buffer_bytes =
         chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
-    MP_TAKE(&flow->arena, flow->key, transfers);
-    MP_TAKE(&flow->arena, flow->node, transfers);
-    MP_TAKE(&flow->arena, flow->receiver, comm->ranks);
-    MP_TAKE(&flow->arena, flow->hop, comm->ranks);
+    MP_TAKE_EACH(&flow->arena, transfers, flow->key, flow->node);
+    MP_TAKE_EACH(&flow->arena, comm->ranks, flow->receiver, flow->hop);
     if (flow->arena.lacking)
         return MP_ENOMEM;
     if (mp_transport_queued(comm))
@@ -92,9 +90,7 @@ static int create_slots(struct mp_request *request, struct mp_error *error) {
         return MP_OK;
     if (comm->operations->queued)
         return comm->operations->queued->request_create(request, error);
-    MP_TAKE(&request->arena, request->finished, capacity);
-    MP_TAKE(&request->arena, request->note, capacity);
-    MP_TAKE(&request->arena, request->done, capacity);
+    MP_TAKE_EACH(&request->arena, capacity, request->finished, request->note, request->done);
     if (request->arena.lacking)
         return MP_ENOMEM;
     return comm->operations->messages_create(comm, request->capacity, &request->messages, error);

@@ -1,5 +1,7 @@
 #include "reference/comm/tree.h"
 
+#include <string.h>
+
 /* A sorting key: expert, then the rank that holds the copy, then the place in the list. */
 enum { KEY_EXPERT_SHIFT = 44, KEY_RANK_SHIFT = 24, KEY_FIELD = (1 << 20) - 1 };
 
@@ -89,7 +91,7 @@ static int collect(const struct mp_comm *comm, struct mp_flow *flow,
     return count;
 }
 
-/* One expert's transfers: count keys from key[0] on. */
+/* One expert's transfers from, or to, one root: count keys from key[0] on. */
 struct tree {
     const uint64_t *key;
     int count, expert, owner;
@@ -101,28 +103,37 @@ static int root_of(const struct mp_transfers *list, uint64_t key, bool reduce) {
     return reduce ? transfer->to : transfer->from;
 }
 
-static struct tree first_tree(const struct mp_transfers *list, const uint64_t key[], int keys,
+/* Other roots' keys of the expert go behind these, and all stay in their order. */
+static struct tree first_tree(const struct mp_transfers *list, uint64_t key[], int keys,
                               bool reduce) {
     struct tree tree = {
         .key = key, .expert = key_expert(key[0]), .owner = root_of(list, key[0], reduce)};
-    while (tree.count < keys && key_expert(key[tree.count]) == tree.expert)
-        tree.count++;
+    for (int i = 0; i < keys && key_expert(key[i]) == tree.expert; i++) {
+        if (root_of(list, key[i], reduce) != tree.owner)
+            continue;
+        uint64_t moved = key[i];
+        memmove(key + tree.count + 1, key + tree.count, (size_t)(i - tree.count) * sizeof *key);
+        key[tree.count++] = moved;
+    }
     return tree;
 }
 
-static int check_tree(const struct mp_comm *comm, const struct mp_transfers *list,
-                      const struct tree *tree, bool reduce, struct mp_error *error) {
-    const uint64_t *key = tree->key;
-    for (int i = 0; i < tree->count; i++) {
-        int other = root_of(list, key[i], reduce);
-        if (other != tree->owner)
+/* Neighbours of one expert: a copy has one transfer, and all sums go to one owner. */
+static int check_keys(const struct mp_comm *comm, const struct mp_transfers *list,
+                      const uint64_t key[], int count, bool reduce, struct mp_error *error) {
+    for (int i = 1; i < count; i++) {
+        int expert = key_expert(key[i]);
+        if (expert != key_expert(key[i - 1]))
+            continue;
+        int root[] = {root_of(list, key[i - 1], reduce), root_of(list, key[i], reduce)};
+        if (reduce && root[0] != root[1])
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two owners in one list, ranks %d and %d",
-                           comm->rank, tree->expert, tree->owner, other);
-        if (i && key_rank(key[i]) == key_rank(key[i - 1]))
+                           comm->rank, expert, root[0], root[1]);
+        if (key_rank(key[i]) == key_rank(key[i - 1]))
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two transfers for its copy on rank %d",
-                           comm->rank, tree->expert, key_rank(key[i]));
+                           comm->rank, expert, key_rank(key[i]));
     }
     return MP_OK;
 }
@@ -163,15 +174,13 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
                    const struct mp_transfers *list, enum mp_stage stage, int experts, bool reduce,
                    int *trees, struct mp_error *error) {
     int count = collect(comm, flow, list, stage, experts, reduce, error);
-    if (count < 0)
-        return count;
+    int code = count < 0 ? count : check_keys(comm, list, flow->key, count, reduce, error);
+    if (code)
+        return code;
     flow->nodes = 0;
     *trees = 0;
     for (int begin = 0; begin < count; ++*trees) {
         struct tree tree = first_tree(list, flow->key + begin, count - begin, reduce);
-        int code = check_tree(comm, list, &tree, reduce, error);
-        if (code)
-            return code;
         add_node(comm, flow, &tree, *trees);
         begin += tree.count;
     }

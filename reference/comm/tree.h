@@ -1,4 +1,4 @@
-/* Trees of the sparse collectives, one per expert: its hops (reference/schedule/hops.h) as this
+/* Trees of the sparse collectives, one per expert and rank that it comes from: its hops (reference/schedule/hops.h) as this
  * rank sees them.  Private to reference/comm.
  *
  * Every rank derives the same trees from the same list, whatever the order of the list. */
@@ -11,7 +11,7 @@
  * members, depth, height, tag, parent and child; all else is zeroed.  `trees` counts the trees of
  * all ranks, and is the number of tags the operation needs.  `reduce`: transfers run from the
  * copies to the owner, else from the owner to the copies.  Errors: MP_EINVAL (a rank or expert out
- * of range, two owners of an expert, a copy listed twice or on the owner), MP_ELIMIT (more
+ * of range, sums of an expert for two owners, a copy listed twice or on the owner), MP_ELIMIT (more
  * transfers than the request was made for, or a list of more than 2^24).  Cost: O(transfers *
  * log(transfers)); allocates nothing. */
 int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,

@@ -4,7 +4,6 @@
  * Only two sums per rank are kept, the routes it computes and those of them that are its own
  * tokens': what leaves a rank is what its tokens make minus the latter, what enters it is what it
  * computes minus the latter.  An expert with one holder then costs nothing to account for. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"
@@ -21,13 +20,9 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
         state->seconds_per_copy = (double)setting->expert_bytes / setting->bandwidth;
     }
     MP_TAKE(memory, state->total, setting->experts);
-    MP_TAKE(memory, state->row_total, ranks);
-    MP_TAKE(memory, state->computed, ranks);
-    MP_TAKE(memory, state->local, ranks);
-    MP_TAKE(memory, state->share_node, ranks + 1);
-    MP_TAKE(memory, state->share_all, ranks + 1);
-    MP_TAKE(memory, state->holder, ranks);
-    MP_TAKE(memory, state->arrivals, ranks);
+    MP_TAKE_EACH(memory, ranks, state->row_total, state->computed, state->local, state->holder,
+                 state->arrivals);
+    MP_TAKE_EACH(memory, ranks + 1, state->share_node, state->share_all);
     int code = mp_arena_check(memory, error);
     return code ? code : mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
 }

@@ -2,7 +2,6 @@
 #include "reference/fssdp/fssdp.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/recent.h"
@@ -88,8 +87,7 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
-    MP_TAKE(memory, self->owner, (size_t)layers * (size_t)experts);
-    MP_TAKE(memory, self->next_owner, (size_t)layers * (size_t)experts);
+    MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->owner, self->next_owner);
     int code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
                                 &self->window, error);
     if (!code)

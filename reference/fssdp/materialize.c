@@ -2,7 +2,6 @@
  *
  * Where every rank has room for all hot experts, every rank gets them.  Otherwise the free slots
  * are shared out in proportion to load and each copy goes where the topology lacks it most. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"
@@ -16,13 +15,10 @@ int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *to
     size_t hot = (size_t)state->overlap;
     /* One more than needed everywhere, so that an overlap of 0 needs no case of its own. */
     MP_TAKE(memory, state->copy, hot * ranks + 1);
-    MP_TAKE(memory, state->hot, hot + 1);
-    MP_TAKE(memory, state->wanted, hot + 1);
+    MP_TAKE_EACH(memory, hot + 1, state->hot, state->wanted);
     MP_TAKE(memory, state->free_slots, ranks);
-    MP_TAKE(memory, state->node_free, nodes);
-    MP_TAKE(memory, state->node_copies, nodes);
-    MP_TAKE(memory, state->node_candidates, nodes);
-    MP_TAKE(memory, state->node_open, nodes);
+    MP_TAKE_EACH(memory, nodes, state->node_free, state->node_copies, state->node_candidates,
+                 state->node_open);
     MP_TAKE(memory, state->winner, 2 * nodes);
     return mp_arena_check(memory, error);
 }

@@ -2,7 +2,6 @@
  *
  * Hot experts are copied anyway, so their owner does not matter; Algorithm 2 spreads the others so
  * that each layer's cold load is even.  Only the number of experts over all layers is fixed. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"
@@ -33,14 +32,10 @@ int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topolog
     size_t rows = (size_t)layers;
 
     *state = (struct mp_sharder){.topology = *topology, .layers = layers, .experts = experts};
-    MP_TAKE(memory, state->hot, rows);
+    MP_TAKE_EACH(memory, rows, state->hot, state->layer_order, state->layer_peak);
     MP_TAKE(memory, state->order, rows * (size_t)experts);
-    MP_TAKE(memory, state->layer_order, rows);
-    MP_TAKE(memory, state->layer_peak, rows);
-    MP_TAKE(memory, state->slots, ranks);
-    MP_TAKE(memory, state->node_slots, nodes);
-    MP_TAKE(memory, state->rank_load, ranks);
-    MP_TAKE(memory, state->node_load, nodes);
+    MP_TAKE_EACH(memory, ranks, state->slots, state->rank_load);
+    MP_TAKE_EACH(memory, nodes, state->node_slots, state->node_load);
     for (int layer = 0; !memory->lacking && layer < layers; layer++)
         state->hot[layer] = overlap < experts ? overlap : experts;
     return mp_arena_check(memory, error);

@@ -2,7 +2,6 @@
 #include "reference/model/block.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* operation(model, name, arguments...): queue a device operation on the model's stream. */
@@ -297,8 +296,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
     size_t layers = (size_t)shape->layers;
     MP_TAKE(&model->arena, model->state, layers + 1);
     MP_TAKE(&model->arena, model->memory, (layers + 1) * (STATE_BUFFERS + 1) + WORKSPACE_BUFFERS);
-    MP_TAKE(&model->arena, model->parameter, experts);
-    MP_TAKE(&model->arena, model->gradient, experts);
+    MP_TAKE_EACH(&model->arena, experts, model->parameter, model->gradient);
     MP_TAKE(&model->arena, model->group_weight, experts * MP_ROUTING_SHARES);
     struct allocation allocation = {model, false};
     int code = MP_OK;

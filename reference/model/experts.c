@@ -87,11 +87,9 @@ static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, 
 
 static bool allocate_tables(struct mp_experts *experts) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    MP_TAKE(&experts->memory, experts->slot, all);
-    MP_TAKE(&experts->memory, experts->moments, all);
-    MP_TAKE(&experts->memory, experts->piece, all);
-    MP_TAKE(&experts->memory, experts->used, (size_t)experts->slots + 1);
-    MP_TAKE(&experts->memory, experts->used_moments, (size_t)experts->slots + 1);
+    MP_TAKE_EACH(&experts->memory, all, experts->slot, experts->moments, experts->piece);
+    MP_TAKE_EACH(&experts->memory, (size_t)experts->slots + 1, experts->used,
+                 experts->used_moments);
     if (experts->memory.lacking)
         return false;
     for (size_t i = 0; i < all; i++)

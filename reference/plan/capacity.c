@@ -38,6 +38,28 @@ static int64_t fastmoe_switch(const struct mp_capacity_sizes *sizes) {
     return (int64_t)ceil(sizes->factor * (double)sizes->tokens / (double)sizes->experts_per_rank);
 }
 
+struct mp_capacity_sizes mp_capacity_sizes_of(const struct mp_setting *setting, double factor) {
+    int ranks = setting->topology.ranks, experts = mp_setting_whole_experts(setting);
+    return (struct mp_capacity_sizes){
+        .tokens = setting->tokens_per_rank,
+        .experts = experts,
+        .top_k = mp_setting_choices(setting),
+        .factor = factor,
+        .experts_per_rank = experts > ranks ? experts / ranks : 1,
+    };
+}
+
+int mp_capacity_check(const char *system, const struct mp_setting *setting, double factor,
+                      int64_t capacity, struct mp_error *error) {
+    if (capacity >= 1 && capacity <= INT32_MAX)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "%s needs a capacity of 1 to %d routes of a rank for an expert, not %lld: %lld "
+                   "tokens, top-%d, %d experts, capacity factor %g",
+                   system, INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
+                   mp_setting_choices(setting), mp_setting_whole_experts(setting), factor);
+}
+
 const struct mp_capacity_rule mp_capacity_rules[MP_CAPACITY_FORMULAS] = {
     [MP_CAPACITY_DEEPSPEED] = {"deepspeed", "DeepSpeed, deepspeed/moe/sharded_moe.py", false,
                                deepspeed},

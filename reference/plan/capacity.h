@@ -12,8 +12,7 @@
 #ifndef MOEPERF_REFERENCE_PLAN_CAPACITY_H
 #define MOEPERF_REFERENCE_PLAN_CAPACITY_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "reference/plan/system.h"
 
 /* In the order of an option's choices, MP_CAPACITY_CHOICES. */
 enum mp_capacity_formula {
@@ -47,5 +46,12 @@ static inline int64_t mp_capacity(enum mp_capacity_formula formula,
                                   const struct mp_capacity_sizes *sizes) {
     return mp_capacity_rules[formula].routes(sizes);
 }
+
+/* Of a job, without `least`. */
+struct mp_capacity_sizes mp_capacity_sizes_of(const struct mp_setting *setting, double factor);
+/* MP_EINVAL, with the job's numbers behind the system's name, for a capacity of a rank's routes
+ * that is not within 1 .. INT32_MAX. */
+int mp_capacity_check(const char *system, const struct mp_setting *setting, double factor,
+                      int64_t capacity, struct mp_error *error);
 
 #endif

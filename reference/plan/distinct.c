@@ -1,7 +1,6 @@
 #include "reference/plan/distinct.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/elementary.h"
@@ -10,26 +9,15 @@ int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, in
                              struct mp_distinct_model *model, struct mp_error *error) {
     size_t e = (size_t)experts, k = (size_t)top_k, sums = (e + 1) * (k + 1);
     *model = (struct mp_distinct_model){.experts = experts, .top_k = top_k};
-    MP_TAKE(memory, model->certain, e);
-    MP_TAKE(memory, model->count, e);
-    MP_TAKE(memory, model->weight, e);
-    MP_TAKE(memory, model->wanted, e);
-    MP_TAKE(memory, model->step, e);
-    MP_TAKE(memory, model->lack, e);
+    MP_TAKE_EACH(memory, e, model->certain, model->count, model->weight, model->wanted, model->step,
+                 model->lack, model->order, model->rank);
     MP_TAKE(memory, model->sum, k + 1);
-    MP_TAKE(memory, model->prefix, sums);
-    MP_TAKE(memory, model->before, sums);
-    MP_TAKE(memory, model->behind, sums);
+    MP_TAKE_EACH(memory, sums, model->prefix, model->before, model->behind);
     MP_TAKE(memory, model->share, (size_t)mp_levels_most_groups(ranks) * e);
     MP_TAKE(memory, model->always, k);
-    MP_TAKE(memory, model->order, e);
     MP_TAKE(memory, model->sure, e + 1);
-    MP_TAKE(memory, model->rank, e);
     MP_TAKE(memory, model->begin, (size_t)ranks + 1);
-    MP_TAKE(memory, model->part, e);
-    MP_TAKE(memory, model->held, e);
-    MP_TAKE(memory, model->taken, e);
-    MP_TAKE(memory, model->met, e);
+    MP_TAKE_EACH(memory, e, model->part, model->held, model->taken, model->met);
     return mp_arena_check(memory, error);
 }
 

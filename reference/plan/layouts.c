@@ -25,6 +25,32 @@ int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int expert
     return code;
 }
 
+int mp_layouts_check(const char *system, const struct mp_setting *setting, int per_rank,
+                     double capacity_factor, struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+    int64_t slots = (int64_t)per_rank * ranks;
+
+    if (slots < setting->experts || slots > INT32_MAX)
+        return mp_fail(error, MP_EINVAL,
+                       "%s needs a slot for every expert: %d on each of %d ranks are too %s for %d "
+                       "experts",
+                       system, per_rank, ranks, slots < setting->experts ? "few" : "many",
+                       setting->experts);
+    if (mp_setting_shards(setting) > 1 && capacity_factor > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "%s's capacities follow the slots of every expert, of which shards of one "
+                       "may have different numbers: with expert-shards %d it takes "
+                       "capacity-factor 0",
+                       system, setting->shards);
+    if (mp_slot_capacity(setting, per_rank, capacity_factor) == 0)
+        return mp_fail(error, MP_EINVAL,
+                       "%s with capacity-factor %g leaves a slot less than 1 route: %lld tokens on "
+                       "each of %d ranks to %d experts each, over %lld slots",
+                       system, capacity_factor, (long long)setting->tokens_per_rank, ranks,
+                       setting->top_k, (long long)slots);
+    return MP_OK;
+}
+
 static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_node) {
     memcpy(slots->expert, expert,
            (size_t)slots->ranks * (size_t)slots->per_rank * sizeof *slots->expert);
@@ -50,13 +76,15 @@ void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expe
     set(slots, expert, layouts->ranks_per_node);
 }
 
-void mp_layouts_owners(const struct mp_layouts *layouts, int32_t owner[]) {
+void mp_layouts_owners(const void *self, int32_t owner[]) {
+    const struct mp_layouts *layouts = self;
     for (int layer = 0; layer < layouts->layers; layer++)
         for (int expert = 0; expert < layouts->experts; expert++)
             *owner++ = layouts->slots[layer].rank[layouts->slots[layer].begin[expert]];
 }
 
-void mp_layouts_holders(const struct mp_layouts *layouts, struct mp_placement home[]) {
+void mp_layouts_holders(const void *self, struct mp_placement home[]) {
+    const struct mp_layouts *layouts = self;
     /* No expert is without a slot, which is all that could go wrong. */
     for (int layer = 0; layer < layouts->layers; layer++)
         (void)mp_slots_homes(&layouts->slots[layer], &home[layer], NULL);

@@ -10,6 +10,7 @@
 #include "reference/base/arena.h"
 #include "reference/plan/recent.h"
 #include "reference/plan/slots.h"
+#include "reference/plan/system.h"
 
 struct mp_layouts {
     struct mp_arena *memory; /* borrowed */
@@ -26,16 +27,22 @@ struct mp_layouts {
 int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
                       int ranks_per_node, struct mp_layouts *layouts, struct mp_error *error);
 
+/* MP_EINVAL, with the job's numbers behind the system's name, for slots on each rank that are too
+ * few for the experts, or a factor of capacity (mp_slot_capacity) that leaves them nothing or that
+ * shards of an expert can't share. */
+int mp_layouts_check(const char *system, const struct mp_setting *setting, int per_rank,
+                     double capacity_factor, struct mp_error *error);
+
 /* From now on also the slots that a layer had before it last changed: moves in the background leave
  * them in use for a while.  MP_ENOMEM. */
 int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error);
 /* A layer's slots become these, [ranks][per_rank]. */
 void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]);
 
-/* For initial_owners: the lowest rank with a slot; owner is [layers][experts]. */
-void mp_layouts_owners(const struct mp_layouts *layouts, int32_t owner[]);
-/* For initial_holders: all ranks with a slot; home is [layers]. */
-void mp_layouts_holders(const struct mp_layouts *layouts, struct mp_placement home[]);
+/* Hooks of systems whose structs begin with a struct mp_layouts: an expert's owner is the lowest
+ * rank with a slot of it, its holders are all ranks with one. */
+void mp_layouts_owners(const void *self, int32_t owner[]);
+void mp_layouts_holders(const void *self, struct mp_placement home[]);
 /* For homes_limit: experts of all layers that one rank can have slots for. */
 int mp_layouts_limit(const struct mp_layouts *layouts);
 

@@ -1,17 +1,12 @@
 #include "reference/plan/pieces.h"
 
-#include <stdlib.h>
-
 int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
                      struct mp_error *error) {
     *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};
     if (experts < 1 || capacity < 1)
         return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
     MP_TAKE(memory, pieces->item, capacity);
-    MP_TAKE(memory, pieces->first, experts);
-    MP_TAKE(memory, pieces->last, experts);
-    MP_TAKE(memory, pieces->turn, experts);
-    MP_TAKE(memory, pieces->of_node, experts);
+    MP_TAKE_EACH(memory, experts, pieces->first, pieces->last, pieces->turn, pieces->of_node);
     if (memory->lacking)
         return mp_arena_check(memory, error);
     mp_pieces_clear(pieces);
@@ -41,18 +36,39 @@ int mp_pieces_add(struct mp_pieces *pieces, int expert, int rank, int64_t routes
     return MP_OK;
 }
 
-int mp_plan_copy_pieces(struct mp_plan *plan, const struct mp_pieces *pieces,
+/* Who of a rank's node has an expert, else its owner.  (What is fetched again for backward comes
+ * from where it stays.) */
+static int nearest_source(const struct mp_plan *plan, int expert, int rank) {
+    const struct mp_topology *topology = &plan->topology;
+    int node = mp_topology_node(topology, rank), owner = plan->during.owner[expert];
+    int found = mp_placement_next(&plan->during, expert, mp_topology_node_begin(topology, node));
+    bool near = found >= 0 && found < mp_topology_node_end(topology, node);
+    return near && !plan->rematerialise && mp_topology_node(topology, owner) != node ? found
+                                                                                     : owner;
+}
+
+/* All from ranks that have them before any of these copies. */
+static int copy_expert(struct mp_plan *plan, const struct mp_pieces *pieces, int expert,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
+        struct mp_piece *piece = &pieces->item[at];
+        bool has = mp_placement_holds(&plan->during, expert, piece->rank);
+        piece->holder = has ? -1 : nearest_source(plan, expert, piece->rank);
+    }
+    for (int32_t at = pieces->first[expert]; at >= 0 && !code; at = pieces->item[at].next)
+        if (pieces->item[at].holder >= 0)
+            code = mp_plan_add_copy_from(plan, expert, pieces->item[at].holder,
+                                         pieces->item[at].rank, MP_STAGE_AFTER_GATE, error);
+    return code;
+}
+
+static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
                         struct mp_error *error) {
-    for (int expert = 0; expert < pieces->experts; expert++)
-        for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
-            int rank = pieces->item[at].rank;
-            if (mp_placement_holds(&plan->during, expert, rank))
-                continue;
-            int code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
-            if (code)
-                return code;
-        }
-    return MP_OK;
+    int code = MP_OK;
+    for (int expert = 0; expert < pieces->experts && !code; expert++)
+        code = copy_expert(plan, pieces, expert, error);
+    return code;
 }
 
 static bool is_cut(const struct mp_pieces *pieces, int expert) {
@@ -110,11 +126,6 @@ static int prepare(const struct mp_plan *plan, const struct mp_load *load, struc
                                (long long)plan->iteration, plan->layer, expert, piece->rank,
                                pieces->item[piece->next].rank);
             piece->holder = mp_plan_holder_index(plan, expert, piece->rank);
-            if (piece->holder < 0)
-                return mp_fail(error, MP_EINVAL,
-                               "iteration %lld, layer %d: a piece of expert %d on rank %d, which "
-                               "does not hold it",
-                               (long long)plan->iteration, plan->layer, expert, piece->rank);
             piece->left = piece->routes;
             if (cut != MP_CUT_IN_ORDER && is_cut(pieces, expert))
                 piece->left -= own_part(load, piece, expert);
@@ -193,8 +204,10 @@ static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int exp
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error) {
-    int code = mp_plan_dispatch_begin(plan, error);
+    int code = copy_experts(plan, pieces, error);
 
+    if (!code)
+        code = mp_plan_dispatch_begin(plan, error);
     if (!code)
         code = prepare(plan, load, pieces, cut, error);
     for (int source = 0; source < load->ranks && !code; source++)

@@ -224,8 +224,12 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
 
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error) {
-    int32_t owner = plan->during.owner[expert];
-    struct mp_transfer transfer = {plan->layer, expert, owner, rank, plan->expert_bytes, stage};
+    return mp_plan_add_copy_from(plan, expert, plan->during.owner[expert], rank, stage, error);
+}
+
+int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, enum mp_stage stage,
+                          struct mp_error *error) {
+    struct mp_transfer transfer = {plan->layer, expert, from, rank, plan->expert_bytes, stage};
 
     if (mp_placement_holds(&plan->during, expert, rank))
         return mp_fail(error, MP_EINVAL,
@@ -239,7 +243,7 @@ int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage s
     if (code)
         return code;
     transfer.from = rank;
-    transfer.to = owner;
+    transfer.to = plan->during.owner[expert];
     transfer.bytes = plan->gradient_bytes;
     transfer.stage = MP_STAGE_BACKWARD_REDUCE;
     code = mp_transfers_add(&plan->reduce, transfer, error);

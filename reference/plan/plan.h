@@ -288,6 +288,9 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
  */
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error);
+/* The same from another rank that has it by then: after the gate, from one that holds it before. */
+int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, enum mp_stage stage,
+                          struct mp_error *error);
 
 /* Which holder of `during` sends `rank` its slice of an expert's gradient sum: the rank itself if
  * it holds the expert, otherwise holder number rank mod n of the n holders, ascending (SYMI,
@@ -306,7 +309,8 @@ int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint3
                          struct mp_error *error);
 void mp_plan_dispatch_end_pair(struct mp_plan *plan);
 
-/* Every route goes to its expert's owner: plain expert parallelism. */
+/* Every route that a source's capacity leaves goes to its expert's owner: plain expert parallelism.
+ */
 int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error);
 

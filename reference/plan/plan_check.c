@@ -7,7 +7,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "reference/base/arena.h"
 
@@ -182,16 +181,23 @@ static void check_transfer(struct check *check, const struct mp_transfer *transf
                transfer->layer, transfer->expert, check->plan->layer, check->experts);
 }
 
+/* Fetches of a stage travel together, so that none can feed another; and for backward all do. */
+static void check_source(struct check *check, const struct mp_transfer *fetch) {
+    const struct mp_plan *plan = check->plan;
+    const struct mp_placement *has = plan->rematerialise ? &plan->before : &check->present;
+
+    if (is_expert(check, fetch->expert) && !holds(check, has, fetch->expert, fetch->from))
+        report(check, MP_PLAN_FETCH_FROM_NON_HOLDER,
+               "expert %d is fetched from rank %d, which does not have it, to rank %d",
+               fetch->expert, fetch->from, fetch->to);
+}
+
 static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
     const struct mp_plan *plan = check->plan;
 
     check_transfer(check, fetch, plan->expert_bytes, "fetch");
     if (!is_expert(check, fetch->expert))
         return;
-    if (!holds(check, &check->present, fetch->expert, fetch->from))
-        report(check, MP_PLAN_FETCH_FROM_NON_HOLDER,
-               "expert %d is fetched from rank %d, which does not have it, to rank %d",
-               fetch->expert, fetch->from, fetch->to);
     if (!holds(check, &plan->during, fetch->expert, fetch->to))
         report(check, MP_PLAN_FETCH_TO_NON_HOLDER,
                "expert %d is fetched to rank %d, which is no holder of it", fetch->expert,
@@ -223,6 +229,9 @@ static void check_fetches(struct check *check) {
     const struct mp_transfers *list = &check->plan->fetch;
 
     for (int late = 0; late < 2; late++) {
+        for (int index = 0; index < list->count; index++)
+            if ((list->item[index].stage != MP_STAGE_BEFORE_GATE) == late)
+                check_source(check, &list->item[index]);
         for (int index = 0; index < list->count; index++) {
             const struct mp_transfer *fetch = &list->item[index];
             if ((fetch->stage != MP_STAGE_BEFORE_GATE) != late)
@@ -543,9 +552,8 @@ static int create_working(struct check *check, struct mp_error *error) {
         code = mp_placement_create(check->ranks, check->experts, &check->shared, error);
     if (code)
         return code;
-    MP_TAKE(&check->arena, check->last_pair, check->ranks);
+    MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra);
     MP_TAKE(&check->arena, check->kept, check->experts);
-    MP_TAKE(&check->arena, check->extra, check->ranks);
     if (check->arena.lacking)
         return mp_arena_check(&check->arena, error);
     mp_placement_copy(&check->present, &plan->before);

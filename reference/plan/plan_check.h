@@ -16,7 +16,7 @@ enum mp_plan_violation {
     MP_PLAN_HOLDER_OUT_OF_RANGE,    /* a bit beyond the last rank */
     MP_PLAN_OWNER_ACCOMPANIED,      /* several keep an expert, and its optimizer is the owner's */
     MP_PLAN_HOLDER_UNFED,           /* an extra holder that no fetch feeds */
-    MP_PLAN_FETCH_FROM_NON_HOLDER,  /* a fetch whose source does not hold the expert before it */
+    MP_PLAN_FETCH_FROM_NON_HOLDER,  /* a fetch whose source does not have it before its stage */
     MP_PLAN_FETCH_TO_NON_HOLDER,    /* a fetch to a rank that is no holder in during */
     MP_PLAN_FETCH_TWICE,            /* a copy fetched twice, or fetched where it was before */
     MP_PLAN_REDUCE_MISSING,         /* a copy whose gradient is not summed into the owner */

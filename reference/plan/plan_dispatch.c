@@ -2,7 +2,6 @@
  *
  * While pair p is being written, part_begin[p + 1] is the running end of its parts. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "reference/plan/plan.h"
 #include "reference/plan/split.h"
@@ -133,6 +132,7 @@ void mp_plan_dispatch_end_pair(struct mp_plan *plan) {
 int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error) {
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
+    const bool drops = plan->source_capacity >= 0;
     int code = mp_plan_reserve_parts(plan, pairs, error);
     int64_t end = 0;
 
@@ -146,8 +146,10 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
         const uint32_t *row = load->count + (long)source * load->experts;
         int64_t *row_end = plan->part_begin + (int64_t)source * load->experts + 1;
         for (int expert = 0; expert < load->experts; expert++) {
-            plan->part[end] = (struct mp_dispatch_part){plan->owner_place[expert], 1, row[expert]};
-            end += row[expert] > 0;
+            uint32_t kept =
+                drops ? (uint32_t)mp_plan_kept(plan, load, source, expert) : row[expert];
+            plan->part[end] = (struct mp_dispatch_part){plan->owner_place[expert], 1, kept};
+            end += kept > 0;
             row_end[expert] = end;
         }
     }

@@ -50,8 +50,7 @@ static int create_system(struct mp_planner *planner, const void *options, struct
         .extra_copies_limit = system->copies_limit ? system->copies_limit(planner->self) : 0,
         .padding_limit = mp_system_padding_limit(system, &planner->setting, options),
     };
-    if (system->optimizer)
-        planner->optimizer = system->optimizer(planner->self);
+    planner->optimizer = mp_system_optimizer(system, planner->self);
     return MP_OK;
 }
 

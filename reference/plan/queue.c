@@ -2,7 +2,6 @@
 #include "reference/plan/queue.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 int mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue,
                     struct mp_error *error) {

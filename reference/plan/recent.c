@@ -1,7 +1,6 @@
 /* Recent: a ring of the last iterations and their sums. */
 #include "reference/plan/recent.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,

@@ -2,7 +2,6 @@
 #include "reference/plan/slots.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
@@ -12,17 +11,11 @@ int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_ran
         return mp_fail(error, MP_EINVAL, "no slots: %d on each of %d ranks, for %d experts",
                        per_rank, ranks, experts);
     size_t all = (size_t)ranks * (size_t)per_rank, e = (size_t)experts;
-    MP_TAKE(memory, slots->expert, all);
-    MP_TAKE(memory, slots->begin, e + 1);
-    MP_TAKE(memory, slots->rank, all);
-    MP_TAKE(memory, slots->group_begin, e + 1);
-    MP_TAKE(memory, slots->group, all);
-    MP_TAKE(memory, slots->group_of, all);
-    MP_TAKE(memory, slots->node_group_begin, e + 1);
-    MP_TAKE(memory, slots->node_group, all);
-    MP_TAKE(memory, slots->stretch, e);
-    MP_TAKE(memory, slots->next, e + 1);
-    MP_TAKE(memory, slots->turn, e);
+    MP_TAKE_EACH(memory, all, slots->expert, slots->rank, slots->group, slots->group_of,
+                 slots->node_group);
+    MP_TAKE_EACH(memory, e + 1, slots->begin, slots->group_begin, slots->node_group_begin,
+                 slots->next);
+    MP_TAKE_EACH(memory, e, slots->stretch, slots->turn);
     if (memory->lacking)
         return mp_arena_check(memory, error);
     for (size_t index = 0; index < all; index++)
@@ -99,10 +92,12 @@ int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home,
     return MP_OK;
 }
 
-int64_t mp_slot_capacity(double factor, int64_t routes, int64_t slots) {
+int64_t mp_slot_capacity(const struct mp_setting *setting, int per_rank, double factor) {
+    int64_t ranks = setting->topology.ranks;
+    int64_t routes = setting->tokens_per_rank * ranks * setting->top_k;
     if (factor == 0)
         return -1;
-    double capacity = floor(factor * (double)routes / (double)slots);
+    double capacity = floor(factor * (double)routes / (double)(per_rank * ranks));
     return capacity < (double)routes ? (int64_t)capacity : routes;
 }
 

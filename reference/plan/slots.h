@@ -8,7 +8,7 @@
 #define MOEPERF_REFERENCE_PLAN_SLOTS_H
 
 #include "reference/base/arena.h"
-#include "reference/plan/plan.h"
+#include "reference/plan/system.h"
 
 /* Neighbouring holders of one expert with equally many slots for it. */
 struct mp_slot_group {
@@ -77,9 +77,9 @@ static inline int mp_slots_of(const struct mp_slots *slots, int expert) {
 int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home, struct mp_error *error);
 
 /* Routes that one slot may take when `factor` times its even share is the limit (SYMI):
- * floor(factor * routes / slots), routes and slots over all ranks, in this order of operations; -1
- * with factor 0: no limit. */
-int64_t mp_slot_capacity(double factor, int64_t routes, int64_t slots);
+ * floor(factor * tokens * k / slots), tokens and slots over all ranks, in this order of operations;
+ * -1 with factor 0: no limit. */
+int64_t mp_slot_capacity(const struct mp_setting *setting, int per_rank, double factor);
 /* Every expert's capacity for MP_SPREAD_TURN: that of a slot times its slots; none if that is -1.
  */
 void mp_plan_slot_capacities(struct mp_plan *plan, const struct mp_slots *slots,

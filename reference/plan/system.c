@@ -89,7 +89,8 @@ static const char *function_fault(const struct mp_system *system) {
         return "uses-transitions needs after_step";
     if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit && !system->initial_holders)
         return "replicates needs copies_limit or initial_holders";
-    if (system->initial_holders && (!(can & MP_SYSTEM_REPLICATES) || !system->optimizer))
+    if (system->initial_holders &&
+        (!(can & MP_SYSTEM_REPLICATES) || !(system->optimizer || system->split)))
         return "initial_holders needs replicates and optimizer";
     if (!system->save != !system->load)
         return "save and load come together";
@@ -214,9 +215,8 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error) {
-    enum mp_optimizer_split optimizer =
-        system->optimizer ? system->optimizer(self) : MP_OPTIMIZER_OWNER;
-    int code = mp_plan_begin(plan, iteration, layer, home, optimizer, error);
+    int code =
+        mp_plan_begin(plan, iteration, layer, home, mp_system_optimizer(system, self), error);
 
     plan->offload = system->offload && system->offload(self);
     if (!code && system->before_gate)

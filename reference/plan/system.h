@@ -15,7 +15,7 @@
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
 
-enum { MP_SYSTEM_ABI = 3 };
+enum { MP_SYSTEM_ABI = 4 };
 
 /* What a system may do to a run.  Checked against its functions once, at registration. */
 enum mp_system_capability {
@@ -119,7 +119,9 @@ struct mp_system {
      * home is [layers], with the initial owners as only holders. */
     void (*initial_holders)(const void *self, struct mp_placement home[]);
 
-    /* Optional; MP_OPTIMIZER_OWNER without it.  The same for the whole run. */
+    /* How parameters and optimizer state lie between iterations, the same for the whole run: this,
+     * or what the function says, if there is one. */
+    enum mp_optimizer_split split;
     enum mp_optimizer_split (*optimizer)(const void *self);
     /* Optional, false without it: the plans' `offload`.  The same for the whole run. */
     bool (*offload)(const void *self);
@@ -173,6 +175,11 @@ struct mp_system {
 /* By which rows travel where the system leaves a plan's exchange flat. */
 static inline enum mp_exchange_kind mp_system_exchange(const struct mp_system *system, int of_job) {
     return system->exchange ? system->exchange : (enum mp_exchange_kind)of_job;
+}
+
+static inline enum mp_optimizer_split mp_system_optimizer(const struct mp_system *system,
+                                                          const void *self) {
+    return system->optimizer ? system->optimizer(self) : system->split;
 }
 
 /* The system for such a job; *self is NULL on errors.  These are: MP_EREFUSED with the sentence of

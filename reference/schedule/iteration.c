@@ -1,5 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
 
 #include "reference/schedule/schedule.h"
 
@@ -67,37 +65,27 @@ static struct mp_scheduled_phase phase_of(enum mp_phase phase, enum mp_direction
     return (struct mp_scheduled_phase){phase, direction, layer, MP_ALL_STEPS};
 }
 
-/* Own work that is a phase by itself. */
-static int work_alone(struct mp_schedule *schedule, enum mp_phase phase,
-                      struct mp_operation operation, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
+/* One of those above. */
+typedef int operate(struct mp_schedule *schedule, struct mp_operation operation,
+                    struct mp_error *error);
+
+static int operate_within(struct mp_schedule *schedule, struct mp_scheduled_phase activity,
+                          operate *doing, struct mp_operation operation, struct mp_error *error) {
     begin(schedule, activity);
-    int code = work(schedule, operation, error);
+    int code = doing(schedule, operation, error);
     end(schedule, activity);
     return code;
+}
+
+/* As a phase by itself: own work, or a background operation's start, or its end. */
+static int alone(struct mp_schedule *schedule, operate *doing, enum mp_phase phase,
+                 struct mp_operation operation, struct mp_error *error) {
+    return operate_within(schedule, phase_of(phase, operation.direction, operation.layer), doing,
+                          operation, error);
 }
 
 static bool travels(const struct mp_schedule *schedule, int layer, enum mp_operation_kind kind) {
     return schedule->layer[layer].travels >> kind & 1;
-}
-
-/* A background operation's start, or its end, as a span. */
-static int start_alone(struct mp_schedule *schedule, enum mp_phase phase,
-                       struct mp_operation operation, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
-    begin(schedule, activity);
-    int code = start(schedule, operation, error);
-    end(schedule, activity);
-    return code;
-}
-
-static int wait_alone(struct mp_schedule *schedule, enum mp_phase phase,
-                      struct mp_operation operation, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
-    begin(schedule, activity);
-    int code = wait(schedule, operation, error);
-    end(schedule, activity);
-    return code;
 }
 
 /* ---- copies ---- */
@@ -109,15 +97,15 @@ static int start_gathers(struct mp_schedule *schedule, int layer, struct mp_erro
     bool fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
     for (int l = layer > 0 ? last : 0; fetching && !code && l <= last; l++)
         if (l < schedule->layers)
-            code =
-                start_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0), error);
+            code = alone(schedule, start, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0),
+                         error);
     return code;
 }
 
 static int start_fetch(struct mp_schedule *schedule, int layer, enum mp_operation_kind kind,
                        bool *fetching, struct mp_error *error) {
     *fetching = travels(schedule, layer, kind);
-    return *fetching ? start_alone(schedule, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error)
+    return *fetching ? alone(schedule, start, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error)
                      : MP_OK;
 }
 
@@ -126,7 +114,7 @@ static int wait_fetch(struct mp_schedule *schedule, int layer, enum mp_operation
     if (!*fetching)
         return MP_OK;
     *fetching = false;
-    return wait_alone(schedule, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error);
+    return alone(schedule, wait, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error);
 }
 
 static int wait_fetches(struct mp_schedule *schedule, int layer, bool late,
@@ -140,8 +128,8 @@ static int wait_fetches(struct mp_schedule *schedule, int layer, bool late,
 static int start_refetch(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     if (layer < 0 || !travels(schedule, layer, MP_TRAVEL_REFETCH))
         return MP_OK;
-    return start_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
-                       error);
+    return alone(schedule, start, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
+                 error);
 }
 
 /* ---- sums of gradients ---- */
@@ -203,8 +191,8 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
 static int prepare_gradients(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int code = MP_OK;
     if (travels(schedule, layer, MP_TRAVEL_REFETCH))
-        code = wait_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
-                          error);
+        code = alone(schedule, wait, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
+                     error);
     return code ? code : finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error);
 }
 
@@ -247,7 +235,7 @@ static struct mp_operation step_of(const struct passage *passage, enum mp_operat
 static int share(const struct passage *passage, struct mp_error *error) {
     struct mp_operation operation = of(MP_WORK_SHARED, passage->direction, passage->number, 0);
     return passage->schedule->shares
-               ? work_alone(passage->schedule, MP_PHASE_SHARED, operation, error)
+               ? alone(passage->schedule, work, MP_PHASE_SHARED, operation, error)
                : MP_OK;
 }
 
@@ -267,31 +255,21 @@ static int send_rows(const struct passage *passage, struct mp_error *error) {
 }
 
 static int wait_rows(const struct passage *passage, int step, struct mp_error *error) {
-    if (passage->at_once)
-        return MP_OK;
-    struct mp_scheduled_phase activity = half_of(passage, passage->there, step);
-    begin(passage->schedule, activity);
-    int code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, step), error);
-    end(passage->schedule, activity);
-    return code;
+    return passage->at_once
+               ? MP_OK
+               : operate_within(passage->schedule, half_of(passage, passage->there, step), wait,
+                                step_of(passage, MP_TRAVEL_ROWS, step), error);
 }
 
 static int compute(const struct passage *passage, int step, struct mp_error *error) {
-    struct mp_scheduled_phase activity = half_of(passage, MP_PHASE_EXPERT, step);
-    begin(passage->schedule, activity);
-    int code = work(passage->schedule, step_of(passage, MP_WORK_EXPERTS, step), error);
-    end(passage->schedule, activity);
-    return code;
+    return operate_within(passage->schedule, half_of(passage, MP_PHASE_EXPERT, step), work,
+                          step_of(passage, MP_WORK_EXPERTS, step), error);
 }
 
 static int return_rows(const struct passage *passage, int step, struct mp_error *error) {
-    if (passage->flat)
-        return MP_OK;
-    struct mp_scheduled_phase activity = half_of(passage, passage->back, step);
-    begin(passage->schedule, activity);
-    int code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, step), error);
-    end(passage->schedule, activity);
-    return code;
+    return passage->flat ? MP_OK
+                         : operate_within(passage->schedule, half_of(passage, passage->back, step),
+                                          start, step_of(passage, MP_TRAVEL_RETURNS, step), error);
 }
 
 static int receive_rows(const struct passage *passage, struct mp_error *error) {
@@ -344,8 +322,8 @@ static int attend(struct mp_schedule *schedule, int layer, struct mp_error *erro
     int code = layer > 0 && schedule->early ? MP_OK : prepare(schedule, layer, error);
     schedule->fetching = !code && travels(schedule, layer, MP_TRAVEL_FETCH);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0),
-                          error);
+        code = alone(schedule, work, MP_PHASE_ATTENTION,
+                     of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0), error);
     if (!code)
         code = gate(schedule, layer, error);
     return code ? code : plan(schedule, layer, false, error);
@@ -361,17 +339,27 @@ static int forward_step(const struct passage *passage, int step, struct mp_error
     return code ? code : return_rows(passage, step, error);
 }
 
+static int start_late(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = MP_OK;
+    if (schedule->layer[layer].passes_on)
+        code = wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
+    return code ? code
+                : start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching,
+                              error);
+}
+
 static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int code = attend(schedule, layer, error);
     if (code)
         return code;
     struct passage passage = passage_of(schedule, layer, MP_FORWARD);
-    if (passage.flat)
-        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    bool late_first = passage.flat && !passage.layer->passes_on;
+    if (late_first)
+        code = start_late(schedule, layer, error);
     if (!code)
         code = send_rows(&passage, error);
-    if (!code && !passage.flat)
-        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    if (!code && !late_first)
+        code = start_late(schedule, layer, error);
     if (!code && schedule->early && layer + 1 < schedule->layers)
         code = prepare(schedule, layer + 1, error);
     if (!code)
@@ -387,7 +375,7 @@ static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_erro
 }
 
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error) {
-    int code = work_alone(schedule, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_FORWARD, -1, 0), error);
+    int code = alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_FORWARD, -1, 0), error);
     for (int l = 0; !code && l < schedule->layers; l++)
         code = forward_layer(schedule, l, error);
     return code;
@@ -415,12 +403,9 @@ static int backward_experts(const struct passage *passage, struct mp_error *erro
 static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     if (schedule->micro_batch + 1 < schedule->micro_batches)
         return MP_OK;
-    struct mp_scheduled_phase activity =
-        phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, layer < schedule->layers ? layer : -1);
-    begin(schedule, activity);
-    int code = start(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, layer, 0), error);
-    end(schedule, activity);
-    return code;
+    return operate_within(
+        schedule, phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, layer < schedule->layers ? layer : -1),
+        start, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, layer, 0), error);
 }
 
 static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -435,12 +420,12 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
     if (!code && !passage.layer->own_first)
         code = start_sums(schedule, layer, error);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
+        code = alone(schedule, work, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
     if (!code)
         code = start_refetch(schedule, layer - 1 - schedule->ahead, error);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_ATTENTION,
-                          of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
+        code = alone(schedule, work, MP_PHASE_ATTENTION,
+                     of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
     return code ? code : start_dense_sum(schedule, layer, error);
 }
 
@@ -464,11 +449,11 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     for (int l = last; !code && l >= last - schedule->ahead; l--)
         code = start_refetch(schedule, l, error);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
+        code = alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
     for (int l = last; !code && l >= 0; l--)
         code = backward_layer(schedule, l, error);
     if (!code)
-        code = work_alone(schedule, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error);
+        code = alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error);
     if (!code)
         code = start_dense_sum(schedule, schedule->layers, error);
     /* Layer 1 was started before layer 0. */
@@ -503,11 +488,7 @@ int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *erro
 static const struct mp_operation MOVES = {MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0};
 
 static int move(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_MOVE, MP_NO_DIRECTION, -1);
-    begin(schedule, activity);
-    int code = start_and_wait(schedule, MOVES, error);
-    end(schedule, activity);
-    return code;
+    return alone(schedule, start_and_wait, MP_PHASE_MOVE, MOVES, error);
 }
 
 /* Homes may change, or parameters have: slices are put together anew. */
@@ -534,13 +515,13 @@ int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *erro
 }
 
 static int start_moves(struct mp_schedule *schedule, struct mp_error *error) {
-    return schedule->moving ? start_alone(schedule, MP_PHASE_MOVE, MOVES, error) : MP_OK;
+    return schedule->moving ? alone(schedule, start, MP_PHASE_MOVE, MOVES, error) : MP_OK;
 }
 
 static int finish_moves(struct mp_schedule *schedule, struct mp_error *error) {
     bool moving = schedule->moving;
     schedule->moving = false;
-    return moving ? wait_alone(schedule, MP_PHASE_MOVE, MOVES, error) : MP_OK;
+    return moving ? alone(schedule, wait, MP_PHASE_MOVE, MOVES, error) : MP_OK;
 }
 
 /* Every rank waits for all, so that iterations begin together. */
@@ -555,14 +536,14 @@ static int agree(struct mp_schedule *schedule, struct mp_error *error) {
 /* What forward is for. */
 static int conclude(struct mp_schedule *schedule, struct mp_error *error) {
     return schedule->forward_only
-               ? work_alone(schedule, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_FORWARD, -1, 0), error)
+               ? alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_FORWARD, -1, 0), error)
                : backward(schedule, error);
 }
 
 static int update(struct mp_schedule *schedule, struct mp_error *error) {
     return schedule->forward_only ? MP_OK
-                                  : work_alone(schedule, MP_PHASE_OPTIMIZER,
-                                               of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0), error);
+                                  : alone(schedule, work, MP_PHASE_OPTIMIZER,
+                                          of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0), error);
 }
 
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {

@@ -78,7 +78,7 @@ bool mp_plan_next_late(const struct mp_plan *plan, struct mp_late_copy *copy) {
         if (fetch->expert != copy->expert) {
             copy->expert = fetch->expert;
             copy->stays = stays(plan, fetch->expert);
-            copy->rank = fetch->from;
+            copy->rank = plan->during.owner[fetch->expert];
             if (copy->stays)
                 return true;
         }
@@ -97,9 +97,19 @@ static void mark_steps(const struct mp_plan *plan, const struct mp_late_copy *co
             needs_late[mp_plan_step(plan, source, copy->rank)] = true;
 }
 
+/* Whether a copy is made of what is a copy itself. */
+static bool passes_copies_on(const struct mp_plan *plan) {
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (!mp_placement_holds(&plan->before, plan->fetch.item[i].expert,
+                                plan->fetch.item[i].from))
+            return true;
+    return false;
+}
+
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer) {
     bool all_stay = true, keeps = mp_exchange_of(plan->exchange)->keeps_late_rows;
     layer->steps = mp_plan_steps(plan);
+    layer->passes_on = passes_copies_on(plan);
     layer->own = layer->own_first = false;
     memset(layer->needs_late, !keeps, (size_t)layer->steps * sizeof *layer->needs_late);
     if (!keeps)

@@ -23,6 +23,8 @@
  *       fetches; C_own
  *     all R are back; combine
  *
+ * LATE_FETCH of copies of copies is behind rows always, and behind a wait for FETCH.
+ *
  * Where experts are put together from slices some layers ahead, FETCH of the layer so far on sets
  * out in l's place (and those before it with layer 0), and in backward REFETCH likewise.  Where
  * copies are fetched early, the first line is that of l + 1, and stands behind the rows (and
@@ -118,6 +120,7 @@ struct mp_scheduled_layer {
     unsigned travels; /* bits 1 << kind: background operations that this micro-batch has */
     int steps;        /* of the exchange, 1: all at once */
     bool own;         /* pipelined: rows of copies that are fetched late, and never travel */
+    bool passes_on;   /* late copies of copies, which have to be there first */
     bool own_first;   /* in backward these are all rows of all copies */
     bool *needs_late; /* [steps] rows that travelled may meet copies that are fetched late */
 };
@@ -192,7 +195,7 @@ int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *erro
 unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches);
 /* Whether holders' parameters are put together from slices before the gate. */
 bool mp_plan_gathers(const struct mp_plan *plan);
-/* Sets steps, own, own_first and needs_late. */
+/* Sets steps, passes_on, own, own_first and needs_late. */
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer);
 /* Steps of the exchange, and the first in which rows from one rank to another travel: the only one
  * between groups, one of `degree` otherwise. */

@@ -7,7 +7,7 @@
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
 #include "reference/trainer/inject.h"
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 #include "reference/trainer/sizes.h"
 #include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
@@ -251,7 +251,7 @@ int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operat
 int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                              struct mp_error *error);
 
-/* ---- slices.c: experts that are kept in slices ---- */
+/* ---- expert_slices.c: experts that are kept in slices ---- */
 /* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
  * [experts] is this rank's memory for them, NULL where it holds none. */
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,

@@ -74,7 +74,7 @@ struct mp_job {
      * ranks read trace_loads alone. */
     char trace[MP_TEXT_SIZE];
     char trace_digest[MP_TEXT_SIZE]; /* of the whole trace, "" until somebody has read it */
-    char trace_loads[MP_TEXT_SIZE];  /* loads file (loads.h) */
+    char trace_loads[MP_TEXT_SIZE];  /* loads file (loads_file.h) */
 
     /* Training. */
     int64_t iterations;

@@ -1,8 +1,6 @@
 /* moeperf-train: trains one job, or serves it; one process per rank. */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* Rows that other ranks pass on: the paths of an exchange in several rounds, and memory for what is
  * on its way through this rank.  One layer's rows are under way at a time, all of their steps
  * perhaps, each of which has places of its own. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/trainer/internal.h"

@@ -1,6 +1,5 @@
 #include "reference/trainer/place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "reference/trainer/trainer.h"

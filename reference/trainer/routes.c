@@ -28,8 +28,7 @@ int mp_trainer_create_routes(struct mp_trainer *trainer, struct mp_error *error)
                        transitions, trainer->job.experts, trainer->job.layers, INT_MAX);
     MP_TAKE(&trainer->arena, trainer->choices, layers * choices_of_layer(trainer));
     if (sums) {
-        MP_TAKE(&trainer->arena, trainer->transitions, transitions);
-        MP_TAKE(&trainer->arena, trainer->transition_sums, transitions);
+        MP_TAKE_EACH(&trainer->arena, transitions, trainer->transitions, trainer->transition_sums);
     }
     for (size_t l = 0; sums && l + 1 < layers; l++) {
         struct mp_load *load = &trainer->load[l];

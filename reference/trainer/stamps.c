@@ -34,10 +34,8 @@ int mp_stamps_create(struct mp_device *device, mp_stream stream, int spans, stru
     if (!stamps)
         return mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans);
     *stamps = (struct mp_stamps){.device = device, .stream = stream, .spans = spans};
-    MP_TAKE(&stamps->memory, stamps->event, 4 * count);
-    MP_TAKE(&stamps->memory, stamps->time, 4 * count);
-    MP_TAKE(&stamps->memory, stamps->kept, count);
-    MP_TAKE(&stamps->memory, stamps->wait, count);
+    MP_TAKE_EACH(&stamps->memory, 4 * count, stamps->event, stamps->time);
+    MP_TAKE_EACH(&stamps->memory, count, stamps->kept, stamps->wait);
     int code = stamps->memory.lacking
                    ? mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans)
                    : MP_OK;

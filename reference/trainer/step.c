@@ -1,6 +1,5 @@
 /* Iterations and validation: what the schedule does, with its data before and its records behind.
  */
-#include <string.h>
 
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"

@@ -54,26 +54,19 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t sequences = (size_t)trainer->sequences;
     size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
-    MP_TAKE(&trainer->arena, trainer->source, layers);
-    MP_TAKE(&trainer->arena, trainer->facts, layers);
-    MP_TAKE(&trainer->arena, trainer->load, layers);
+    MP_TAKE_EACH(&trainer->arena, layers, trainer->source, trainer->facts, trainer->load);
     MP_TAKE(&trainer->arena, trainer->free_slots, ranks);
     /* Chunks are known only with the first plan. */
     size_t counts = (2 + MP_MOST_DEGREE) * experts;
     MP_TAKE(&trainer->arena, trainer->counts, counts);
     MP_TAKE(&trainer->arena, trainer->all_counts, counts * ranks);
-    MP_TAKE(&trainer->arena, trainer->inside, experts);
-    MP_TAKE(&trainer->arena, trainer->limited, experts);
+    MP_TAKE_EACH(&trainer->arena, experts, trainer->inside, trainer->limited);
     MP_TAKE(&trainer->arena, trainer->auxiliary_loss, layers);
     create_loss_factors(trainer);
-    MP_TAKE(&trainer->arena, trainer->token, tokens);
-    MP_TAKE(&trainer->arena, trainer->target, tokens);
+    MP_TAKE_EACH(&trainer->arena, tokens, trainer->token, trainer->target, trainer->host_loss);
     MP_TAKE(&trainer->arena, trainer->context, sequences * (size_t)trainer->job.context);
-    MP_TAKE(&trainer->arena, trainer->host_loss, tokens);
-    MP_TAKE(&trainer->arena, trainer->prefetch_chunk, shards);
-    MP_TAKE(&trainer->arena, trainer->prefetch_gradient, shards);
-    MP_TAKE(&trainer->arena, trainer->reduce_chunk, shards);
-    MP_TAKE(&trainer->arena, trainer->reduce_gradient, shards);
+    MP_TAKE_EACH(&trainer->arena, shards, trainer->prefetch_chunk, trainer->prefetch_gradient,
+                 trainer->reduce_chunk, trainer->reduce_gradient);
     MP_TAKE(&trainer->arena, trainer->bucket_flight, layers + 1);
     return mp_arena_check(&trainer->arena, error);
 }
@@ -84,8 +77,7 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     size_t most = (size_t)trainer->planner.moves.capacity;
     MP_TAKE(&trainer->arena, trainer->round, most);
     for (int w = 0; w < 3; w++) {
-        MP_TAKE(&trainer->arena, trainer->round_from[w], most);
-        MP_TAKE(&trainer->arena, trainer->round_to[w], most);
+        MP_TAKE_EACH(&trainer->arena, most, trainer->round_from[w], trainer->round_to[w]);
     }
     MP_TAKE(&trainer->arena, trainer->moved, most);
     MP_TAKE(&trainer->arena, trainer->old_moments, all);
@@ -101,9 +93,8 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
     size_t holders = limit * (size_t)trainer->comm->ranks;
     size_t bytes = limit * keepers * experts->slice * sizeof(float);
-    MP_TAKE(&trainer->arena, trainer->slice_list, holders * keepers);
-    MP_TAKE(&trainer->arena, trainer->slice_from, holders * keepers);
-    MP_TAKE(&trainer->arena, trainer->slice_to, holders * keepers);
+    MP_TAKE_EACH(&trainer->arena, holders * keepers, trainer->slice_list, trainer->slice_from,
+                 trainer->slice_to);
     bool own = !mp_optimizer_sums(trainer->planner.optimizer) && !mp_job_serves(&trainer->job);
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =

@@ -1,6 +1,5 @@
 /* What was found, as benchstat's text: one side a file, a line per sample. */
 #include <ctype.h>
-#include <math.h>
 #include <string.h>
 
 #include "results/compare/gate.h"

@@ -1,7 +1,5 @@
 /* Noise floors: what base against base shows on a machine, kept as facts of the head's runs. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "results/compare/internal.h"
 #include "results/report/query.h"

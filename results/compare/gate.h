@@ -25,7 +25,7 @@
 #include <stdio.h>
 
 #include "results/compare/evidence.h"
-#include "results/store/store.h"
+#include "results/report/report.h"
 
 /* Facts about a run in its database.  A pair's two invocations have the same MP_FACT_PAIRS. */
 #define MP_FACT_PAIRS "pairs"             /* name of the measurement in turns that it is part of */
@@ -102,10 +102,10 @@ int mp_gate_keep_floors(const struct mp_gate *gate, struct mp_store *store, cons
 
 /* ---- what was found, for people and programs; `out` is borrowed.  MP_EIO, MP_ENOMEM ---- */
 
-/* At most 80 columns. */
-int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error);
-/* One object, with all samples. */
-int mp_gate_print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* As text in at most 80 columns, as one JSON object with all samples, or its tables alone: times,
+ * and the exact measures that differ. */
+int mp_gate_print(const struct mp_gate *gate, enum mp_report_format format, FILE *out,
+                  struct mp_error *error);
 /* JUnit XML, a case per metric: fail is a failure, inconclusive is skipped with its reason. */
 int mp_gate_print_junit(const struct mp_gate *gate, FILE *out, struct mp_error *error);
 /* github-action-benchmark, tool customSmallerIsBetter: head's times. */

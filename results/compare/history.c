@@ -47,7 +47,7 @@ static int pack_counts(struct mp_store *store, const struct side_run *run, json_
         snprintf(hash, sizeof hash, "%016" PRIx64, count->hash);
         if (!count->is_loss &&
             json_object_set_new(*packed, count->name,
-                                json_pack("[o, s]", json_number(count->total), hash)))
+                                json_pack("[o, s]", number_value(count->total), hash)))
             code = mp_no_memory(error);
     }
     counts_free(&counts);
@@ -72,18 +72,18 @@ static int add_run(struct mp_history *history, struct mp_store *store, int64_t r
     if (!code && run->complete) {
         snprintf(id, sizeof id, "%s/%s/%d/%s", run->suite_run, run->job, run->round, identity);
         const char *machine = json_string_value(json_object_get(run->machine, "environment.cpu"));
-        code =
-            add_row(history,
-                    json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "id", id,
-                              "key", digest, "suite", json_text(suite), "job", json_text(run->job),
-                              "system", json_text(run->system), "ranks", run->ranks, "machine",
-                              json_text(run->predicted ? "predicted"
-                                        : machine      ? machine
-                                                       : "unknown"),
-                              "revision", json_text(side_about(run, "environment.revision")),
-                              "started_at", json_text(started_at), "ms",
-                              json_number(run->shares_cores ? NAN : run->ms), "counts", counts),
-                    error);
+        code = add_row(history,
+                       json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "id",
+                                 id, "key", digest, "suite", text_value(suite), "job",
+                                 text_value(run->job), "system", text_value(run->system), "ranks",
+                                 run->ranks, "machine",
+                                 text_value(run->predicted ? "predicted"
+                                            : machine      ? machine
+                                                           : "unknown"),
+                                 "revision", text_value(side_about(run, "environment.revision")),
+                                 "started_at", text_value(started_at), "ms",
+                                 number_value(run->shares_cores ? NAN : run->ms), "counts", counts),
+                       error);
     }
     side_free(&side);
     return code;

@@ -1,6 +1,5 @@
 /* A history as a page: what changed in a table, and a chart of each series. */
 #include <math.h>
-#include <string.h>
 
 #include "results/compare/history.h"
 #include "results/report/page.h"
@@ -48,10 +47,10 @@ static json_t *pack_point(const struct mp_history_series *series, int i, double 
         format_change(change, by);
         snprintf(words, sizeof words, "%s %s", revision, by);
     }
-    return json_pack("[oooooioo]", json_text(revision), json_number(point->value),
-                     json_number(point->low), json_number(point->high), json_number(level),
-                     point->runs, json_text(point->started_at),
-                     change ? json_text(words) : json_null());
+    return json_pack("[oooooioo]", text_value(revision), number_value(point->value),
+                     number_value(point->low), number_value(point->high), number_value(level),
+                     point->runs, text_value(point->started_at),
+                     change ? text_value(words) : json_null());
 }
 
 static json_t *pack_series(const struct mp_history_series *series) {
@@ -65,7 +64,7 @@ static json_t *pack_series(const struct mp_history_series *series) {
     return page_choice(series->measure,
                        json_pack("{s[ssssssss] so}", "columns", "revision", "value", "low", "high",
                                  "level", "runs", "day", "change", "rows", rows),
-                       json_pack("{so}", "axisTitle", json_text(series->measure)));
+                       json_pack("{so}", "axisTitle", text_value(series->measure)));
 }
 
 static const char changed_caption[] =
@@ -152,20 +151,19 @@ static int write_changes(const struct mp_history *history, FILE *out, struct mp_
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_history *history = context;
+    char about[256];
+    snprintf(about, sizeof about,
+             "%zu runs. Times change where the values in front and behind are too far apart for "
+             "chance; exact measures where two revisions differ.",
+             json_array_size(history->rows));
     snprintf(page->title, sizeof page->title, "moeperf: history");
-    page_print(page->out,
-               "<header>\n<h1>History</h1>\n<p class=\"muted\">%d runs. Times change where the "
-               "values in front and behind are too far apart for chance; exact measures where two "
-               "revisions differ.</p>\n</header>\n<main>\n",
-               (int)json_array_size(history->rows));
+    page_begin(page->out, "History", about);
     int code = write_changes(history, page->out, error);
     for (int first = 0, end; first < history->count && !code; first = end) {
         end = mp_history_job_end(history, first);
         code = write_job(page, &history->series[first], end - first, error);
     }
-    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -123,8 +123,8 @@ static json_t *pack_points(const struct mp_history_series *series) {
         const struct mp_history_point *point = &series->point[i];
         json_array_append_new(
             points, json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:b}", "revision", point->revision,
-                              "started_at", point->started_at, "value", json_number(point->value),
-                              "low", json_number(point->low), "high", json_number(point->high),
+                              "started_at", point->started_at, "value", number_value(point->value),
+                              "low", number_value(point->low), "high", number_value(point->high),
                               "runs", point->runs, "runs_differ", point->differs));
     }
     return points;
@@ -137,9 +137,9 @@ static json_t *pack_changes(const struct mp_history_series *series) {
         json_array_append_new(changes,
                               json_pack("{s:s, s:i, s:o, s:o, s:o}", "revision",
                                         series->point[change->index].revision, "index",
-                                        change->index, "before", json_number(change->before),
-                                        "after", json_number(change->after), "p",
-                                        json_number(series->exact ? NAN : change->p)));
+                                        change->index, "before", number_value(change->before),
+                                        "after", number_value(change->after), "p",
+                                        number_value(series->exact ? NAN : change->p)));
     }
     return changes;
 }
@@ -155,5 +155,5 @@ int mp_history_print_json(const struct mp_history *history, FILE *out, struct mp
                                              series->exact, "points", pack_points(series),
                                              "changes", pack_changes(series)));
     }
-    return json_print(json_pack("{s:o}", "series", all), out, error);
+    return print_object(json_pack("{s:o}", "series", all), out, error);
 }

@@ -75,44 +75,52 @@ enum {
     EXACT = sizeof exact_columns / sizeof *exact_columns
 };
 
-static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+static bool is_different(const struct mp_gate_metric *metric) {
+    return metric->exact && metric->outcome != MP_OUTCOME_PASS &&
+           metric->outcome != MP_OUTCOME_INCONCLUSIVE;
+}
+
+static bool is_timed(const struct mp_gate_metric *metric) {
+    return !metric->exact;
+}
+
+/* The metrics that are shown in a table, whose title text has only if it is of times; none without
+ * rows. */
+static int print_metrics(const struct mp_gate *gate, bool (*shows)(const struct mp_gate_metric *),
+                         enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct table table;
+    const bool timed = shows == is_timed;
     int code = MP_OK;
-    table_init(&table, timed_columns, TIMED);
+    table_init(&table, timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
     for (int i = 0; i < gate->metrics && !code; i++)
-        if (!gate->metric[i].exact)
+        if (shows(&gate->metric[i]))
             code = table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error);
     if (!code && table.rows > 0) {
-        table_write(&table, MP_REPORT_TEXT, "ms per iteration", out);
+        const char *title = format == MP_REPORT_TEXT ? "" : "exact measures";
+        table_write(&table, format, timed ? "ms per iteration" : title, out);
         fputc('\n', out);
     }
     table_free(&table);
     return code;
 }
 
-static int print_exact(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    struct table table;
-    int code = MP_OK, equal = 0, unknown = 0;
-    table_init(&table, exact_columns, EXACT);
-    for (int i = 0; i < gate->metrics && !code; i++) {
+static int print_tables(const struct mp_gate *gate, enum mp_report_format format, FILE *out,
+                        struct mp_error *error) {
+    int code = print_metrics(gate, is_timed, format, out, error);
+    return code ? code : print_metrics(gate, is_different, format, out, error);
+}
+
+static void count_exact(const struct mp_gate *gate, FILE *out) {
+    int equal = 0, unknown = 0, different = 0;
+    for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        bool passes = metric->outcome == MP_OUTCOME_PASS;
-        bool is_unknown = metric->outcome == MP_OUTCOME_INCONCLUSIVE;
-        equal += metric->exact && passes;
-        unknown += metric->exact && is_unknown;
-        if (metric->exact && !passes && !is_unknown)
-            code = table_fill(&table, metric, 1, sizeof *metric, error);
+        equal += metric->exact && metric->outcome == MP_OUTCOME_PASS;
+        unknown += metric->exact && metric->outcome == MP_OUTCOME_INCONCLUSIVE;
+        different += is_different(metric);
     }
-    if (!code && table.rows > 0) {
-        table_print(&table, out);
-        fputc('\n', out);
-    }
-    if (!code)
-        table_paragraph(out, "%d exact %s equal, %d %s, %d cannot be told.", equal,
-                        equal == 1 ? "measure is" : "measures are", table.rows,
-                        table.rows == 1 ? "is not" : "are not", unknown);
-    table_free(&table);
-    return code;
+    table_paragraph(out, "%d exact %s equal, %d %s, %d cannot be told.", equal,
+                    equal == 1 ? "measure is" : "measures are", different,
+                    different == 1 ? "is not" : "are not", unknown);
 }
 
 static bool have_one_reason(const struct mp_gate_metric *a, const struct mp_gate_metric *b) {
@@ -173,15 +181,14 @@ static void print_reasons(const struct mp_gate *gate, FILE *out) {
         print_reasons_of(gate, outcome, out);
 }
 
-int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
     char base[MP_GATE_TEXT], head[MP_GATE_TEXT];
     fprintf(out, "base  %s\nhead  %s\n\n", mp_clean_text(base, sizeof base, gate->base),
             mp_clean_text(head, sizeof head, gate->head));
-    int code = print_times(gate, out, error);
-    if (!code)
-        code = print_exact(gate, out, error);
+    int code = print_tables(gate, MP_REPORT_TEXT, out, error);
     if (code)
         return code;
+    count_exact(gate, out);
     print_reasons(gate, out);
     for (int i = 0; i < gate->notes; i++)
         table_paragraph(out, "%s", gate->note[i]);
@@ -194,38 +201,48 @@ int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error)
 
 /* ---- JSON ---- */
 
-static json_t *json_samples(const double samples[], int count) {
+static json_t *samples_value(const double samples[], int count) {
     json_t *array = json_array();
     for (int i = 0; i < count; i++)
-        json_array_append_new(array, json_number(samples[i]));
+        json_array_append_new(array, number_value(samples[i]));
     return array;
 }
 
-static json_t *json_metric(const struct mp_gate_metric *metric) {
+static json_t *metric_value(const struct mp_gate_metric *metric) {
     if (metric->exact)
         return table_object(exact_columns, EXACT, metric);
     json_t *object = table_object(timed_columns, TIMED, metric);
     json_object_set_new(object, "unit", json_string("ms"));
-    json_object_set_new(object, "base_samples", json_samples(metric->base_samples, metric->bases));
-    json_object_set_new(object, "head_samples", json_samples(metric->head_samples, metric->heads));
+    json_object_set_new(object, "base_samples", samples_value(metric->base_samples, metric->bases));
+    json_object_set_new(object, "head_samples", samples_value(metric->head_samples, metric->heads));
     return object;
 }
 
-int mp_gate_print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+static int print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
     json_t *metrics = json_array(), *notes = json_array();
     for (int i = 0; i < gate->metrics; i++)
-        json_array_append_new(metrics, json_metric(&gate->metric[i]));
+        json_array_append_new(metrics, metric_value(&gate->metric[i]));
     for (int i = 0; i < gate->notes; i++)
-        json_array_append_new(notes, json_text(gate->note[i]));
-    return json_print(
+        json_array_append_new(notes, text_value(gate->note[i]));
+    return print_object(
         json_pack("{s:i, s:s, s:s, s:o, s:o, s:f, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}",
                   "version", 1, "report", "compare", "outcome",
-                  mp_outcome_name(mp_gate_outcome(gate)), "base", json_text(gate->base), "head",
-                  json_text(gate->head), "minimum_effect", gate->minimum_effect, "same_program",
+                  mp_outcome_name(mp_gate_outcome(gate)), "base", text_value(gate->base), "head",
+                  text_value(gate->head), "minimum_effect", gate->minimum_effect, "same_program",
                   gate->same_program, "outcomes", "fail", gate->outcomes[MP_OUTCOME_FAIL],
                   "inconclusive", gate->outcomes[MP_OUTCOME_INCONCLUSIVE], "improved",
                   gate->outcomes[MP_OUTCOME_IMPROVED], "accepted",
                   gate->outcomes[MP_OUTCOME_ACCEPTED], "pass", gate->outcomes[MP_OUTCOME_PASS],
                   "notes", notes, "metrics", metrics),
         out, error);
+}
+
+int mp_gate_print(const struct mp_gate *gate, enum mp_report_format format, FILE *out,
+                  struct mp_error *error) {
+    if (format == MP_REPORT_JSON)
+        return print_json(gate, out, error);
+    if (format == MP_REPORT_TEXT)
+        return print_text(gate, out, error);
+    int code = print_tables(gate, format, out, error);
+    return code ? code : check_printed(out, error);
 }

@@ -1,7 +1,6 @@
 /* What was found, as JSON in the two formats of trackers. */
 #include <jansson.h>
 #include <math.h>
-#include <string.h>
 
 #include "results/compare/gate.h"
 #include "results/report/query.h"
@@ -39,11 +38,11 @@ int mp_gate_print_action(const struct mp_gate *gate, FILE *out, struct mp_error 
         snprintf(extra, sizeof extra, "%d %s, %.5g .. %.5g ms, %+.2f %% against base: %s",
                  metric->heads, metric->paired ? "pairs" : "runs", low, high, 100 * metric->effect,
                  mp_outcome_name(metric->outcome));
-        json_array_append_new(array, json_pack("{s:o, s:s, s:f, s:s, s:s}", "name", json_text(name),
-                                               "unit", "ms/iteration", "value", metric->head,
-                                               "range", range, "extra", extra));
+        json_array_append_new(array, json_pack("{s:o, s:s, s:f, s:s, s:s}", "name",
+                                               text_value(name), "unit", "ms/iteration", "value",
+                                               metric->head, "range", range, "extra", extra));
     }
-    return json_print(array, out, error);
+    return print_object(array, out, error);
 }
 
 int mp_gate_print_bencher(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
@@ -54,12 +53,12 @@ int mp_gate_print_bencher(const struct mp_gate *gate, FILE *out, struct mp_error
         if (metric->exact || isnan(metric->head))
             continue;
         format_name(metric, name, sizeof name);
-        json_t *key = json_text(name); /* bytes that are no UTF-8 could be no key */
+        json_t *key = text_value(name); /* bytes that are no UTF-8 could be no key */
         json_object_set_new(object, json_string_value(key),
                             json_pack("{s:{s:f, s:f, s:f}}", "ms", "value", metric->head,
                                       "lower_value", smallest(metric->head_samples, metric->heads),
                                       "upper_value", largest(metric->head_samples, metric->heads)));
         json_decref(key);
     }
-    return json_print(object, out, error);
+    return print_object(object, out, error);
 }

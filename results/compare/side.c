@@ -23,7 +23,7 @@ static bool is_place(const char *name) {
 }
 
 static int set_text(json_t *object, const char *name, const char *value) {
-    return json_object_set_new(object, name, json_text(value));
+    return json_object_set_new(object, name, text_value(value));
 }
 
 /* "name: value" lines; the value of a line without one is what follows it. */

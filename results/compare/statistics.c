@@ -56,29 +56,18 @@ int mp_median(const double values[], int count, double *median, struct mp_error 
 
 /* ---- one job's iterations ---- */
 
-static struct mp_trend trend_of(const double values[], int count) {
+/* The slope of a straight line through values 0 .. count - 1, per value and in percent of their
+ * mean. */
+static double slope_percent(const double values[], int count) {
     double n = count, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;
-    struct mp_trend trend = {0};
     for (int x = 0; x < count; x++) {
         sum_x += x;
         sum_y += values[x];
         sum_xx += (double)x * x;
         sum_xy += x * values[x];
     }
-    double mean = sum_y / n;
-    trend.slope = (sum_xy - sum_x * sum_y / n) / (sum_xx - sum_x * sum_x / n);
-    for (int x = 0; x < count; x++)
-        trend.deviation = fmax(trend.deviation, fabs(values[x] - mean));
-    trend.slope_percent = 100 * trend.slope / mean;
-    trend.deviation_percent = 100 * trend.deviation / mean;
-    return trend;
-}
-
-int mp_trend(const double values[], int count, struct mp_trend *trend, struct mp_error *error) {
-    int code = check("trend", values, count, 2, error);
-    if (!code)
-        *trend = trend_of(values, count);
-    return code;
+    double slope = (sum_xy - sum_x * sum_y / n) / (sum_xx - sum_x * sum_x / n);
+    return 100 * slope / (sum_y / n);
 }
 
 int mp_steady_from(const double values[], int count, int window, double limit, int *first,
@@ -89,7 +78,7 @@ int mp_steady_from(const double values[], int count, int window, double limit, i
                        window);
     int code = check("steady state", values, count, 0, error);
     for (int at = 0; !code && at + window <= count; at++)
-        if (fabs(trend_of(values + at, window).slope_percent) < limit) {
+        if (fabs(slope_percent(values + at, window)) < limit) {
             *first = at;
             break;
         }

@@ -21,15 +21,6 @@ int mp_median(const double values[], int count, double *median, struct mp_error 
 
 /* ---- one job's iterations ---- */
 
-/* A straight line through values 0 .. count - 1, and the largest distance from their mean; both
- * also in percent of the mean (fio's two criteria for a steady state). */
-struct mp_trend {
-    double slope, slope_percent;         /* per value */
-    double deviation, deviation_percent; /* largest |value - mean| */
-};
-/* Errors: MP_EINVAL (fewer than 2 values). */
-int mp_trend(const double values[], int count, struct mp_trend *trend, struct mp_error *error);
-
 enum { MP_STEADY_WINDOW = 20 };    /* iterations */
 #define MP_STEADY_SLOPE_PERCENT .1 /* of the mean, per iteration */
 

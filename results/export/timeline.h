@@ -37,7 +37,7 @@ struct timeline {
     struct lanes lanes;
 };
 
-/* ---- slices.c: pieces of the document ---- */
+/* ---- timeline_pieces.c: pieces of the document ---- */
 
 /* Begins an event: what separates it from the one before. */
 void timeline_begin(struct timeline *timeline);

@@ -201,7 +201,7 @@ static int print_json(const struct convergence *all, FILE *out, struct mp_error 
     json_t *rows = json_array();
     for (int i = 0; i < all->rows; i++)
         json_array_append_new(rows, table_object(columns, COLUMNS, &all->row[i]));
-    return json_print(
+    return print_object(
         json_pack("{ss so sO}", "report", "convergence", "rows", rows, "published", all->paper),
         out, error);
 }

@@ -1,7 +1,6 @@
 #include "results/report/findings.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "results/report/query.h"
 #include "results/report/waiting_words.h"
@@ -13,8 +12,8 @@ static int no_memory(struct mp_error *error) {
 static int add(json_t *findings, const char *title, const char *text, const char *advice,
                const char *command, bool warning, struct mp_error *error) {
     json_t *finding =
-        json_pack("{so so so so sb}", "title", json_text(title), "text", json_text(text), "advice",
-                  json_text(advice), "command", json_text(command), "warning", warning);
+        json_pack("{so so so so sb}", "title", text_value(title), "text", text_value(text),
+                  "advice", text_value(advice), "command", text_value(command), "warning", warning);
     return json_array_append_new(findings, finding) ? no_memory(error) : MP_OK;
 }
 

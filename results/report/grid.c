@@ -1,7 +1,6 @@
 #include "results/report/grid.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/query.h"
@@ -11,9 +10,9 @@ static json_t *cells(const struct mp_grid *grid, bool shares) {
     for (int r = 0; r < grid->rows; r++)
         for (int c = 0; c < grid->columns; c++) {
             double value = shares ? grid->share[r][c] : grid->ratio[r][c];
-            json_array_append_new(rows,
-                                  json_pack("[ooo]", json_text(grid->row_label[r]),
-                                            json_text(grid->column_label[c]), json_number(value)));
+            json_array_append_new(rows, json_pack("[ooo]", text_value(grid->row_label[r]),
+                                                  text_value(grid->column_label[c]),
+                                                  number_value(value)));
         }
     return json_pack("{s[sss] so}", "columns", "row", "column", "ratio", "rows", rows);
 }
@@ -27,8 +26,8 @@ static json_t *choices(const struct mp_grids *grids, bool shares) {
         json_array_append_new(
             list,
             page_choice(grid->name, cells(grid, shares),
-                        json_pack("{so so sb}", "rowTitle", json_text(grid->row), "columnTitle",
-                                  json_text(grid->column), "isShare", shares)));
+                        json_pack("{so so sb}", "rowTitle", text_value(grid->row), "columnTitle",
+                                  text_value(grid->column), "isShare", shares)));
     }
     return list;
 }
@@ -60,18 +59,13 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_grids *grids = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", grids->title);
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", grids->title);
+    page_begin(page->out, grids->title, grids->about);
     if (grids->count == 1)
         page_print(page->out, "<p>%s</p>\n", grids->grid->name);
-    page_lines(page->out, grids->about);
-    fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
-          page->out);
     int code = write_figures(grids, page, error);
     if (!code && grids->table)
         table_html(grids->table, grids->table_caption, page->out);
-    fputs("</main>\n<footer><p>Written by moeperf. Chart: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -212,14 +212,6 @@ static const struct report_run *busiest(const struct report_runs *runs, int tabl
     return most;
 }
 
-const char *report_refusal(const struct report_runs *runs, int group, char text[REPORT_REFUSAL]) {
-    const struct report_run *first = report_group_first(runs, group);
-    if (!first->refused)
-        return NULL;
-    snprintf(text, REPORT_REFUSAL, "refused: %s", first->reason);
-    return text;
-}
-
 double report_taken(const struct report_runs *runs, int table) {
     const struct report_run *most = busiest(runs, table);
     return most ? most->taken : NAN;

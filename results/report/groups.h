@@ -55,10 +55,6 @@ const struct report_run *report_group_example(const struct report_runs *runs, in
  * that no system attains with that word behind it. */
 const char *report_group_label(const struct report_runs *runs, int group);
 
-enum { REPORT_REFUSAL = 800 };
-/* "refused: " and why, where the group's system can't do its job; NULL where it can. */
-const char *report_refusal(const struct report_runs *runs, int group, char text[REPORT_REFUSAL]);
-
 /* The most that other programs had the processors, over the runs of a table (-1: of all) whose
  * ranks did not share cores on purpose; NAN: not recorded. */
 double report_taken(const struct report_runs *runs, int table);

@@ -8,12 +8,13 @@
 static json_t *pack(const struct mp_interval row[], int count) {
     json_t *rows = json_array();
     for (int i = 0; i < count; i++)
-        json_array_append_new(
-            rows, json_pack("[ooobooooooo]", json_text(row[i].label), json_text(row[i].group),
-                            json_text(row[i].text), row[i].is_inside, json_number(row[i].given[0]),
-                            json_number(row[i].given[1]), json_number(row[i].all[0]),
-                            json_number(row[i].all[1]), json_number(row[i].near[0]),
-                            json_number(row[i].near[1]), json_number(row[i].best)));
+        json_array_append_new(rows,
+                              json_pack("[ooobooooooo]", text_value(row[i].label),
+                                        text_value(row[i].group), text_value(row[i].text),
+                                        row[i].is_inside, number_value(row[i].given[0]),
+                                        number_value(row[i].given[1]), number_value(row[i].all[0]),
+                                        number_value(row[i].all[1]), number_value(row[i].near[0]),
+                                        number_value(row[i].near[1]), number_value(row[i].best)));
     return json_pack("{s[sssssssssss] so}", "columns", "label", "group", "text", "inside", "given",
                      "given2", "all", "all2", "near", "near2", "best", "rows", rows);
 }
@@ -48,10 +49,7 @@ static int write_table(FILE *out, const struct mp_interval row[], int count,
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_intervals_page *own = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", own->title);
-    page_print(page->out, "<header>\n<h1>%s</h1>\n", own->title);
-    page_lines(page->out, own->about);
-    fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n",
-          page->out);
+    page_begin(page->out, own->title, own->about);
     int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
                            own->unknowns == 0
                                ? "Band: what counts as published. Dot: predicted; hollow where it "
@@ -76,9 +74,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         code = write_table(page->out, own->row, own->rows, error);
     if (!code && own->unknowns > 0)
         code = write_table(page->out, own->unknown, own->unknowns, error);
-    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
-          "from anywhere.</p></footer>\n",
-          page->out);
+    page_end(page->out);
     return code;
 }
 

@@ -34,6 +34,10 @@ struct page {
 /* printf of HTML whose %s are escaped (markup.h); knows %s and %d alone. */
 void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
 
+/* What stands around the charts of a page that is not a database's: its heading with every line of
+ * `about` as a paragraph, and its foot. */
+void page_begin(FILE *out, const char *heading, const char *about);
+void page_end(FILE *out);
 /* Every line of a text as a paragraph. */
 void page_lines(FILE *out, const char *text);
 

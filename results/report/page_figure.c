@@ -36,11 +36,11 @@ static json_t *value_of(sqlite3_stmt *row, int column) {
     case SQLITE_INTEGER:
         return json_integer(sqlite3_column_int64(row, column));
     case SQLITE_FLOAT:
-        return json_number(sqlite3_column_double(row, column));
+        return number_value(sqlite3_column_double(row, column));
     case SQLITE_NULL:
         return json_null();
     default:
-        return json_text(query_text(row, column));
+        return text_value(query_text(row, column));
     }
 }
 
@@ -63,7 +63,7 @@ int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_
     while (!failed && (got = query_next(page->store, statement, error)) == 1) {
         json_t *row = json_array();
         if (label)
-            failed |= json_array_append_new(row, json_text(label));
+            failed |= json_array_append_new(row, text_value(label));
         for (int c = 0; c < sqlite3_column_count(statement); c++)
             failed |= json_array_append_new(row, value_of(statement, c));
         failed |= json_array_append_new(rows, row);
@@ -73,7 +73,7 @@ int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_
 }
 
 json_t *page_choice(const char *label, json_t *data, json_t *signals) {
-    return json_pack("{so so so}", "label", json_text(label), "table", data, "signals",
+    return json_pack("{so so so}", "label", text_value(label), "table", data, "signals",
                      signals ? signals : json_object());
 }
 

@@ -1,6 +1,5 @@
 /* Everything about one run. */
 #include <math.h>
-#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/phases.h"

@@ -107,7 +107,7 @@ static json_t *speedup_data(const struct report_runs *runs, const struct speedup
     for (int i = 0; i < count; i++)
         if (!isnan(rows[i].ms))
             json_array_append_new(
-                list, json_pack("[offfib]", json_text(report_group_label(runs, rows[i].group)),
+                list, json_pack("[offfib]", text_value(report_group_label(runs, rows[i].group)),
                                 rows[i].ms, rows[i].ms_min, rows[i].ms_max, rows[i].complete,
                                 rows[i].unattainable));
     return json_pack("{s[ssssss] so}", "columns", "label", "ms", "low", "high", "rounds",
@@ -226,7 +226,7 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
         pair.ratio = pair.predicted / pair.measured;
         snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other, 2));
         json_array_append_new(
-            chart, json_pack("[off]", json_text(pair.label), pair.measured, pair.predicted));
+            chart, json_pack("[off]", text_value(pair.label), pair.measured, pair.predicted));
         code = table_fill(table, &pair, 1, sizeof pair, error);
     }
     sqlite3_finalize(other);

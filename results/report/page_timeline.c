@@ -1,7 +1,6 @@
 /* What ranks did when.  An iteration with few spans is shown span by span.  Of more, a rank's time
  * is cut into equal bins, each of which shows what most of it went to. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "results/report/page.h"
 #include "results/report/query.h"
@@ -89,7 +88,7 @@ static int add_exact(struct slice *slice, int rank, int64_t from, int64_t to, in
     if (slice->spans++ < EXACT_SPANS)
         return json_array_append_new(
             slice->exact, json_pack("[iIIio]", rank, (json_int_t)(from / 1000),
-                                    (json_int_t)((to + 999) / 1000), family, json_text(text)));
+                                    (json_int_t)((to + 999) / 1000), family, text_value(text)));
     json_decref(slice->exact);
     slice->exact = NULL;
     return 0;

@@ -38,6 +38,18 @@ void page_lines(FILE *out, const char *text) {
     }
 }
 
+void page_begin(FILE *out, const char *heading, const char *about) {
+    page_print(out, "<header>\n<h1>%s</h1>\n", heading);
+    page_lines(out, about);
+    fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n", out);
+}
+
+void page_end(FILE *out) {
+    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
+          "from anywhere.</p></footer>\n",
+          out);
+}
+
 void page_table(FILE *out, const struct table *table, const char *caption, const char *summary) {
     if (table->rows == 0)
         return;

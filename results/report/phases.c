@@ -140,18 +140,19 @@ static int print_json(struct mp_store *store, const struct report_runs *runs, FI
                           "iterations FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC",
                           example->run_id, &phases, error);
         if (!code)
-            json_array_append_new(
-                rows,
-                json_pack("{sI so so so sb so so}", "run_id", (json_int_t)example->run_id, "job",
-                          json_text(example->job), "system", json_text(example->system), "executor",
-                          json_text(example->executor), "unattainable", example->unattainable,
-                          "workload", json_text(example->workload), "phases", phases));
+            json_array_append_new(rows, json_pack("{sI so so so sb so so}", "run_id",
+                                                  (json_int_t)example->run_id, "job",
+                                                  text_value(example->job), "system",
+                                                  text_value(example->system), "executor",
+                                                  text_value(example->executor), "unattainable",
+                                                  example->unattainable, "workload",
+                                                  text_value(example->workload), "phases", phases));
     }
     if (code) {
         json_decref(rows);
         return code;
     }
-    return json_print(json_pack("{ss so}", "report", "phases", "rows", rows), out, error);
+    return print_object(json_pack("{ss so}", "report", "phases", "rows", rows), out, error);
 }
 
 int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,

@@ -25,11 +25,11 @@ const char *query_text(sqlite3_stmt *statement, int column) {
     return text ? text : "";
 }
 
-json_t *json_number(double value) {
+json_t *number_value(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-json_t *json_text(const char *text) {
+json_t *text_value(const char *text) {
     if (!text)
         return json_null();
     json_t *string = json_string(text);
@@ -48,11 +48,11 @@ json_t *query_value(sqlite3_stmt *statement, int column) {
     case SQLITE_INTEGER:
         return json_integer(sqlite3_column_int64(statement, column));
     case SQLITE_FLOAT:
-        return json_number(sqlite3_column_double(statement, column));
+        return number_value(sqlite3_column_double(statement, column));
     case SQLITE_NULL:
         return json_null();
     default:
-        return json_text((const char *)sqlite3_column_text(statement, column));
+        return text_value((const char *)sqlite3_column_text(statement, column));
     }
 }
 
@@ -163,7 +163,7 @@ int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t *
     return code;
 }
 
-int json_print(json_t *object, FILE *out, struct mp_error *error) {
+int print_object(json_t *object, FILE *out, struct mp_error *error) {
     if (!object)
         return no_memory(error);
     int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

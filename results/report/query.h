@@ -50,11 +50,11 @@ int query_structs(struct mp_store *store, sqlite3_stmt *statement,
                   struct mp_error *error);
 void query_free_texts(const struct query_field fields[], int count, void *row);
 
-json_t *json_text(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */
-json_t *json_number(double value);   /* null for what JSON can't say */
+json_t *text_value(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */
+json_t *number_value(double value);   /* null for what JSON can't say */
 
 /* Writes the object and releases it. */
-int json_print(json_t *object, FILE *out, struct mp_error *error);
+int print_object(json_t *object, FILE *out, struct mp_error *error);
 /* Whether everything that was printed arrived. */
 int check_printed(FILE *out, struct mp_error *error);
 

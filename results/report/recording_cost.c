@@ -67,7 +67,7 @@ const char *recording_cost_words(const struct recording_cost *cost, char *text) 
 json_t *recording_cost_json(const struct recording_cost *cost) {
     if (cost->predicted)
         return json_null();
-    return json_pack("{so so so so}", "spans", json_number(cost->spans), "spans_per_iteration",
-                     json_number(cost->per_iteration), "span_ns", json_number(cost->cost_ns),
-                     "share", json_number(cost->share));
+    return json_pack("{so so so so}", "spans", number_value(cost->spans), "spans_per_iteration",
+                     number_value(cost->per_iteration), "span_ns", number_value(cost->cost_ns),
+                     "share", number_value(cost->share));
 }

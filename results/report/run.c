@@ -76,7 +76,7 @@ int mp_report_runs(struct mp_store *store, const struct mp_report_selection *sel
         code = query_rows_json(store, statement, &rows, error);
     sqlite3_finalize(statement);
     if (!code && format == MP_REPORT_JSON)
-        code = json_print(json_pack("{ss so}", "report", "runs", "rows", rows), out, error);
+        code = print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error);
     return code;
 }
 
@@ -120,7 +120,7 @@ static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp
         json_decref(object);
         return code;
     }
-    return json_print(object, out, error);
+    return print_object(object, out, error);
 }
 
 static void print_line(FILE *out, const char *name, const char *text) {

@@ -398,13 +398,13 @@ static int print_json(const struct report_runs *runs, const struct speedup_row r
             json_array_append_new(
                 incomplete,
                 json_pack("{sI so so sb si so so sI sI}", "run_id", (json_int_t)run->run_id, "job",
-                          json_text(run->job), "system", json_text(run->system), "unattainable",
-                          run->unattainable, "round", run->round, "status", json_text(run->status),
-                          "reason", json_text(run->reason), "iterations",
+                          text_value(run->job), "system", text_value(run->system), "unattainable",
+                          run->unattainable, "round", run->round, "status", text_value(run->status),
+                          "reason", text_value(run->reason), "iterations",
                           (json_int_t)run->iterations, "iterations_wanted",
                           (json_int_t)run->iterations_wanted));
     }
-    return json_print(
+    return print_object(
         json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete), out,
         error);
 }

@@ -179,10 +179,10 @@ static int print_table(const struct report_runs *runs, const struct straggler st
 static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
                         bool in_full) {
     return json_pack("{sI so so sb so so si sb so so so}", "run_id", (json_int_t)run->run_id, "job",
-                     json_text(run->job), "system", json_text(run->system), "unattainable",
-                     run->unattainable, "workload", json_text(run->workload), "status",
-                     json_text(run->status), "ranks", run->ranks, "ranks_share_cores",
-                     straggler->shares_cores, "processor_taken", json_number(run->taken),
+                     text_value(run->job), "system", text_value(run->system), "unattainable",
+                     run->unattainable, "workload", text_value(run->workload), "status",
+                     text_value(run->status), "ranks", run->ranks, "ranks_share_cores",
+                     straggler->shares_cores, "processor_taken", number_value(run->taken),
                      "recording_cost", recording_cost_json(&straggler->cost), "analysis",
                      stragglers_detail_json(straggler, in_full));
 }
@@ -193,7 +193,7 @@ static int print_json(const struct report_runs *runs, const struct straggler str
     for (int g = 0; g < runs->groups; g++)
         json_array_append_new(rows,
                               row_json(report_group_example(runs, g), &stragglers[g], in_full));
-    return json_print(json_pack("{ss so}", "report", "stragglers", "rows", rows), out, error);
+    return print_object(json_pack("{ss so}", "report", "stragglers", "rows", rows), out, error);
 }
 
 static int print_in_full(const struct report_runs *runs, const struct straggler stragglers[],

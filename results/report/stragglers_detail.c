@@ -260,7 +260,7 @@ int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct
 /* ---- JSON ---- */
 
 static json_t *ms(double seconds) {
-    return json_number(1e3 * seconds);
+    return number_value(1e3 * seconds);
 }
 
 static json_t *rank_or_null(int rank) {
@@ -281,20 +281,21 @@ static json_t *findings_json(const struct straggler *straggler) {
             json_pack(
                 "{so so ss so so so sb so so so so so so so so ss si so so sI so ss ss so so}",
                 "expert", rank_or_null(hot ? hot->hottest_expert : -1), "expert_share",
-                json_number(hot ? hot->hottest_share : NAN), "cause", mp_cause_name(finding->cause),
-                "rank", rank_or_null(finding->rank), "stage", rank_or_null(finding->stage), "from",
-                rank_or_null(finding->from), "chronic", finding->chronic, "waiting_ms",
-                ms(finding->waiting), "caused_ms", ms(finding->caused), "longer_ms",
-                ms(finding->longer), "would_save_ms", ms(finding->saved), "share_of_iterations",
-                json_number(finding->seen), "most_waited_for", json_number(finding->last),
-                "tokens_over_mean", json_number(finding->tokens), "on_core",
-                json_number(finding->on_core), "phase", phase_name(finding->phase), "layer",
-                finding->layer, "share_here", json_number(finding->here), "victim",
-                rank_or_null(finding->victim), "worst_iteration",
-                (json_int_t)finding->worst_iteration, "worst_ms", ms(finding->worst), "title",
-                waiting_title(found, finding, title, sizeof title), "text",
-                waiting_text(found, finding, text, sizeof text), "advice", json_text(advice.words),
-                "command", json_text(*advice.command ? advice.command : NULL)));
+                number_value(hot ? hot->hottest_share : NAN), "cause",
+                mp_cause_name(finding->cause), "rank", rank_or_null(finding->rank), "stage",
+                rank_or_null(finding->stage), "from", rank_or_null(finding->from), "chronic",
+                finding->chronic, "waiting_ms", ms(finding->waiting), "caused_ms",
+                ms(finding->caused), "longer_ms", ms(finding->longer), "would_save_ms",
+                ms(finding->saved), "share_of_iterations", number_value(finding->seen),
+                "most_waited_for", number_value(finding->last), "tokens_over_mean",
+                number_value(finding->tokens), "on_core", number_value(finding->on_core), "phase",
+                phase_name(finding->phase), "layer", finding->layer, "share_here",
+                number_value(finding->here), "victim", rank_or_null(finding->victim),
+                "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
+                ms(finding->worst), "title", waiting_title(found, finding, title, sizeof title),
+                "text", waiting_text(found, finding, text, sizeof text), "advice",
+                text_value(advice.words), "command",
+                text_value(*advice.command ? advice.command : NULL)));
     }
     return all;
 }
@@ -314,7 +315,7 @@ static json_t *untold_json(const struct mp_straggler *found) {
         if (found->untold >> c & 1)
             json_array_append_new(
                 all, json_pack("{ss so}", "cause", mp_cause_name((enum mp_cause)c), "needs",
-                               json_text(mp_cause_kind((enum mp_cause)c)->evidence)));
+                               text_value(mp_cause_kind((enum mp_cause)c)->evidence)));
     return all;
 }
 
@@ -329,17 +330,17 @@ static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
                              : slow->type[t].direction == MP_BACKWARD ? json_string("backward")
                                                                       : json_null(),
                              "transfers", slow->type[t].transfer, "slowdown",
-                             json_number(slow->type[t].slowdown)));
+                             number_value(slow->type[t].slowdown)));
     return json_pack("{so so so so so so so so so so so so so si so}", "slowdown",
-                     json_number(slow->slowdown), "host", json_number(slow->host), "worst_ranks",
-                     json_number(slow->worst_ranks), "recorded_ms", ms(slow->base), "replayed_ms",
+                     number_value(slow->slowdown), "host", number_value(slow->host), "worst_ranks",
+                     number_value(slow->worst_ranks), "recorded_ms", ms(slow->base), "replayed_ms",
                      ms(slow->replayed), "without_delay_ms", ms(slow->without_delay), "ideal_ms",
-                     ms(slow->ideal), "load_balance", json_number(slow->load_balance),
-                     "communication_efficiency", json_number(slow->communication),
-                     "parallel_efficiency", json_number(slow->parallel), "transfer_efficiency",
-                     json_number(slow->transfer), "serialisation_efficiency",
-                     json_number(slow->serialisation), "types", types, "stages", slow->pipelines,
-                     "last_stage", json_number(slow->last_stage));
+                     ms(slow->ideal), "load_balance", number_value(slow->load_balance),
+                     "communication_efficiency", number_value(slow->communication),
+                     "parallel_efficiency", number_value(slow->parallel), "transfer_efficiency",
+                     number_value(slow->transfer), "serialisation_efficiency",
+                     number_value(slow->serialisation), "types", types, "stages", slow->pipelines,
+                     "last_stage", number_value(slow->last_stage));
 }
 
 static json_t *ranks_json(const struct mp_straggler *found) {
@@ -365,22 +366,22 @@ static json_t *places_json(const struct mp_straggler *found) {
                            ms(place->waiting), "caused_ms", ms(place->caused), "arrival_skew_ms",
                            ms(place->skew), "transfer_ms", ms(place->transfer), "least_transfer_ms",
                            ms(place->transfer_least), "slowest_rank", rank_or_null(place->slowest),
-                           "slowest_share", json_number(place->slowest_share), "mean_ms",
+                           "slowest_share", number_value(place->slowest_share), "mean_ms",
                            ms(place->own_mean), "largest_ms", ms(place->own_most),
-                           "tokens_over_mean", json_number(place->tokens)));
+                           "tokens_over_mean", number_value(place->tokens)));
     }
     return all;
 }
 
 static json_t *balance_json(const struct mp_straggler_balance *balance) {
     struct balance_row rows[BALANCE_ROWS];
-    json_t *object =
-        json_pack("{so so so so so so}", "chance_variation", json_number(balance->chance_variation),
-                  "time_imbalance", json_number(balance->time_imbalance), "token_imbalance",
-                  json_number(balance->token_imbalance), "hottest_layer",
-                  rank_or_null(balance->hottest_layer), "hottest_expert",
-                  rank_or_null(balance->hottest_expert), "hottest_share",
-                  json_number(balance->hottest_share));
+    json_t *object = json_pack("{so so so so so so}", "chance_variation",
+                               number_value(balance->chance_variation), "time_imbalance",
+                               number_value(balance->time_imbalance), "token_imbalance",
+                               number_value(balance->token_imbalance), "hottest_layer",
+                               rank_or_null(balance->hottest_layer), "hottest_expert",
+                               rank_or_null(balance->hottest_expert), "hottest_share",
+                               number_value(balance->hottest_share));
     read_balance(balance, rows);
     for (int i = 0; i < BALANCE_ROWS; i++)
         json_object_set_new(object, rows[i].key,
@@ -396,7 +397,7 @@ json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full) 
         "waiting_ms", found->slowdowns.rank ? ms(found->waiting) : json_null(), "bubble_ms",
         found->slowdowns.rank ? ms(found->bubble) : json_null(), "most_waited_for",
         rank_or_null(found->most_waited_for), "culprit_changes", (json_int_t)found->culprit_changes,
-        "clock_error_us", json_number(1e6 * found->clock_error), "clocks_used",
+        "clock_error_us", number_value(1e6 * found->clock_error), "clocks_used",
         json_boolean(!found->clock_free), "not_said", abstentions_json(found->abstentions),
         "not_told", untold_json(found), "findings", findings_json(straggler), "slowdowns",
         slowdowns_json(&found->slowdowns), "ranks", ranks_json(found), "balance",

@@ -80,7 +80,7 @@ void table_set(struct table *table, int column, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     mp_clean_text(cell->text, TABLE_CELL, text);
-    set_value(cell, json_text(text));
+    set_value(cell, text_value(text));
 }
 
 /* As people see it. */
@@ -104,13 +104,13 @@ static void format_number(const struct table_column *column, double value, char 
 void table_number(struct table *table, int column, double value) {
     struct table_cell *cell = &last_row(table)[column];
     format_number(&table->column[column], value, cell->text);
-    set_value(cell, json_number(value));
+    set_value(cell, number_value(value));
 }
 
 void table_set_number(struct table *table, int column, double value, int decimals) {
     struct table_cell *cell = &last_row(table)[column];
     format_number(&(struct table_column){.decimals = decimals}, value, cell->text);
-    set_value(cell, json_number(value));
+    set_value(cell, number_value(value));
 }
 
 int table_remark(struct table *table, const char *text, struct mp_error *error) {
@@ -131,15 +131,15 @@ static json_t *value_of(const struct table_column *column, const void *row) {
     const char *at = (const char *)row + column->at;
     if (column->show && column->kind <= TABLE_LONG) {
         column->show(row, text);
-        return json_text(text);
+        return text_value(text);
     }
     switch (column->kind) {
     case TABLE_ARRAY:
-        return *at ? json_text(at) : json_null();
+        return *at ? text_value(at) : json_null();
     case TABLE_NUMBER:
-        return json_number(*(const double *)(const void *)at);
+        return number_value(*(const double *)(const void *)at);
     case TABLE_MS:
-        return json_number(1e3 * *(const double *)(const void *)at);
+        return number_value(1e3 * *(const double *)(const void *)at);
     case TABLE_COUNT:
         return json_integer(*(const int *)(const void *)at);
     case TABLE_LARGE:
@@ -147,7 +147,7 @@ static json_t *value_of(const struct table_column *column, const void *row) {
     case TABLE_FLAG:
         return json_boolean(*(const bool *)(const void *)at);
     default:
-        return json_text(*(const char *const *)(const void *)at);
+        return text_value(*(const char *const *)(const void *)at);
     }
 }
 
@@ -259,7 +259,7 @@ static int longest_word(const char *text) {
     return longest;
 }
 
-static bool is_left(const struct table_column *column) {
+bool table_has_words(const struct table_column *column) {
     return column->kind == TABLE_LEFT || column->kind == TABLE_LONG || column->kind == TABLE_ARRAY;
 }
 
@@ -281,7 +281,7 @@ static void measure_column(const struct table *table, int column, int *whole, in
     for (int r = 0; r < table->rows; r++) {
         const char *text = shown_text(table, r, column);
         int width = width_of(text, strlen(text));
-        int least = is_left(&table->column[column]) ? longest_word(text) : width;
+        int least = table_has_words(&table->column[column]) ? longest_word(text) : width;
         *whole = width > *whole ? width : *whole;
         *broken = least > *broken ? least : *broken;
     }
@@ -300,7 +300,7 @@ static void shrink(const struct table *table, int room, int widths[], const int 
     for (int total = total_width(table, widths); total > room; total--) {
         int widest = -1;
         for (int c = 0; c < table->columns; c++)
-            if (is_left(&table->column[c]) && widths[c] > least[c] &&
+            if (table_has_words(&table->column[c]) && widths[c] > least[c] &&
                 (widest < 0 || widths[c] > widths[widest]))
                 widest = c;
         if (widest < 0)
@@ -392,7 +392,7 @@ static void print_cells(const char *rest[], const struct table_column column[], 
         for (int c = 0; c < cells; c++) {
             if (widths[c] < 0)
                 continue;
-            bool right = !is_left(&column[c]);
+            bool right = !table_has_words(&column[c]);
             size_t length = right ? strlen(rest[c]) : line_bytes(rest[c], widths[c]);
             print_cell(out, rest[c], length, widths[c], right, &blanks);
             rest[c] += length;
@@ -436,7 +436,7 @@ void table_print(const struct table *table, FILE *out) {
             const struct table_column *column = &table->column[c];
             bool own_two = *header_line(column, 1, text);
             header_line(column, own_two ? line : 1 - line, text);
-            print_cell(out, text, strlen(text), widths[c], !is_left(column), &blanks);
+            print_cell(out, text, strlen(text), widths[c], !table_has_words(column), &blanks);
         }
         fputc('\n', out);
     }

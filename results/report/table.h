@@ -100,6 +100,8 @@ int table_width(FILE *out);
 
 /* Whether people see the column; not by how much room there is. */
 bool table_shows(const struct table *table, int column);
+/* Whether its cells are aligned as words are, and not as numbers. */
+bool table_has_words(const struct table_column *column);
 
 /* Where the table would be wider than that, optional columns are left out until its longest
  * words fit (or whole cells: lines_first); then left-aligned columns give way, the widest first,

@@ -118,10 +118,6 @@ static void write_header(const struct table *table, put_cell *put, FILE *out) {
             put(&table->column[c], place++, 1, header_of(&table->column[c], text), out);
 }
 
-static bool is_words(const struct table_column *column) {
-    return column->kind == TABLE_LEFT || column->kind == TABLE_LONG || column->kind == TABLE_ARRAY;
-}
-
 /* A clean text, each character of `special` as the text of the same place in `instead`. */
 static void escape(const char *text, const char *special, const char *const instead[], FILE *out) {
     while (*text) {
@@ -136,6 +132,14 @@ static void escape(const char *text, const char *special, const char *const inst
             fputc('?', out);
         text += length ? length : 1;
     }
+}
+
+/* What a column that people see is aligned by. */
+static void write_alignment(const struct table *table, const char *words, const char *numbers,
+                            FILE *out) {
+    for (int c = 0; c < table->columns; c++)
+        if (table_shows(table, c))
+            fputs(table_has_words(&table->column[c]) ? words : numbers, out);
 }
 
 static void put_markdown_text(const char *text, FILE *out) {
@@ -153,12 +157,6 @@ static void put_markdown(const struct table_column *column, int place, int span,
         fputs(" |", out);
 }
 
-static void put_rule(const struct table_column *column, int place, int span, const char *text,
-                     FILE *out) {
-    (void)place, (void)span, (void)text;
-    fputs(is_words(column) ? "| --- " : "| ---: ", out);
-}
-
 static void write_markdown(const struct table *table, const char *title, FILE *out) {
     if (*title) {
         fputs("**", out);
@@ -167,7 +165,7 @@ static void write_markdown(const struct table *table, const char *title, FILE *o
     }
     write_header(table, put_markdown, out);
     fputs(" |\n", out);
-    write_header(table, put_rule, out);
+    write_alignment(table, "| --- ", "| ---: ", out);
     fputs("|\n", out);
     write_rows(table, put_markdown, "", " |\n", out);
 }
@@ -215,12 +213,6 @@ static void put_latex(const struct table_column *column, int place, int span, co
         fputc('}', out);
 }
 
-static void put_alignment(const struct table_column *column, int place, int span, const char *text,
-                          FILE *out) {
-    (void)place, (void)span, (void)text;
-    fputc(is_words(column) ? 'l' : 'r', out);
-}
-
 static void write_latex(const struct table *table, const char *title, FILE *out) {
     fputs("\\begin{table}\n\\centering\n", out);
     if (*title) {
@@ -229,7 +221,7 @@ static void write_latex(const struct table *table, const char *title, FILE *out)
         fputs("}\n", out);
     }
     fputs("\\begin{tabular}{", out);
-    write_header(table, put_alignment, out);
+    write_alignment(table, "l", "r", out);
     fputs("}\n\\toprule\n", out);
     write_header(table, put_latex, out);
     fputs(" \\\\\n\\midrule\n", out);
@@ -242,7 +234,7 @@ static void put_html(const struct table_column *column, int place, int span, con
     fputs(place ? "<td" : "<th scope=\"row\"", out);
     if (span > 1)
         fprintf(out, " colspan=\"%d\"", span);
-    if (is_words(column) || span > 1)
+    if (table_has_words(column) || span > 1)
         fprintf(out, " class=\"words%s\"", column->kind == TABLE_LONG || span > 1 ? " long" : "");
     fputc('>', out);
     markup_text(out, *text && strcmp(text, "-") != 0 ? text : "–");
@@ -254,7 +246,7 @@ static void put_html_header(const struct table_column *column, int place, int sp
     (void)place, (void)span;
     fprintf(out, "<th scope=\"col\"%s>",
             column->kind == TABLE_LONG ? " class=\"words long\""
-            : is_words(column)         ? " class=\"words\""
+            : table_has_words(column)  ? " class=\"words\""
                                        : "");
     markup_text(out, text);
     fputs("</th>", out);

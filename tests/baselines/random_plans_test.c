@@ -3,8 +3,6 @@
  * argument names the only system to be tried. */
 #include "tests/baselines/rehearsal.h"
 
-#include <string.h>
-
 #include "baselines/systems.h"
 
 enum { ROUNDS = 40, DRAWS = 1000 };

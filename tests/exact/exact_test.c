@@ -5,8 +5,6 @@
  *
  * Runs under mpirun; all ranks go through the same cases in the same order.  The reference curves
  * are computed by rank 0 alone, whose gates' choices the others take (trainers.h). */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 

@@ -3,8 +3,6 @@
  * parameter.  On more ranks that holds where experts' gradients are still summed in one place.
  *
  * Runs under mpirun; all ranks go through the same cases in the same order. */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 

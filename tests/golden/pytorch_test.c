@@ -1,14 +1,12 @@
 /* Our trainer and PyTorch on the same parameters and tokens: logits, losses, every gradient, and
  * every parameter after ten AdamW steps agree to 1e-4 (of the tensor's largest element). */
-#include <string.h>
-
 #include "tests/golden/golden.h"
 #include "tests/golden/small_trainer.h"
 
 static const double TOLERANCE = 1e-4;
 
 struct comparison {
-    const char *file;
+    const char *name; /* of the file */
     const char *gate[5];
     struct mp_golden *golden;
     struct small_trainer small;
@@ -87,7 +85,7 @@ static int open_comparison(void **state) {
     struct comparison *c = *state;
     struct mp_error error = {0};
     char path[512], text[13][64];
-    snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->file);
+    snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->name);
     if (mp_golden_open(path, &c->golden, &error))
         fail_msg("%s", error.text);
     count(c, "layers", "layers", text[0]);
@@ -146,8 +144,29 @@ static void compare_logits(struct comparison *c) {
     assert_same("logits", model->logits, mp_golden_float(c->golden, "logits", elements), elements);
 }
 
-static void ten_steps_agree(void **state) {
-    struct comparison *c = *state;
+static struct comparison comparisons[] = {
+    {.name = "gshard.bin", .gate = {"gate=gshard"}},
+    {.name = "switch.bin", .gate = {"gate=switch"}},
+    {.name = "softmax.bin", .gate = {"gate=softmax"}},
+    {.name = "shared.bin", .gate = {"gate=softmax", "shared-experts=2"}},
+    {.name = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
+    {.name = "gshard_random.bin", .gate = {"gate=gshard", "gate-options.second=random"}},
+    {.name = "gshard.bin", .gate = {"gate=tamoe"}}, /* one rank has nothing that is far */
+    {.name = "sequence.bin", .gate = {"gate=softmax", "gate-options.balance-over=sequence"}},
+    {.name = "dts.bin",
+     .gate = {"gate=dts", "gate-options.last-temperature=0.5", "gate-options.anneal=8"}},
+    {.name = "base.bin", .gate = {"gate=base", "gate-options.accuracy=1e-5"}},
+    {.name = "expertchoice.bin", .gate = {"gate=expertchoice"}},
+    {.name = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
+    {.name = "ktop1.bin", .gate = {"gate=ktop1"}},
+    {.name = "sam.bin",
+     .gate = {"gate=sam", "gate-options.groups=2", "gate-options.alignment-weight=0.05"}},
+    {.name = "sigmoid.bin",
+     .gate = {"gate=sigmoid", "gate-options.groups=4", "gate-options.groups-kept=2",
+              "gate-options.bias-rate=0.01", "gate-options.scale=2.5"}},
+};
+
+TEST_EACH_WITH(ten_steps_agree, comparisons, c, open_comparison, close_comparison) {
     const float *losses = mp_golden_float(c->golden, "losses", (size_t)c->steps);
     const float *auxiliary =
         mp_golden_float(c->golden, "auxiliary_losses", (size_t)c->steps * (size_t)c->layers);
@@ -172,34 +191,4 @@ static void ten_steps_agree(void **state) {
             each_tensor(c, 1, "gradient.", compare);
     }
     each_tensor(c, 0, "after10.", compare);
-}
-
-int main(void) {
-    static struct comparison comparisons[] = {
-        {.file = "gshard.bin", .gate = {"gate=gshard"}},
-        {.file = "switch.bin", .gate = {"gate=switch"}},
-        {.file = "softmax.bin", .gate = {"gate=softmax"}},
-        {.file = "shared.bin", .gate = {"gate=softmax", "shared-experts=2"}},
-        {.file = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
-        {.file = "gshard_random.bin", .gate = {"gate=gshard", "gate-options.second=random"}},
-        {.file = "gshard.bin", .gate = {"gate=tamoe"}}, /* one rank has nothing that is far */
-        {.file = "sequence.bin", .gate = {"gate=softmax", "gate-options.balance-over=sequence"}},
-        {.file = "dts.bin",
-         .gate = {"gate=dts", "gate-options.last-temperature=0.5", "gate-options.anneal=8"}},
-        {.file = "base.bin", .gate = {"gate=base", "gate-options.accuracy=1e-5"}},
-        {.file = "expertchoice.bin", .gate = {"gate=expertchoice"}},
-        {.file = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
-        {.file = "ktop1.bin", .gate = {"gate=ktop1"}},
-        {.file = "sam.bin",
-         .gate = {"gate=sam", "gate-options.groups=2", "gate-options.alignment-weight=0.05"}},
-        {.file = "sigmoid.bin",
-         .gate = {"gate=sigmoid", "gate-options.groups=4", "gate-options.groups-kept=2",
-                  "gate-options.bias-rate=0.01", "gate-options.scale=2.5"}},
-    };
-    enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
-    struct CMUnitTest tests[COMPARISONS];
-    for (int i = 0; i < COMPARISONS; i++)
-        tests[i] = (struct CMUnitTest){comparisons[i].file, ten_steps_agree, open_comparison,
-                                       close_comparison, &comparisons[i]};
-    return cmocka_run_group_tests_name("agrees with PyTorch", tests, NULL, NULL);
 }

@@ -1,16 +1,6 @@
 /* The golden files are what README.md says, and a damaged one is refused instead of misread. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include "tests/golden/golden.h"
+#include "tests/support.h"
 
 enum { LAYERS = 2, WIDTH = 32, EXPERTS = 8, EXPERT_WIDTH = 48, SEQUENCE = 16, BATCH = 8 };
 enum { STEPS = 10, VOCABULARY = 256, TOKENS = BATCH * SEQUENCE };
@@ -33,8 +23,7 @@ static struct mp_golden *open_file(const char *path) {
     return golden;
 }
 
-static void test_sizes_are_the_documented_ones(void **state) {
-    (void)state;
+TEST(test_sizes_are_the_documented_ones) {
     static const struct {
         const char *name;
         int32_t value;
@@ -69,8 +58,7 @@ static double cross_entropy(const float *logits, const int32_t *targets) {
     return sum / TOKENS;
 }
 
-static void test_logits_give_the_stored_loss(void **state) {
-    (void)state;
+TEST(test_logits_give_the_stored_loss) {
     for (int f = 0; f < FILE_COUNT; f++) {
         struct mp_golden *golden = open_file(files[f].path);
         const float *logits = mp_golden_float(golden, "logits", (size_t)TOKENS * VOCABULARY);
@@ -138,8 +126,7 @@ static void check_layer(const struct mp_golden *golden, int layer, int choices_p
     }
 }
 
-static void test_every_parameter_is_there(void **state) {
-    (void)state;
+TEST(test_every_parameter_is_there) {
     for (int f = 0; f < FILE_COUNT; f++) {
         struct mp_golden *golden = open_file(files[f].path);
         check_parameter(golden, "token_table", VOCABULARY * WIDTH, true);
@@ -152,8 +139,7 @@ static void test_every_parameter_is_there(void **state) {
     }
 }
 
-static void test_choices_are_distinct_experts(void **state) {
-    (void)state;
+TEST(test_choices_are_distinct_experts) {
     for (int f = 0; f < FILE_COUNT; f++) {
         struct mp_golden *golden = open_file(files[f].path);
         int k = files[f].choices;
@@ -170,8 +156,7 @@ static void test_choices_are_distinct_experts(void **state) {
     }
 }
 
-static void test_wrong_name_type_or_count_gives_null(void **state) {
-    (void)state;
+TEST(test_wrong_name_type_or_count_gives_null) {
     struct mp_golden *golden = open_file(files[0].path);
     assert_non_null(mp_golden_float(golden, "final_gain", WIDTH));
     assert_null(mp_golden_float(golden, "final_gai", WIDTH));
@@ -204,8 +189,7 @@ static int open_bytes(const unsigned char *bytes, size_t size, struct mp_golden 
     return mp_golden_open(scratch_path, golden, error);
 }
 
-static void test_small_file_is_read(void **state) {
-    (void)state;
+TEST(test_small_file_is_read) {
     struct mp_golden *golden;
     struct mp_error error = {0};
     assert_int_equal(open_bytes(small_file, sizeof(small_file), &golden, &error), MP_OK);
@@ -216,8 +200,7 @@ static void test_small_file_is_read(void **state) {
     mp_golden_close(golden);
 }
 
-static void test_every_truncation_is_refused(void **state) {
-    (void)state;
+TEST(test_every_truncation_is_refused) {
     for (size_t size = 0; size < sizeof(small_file); size++) {
         struct mp_golden *golden;
         struct mp_error error = {0};
@@ -227,8 +210,7 @@ static void test_every_truncation_is_refused(void **state) {
     }
 }
 
-static void test_damage_is_refused(void **state) {
-    (void)state;
+TEST(test_damage_is_refused) {
     static const struct {
         size_t offset;
         unsigned char value;
@@ -254,8 +236,7 @@ static void test_damage_is_refused(void **state) {
     }
 }
 
-static void test_missing_file_is_named(void **state) {
-    (void)state;
+TEST(test_missing_file_is_named) {
     struct mp_golden *golden;
     struct mp_error error = {0};
     assert_int_equal(mp_golden_open("/nonexistent/golden.bin", &golden, &error), MP_EIO);
@@ -273,17 +254,4 @@ static int remove_scratch(void **state) {
     return unlink(scratch_path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_are_the_documented_ones),
-        cmocka_unit_test(test_logits_give_the_stored_loss),
-        cmocka_unit_test(test_every_parameter_is_there),
-        cmocka_unit_test(test_choices_are_distinct_experts),
-        cmocka_unit_test(test_wrong_name_type_or_count_gives_null),
-        cmocka_unit_test(test_small_file_is_read),
-        cmocka_unit_test(test_every_truncation_is_refused),
-        cmocka_unit_test(test_damage_is_refused),
-        cmocka_unit_test(test_missing_file_is_named),
-    };
-    return cmocka_run_group_tests(tests, create_scratch, remove_scratch);
-}
+TEST_GROUP(create_scratch, remove_scratch);

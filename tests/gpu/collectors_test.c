@@ -2,7 +2,6 @@
  * over a communicator of its own gets the losses that it gets without, and CUDA and NCCL load what
  * records their work. */
 #include <dirent.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"
@@ -116,8 +115,7 @@ static double last_loss(const char *output) {
     return strtod(line + strlen("progress 2 2 "), NULL);
 }
 
-static void one_rank_trains_over_nccl(void **state) {
-    (void)state;
+TEST_WITH(one_rank_trains_over_nccl, set_up, tear_down) {
     char *alone = train("auto"), *over_nccl = train("nccl");
     double expected = last_loss(alone);
     free(alone);
@@ -164,8 +162,7 @@ static bool look(const char *collector, struct seen *seen) {
     return true;
 }
 
-static void cuda_loads_its_collector(void **state) {
-    (void)state;
+TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
     struct seen seen;
     const char *collector = beside("libmoeperf-cupti.so");
     if (on_double() || access(collector, R_OK))
@@ -187,8 +184,7 @@ static void cuda_loads_its_collector(void **state) {
 
 /* A collective of one rank is a copy, which NCCL tells nobody of: the plug-in is only seen to be
  * taken. */
-static void nccl_loads_its_plugin(void **state) {
-    (void)state;
+TEST_WITH(nccl_loads_its_plugin, set_up, tear_down) {
     struct seen seen;
     if (on_double())
         skip("the double of NCCL loads no plug-in");
@@ -203,12 +199,4 @@ static void nccl_loads_its_plugin(void **state) {
     print_message("%d collectives\n", seen.collectives);
     assert_string_equal(seen.status, "on");
     assert_true(seen.ended);
-}
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_rank_trains_over_nccl, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(cuda_loads_its_collector, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nccl_loads_its_plugin, set_up, tear_down)};
-    return cmocka_run_group_tests_name("collectors", tests, NULL, NULL);
 }

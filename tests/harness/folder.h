@@ -4,9 +4,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/support.h"
 

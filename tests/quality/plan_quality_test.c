@@ -31,8 +31,6 @@
  * where every run is the same, and far above the worst of 60 seeds of Zipf loads, where chance has
  * a long tail.
  */
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "harness/workload/formats.h"
 #include "reference/plan/queue.h"
@@ -441,10 +439,10 @@ static void fill_zipf(uint64_t *random, struct workload *workload) {
     }
 }
 
-static void zipf_loads(void **state) {
+TEST_RANDOM(zipf_loads) {
     struct workload workload = {.layers = 8, .iterations = 60, .first = 20};
     create_workload(&workload);
-    fill_zipf(*state, &workload);
+    fill_zipf(random, &workload);
     judge_all(&workload, false);
     destroy_workload(&workload);
 }
@@ -481,8 +479,7 @@ static int read_trace(const char *path, struct workload *workload) {
     return count;
 }
 
-static void the_trace(void **unused) {
-    (void)unused;
+TEST(the_trace) {
     static const char path[] = MOEPERF_TRACES "/smartmoe_gpt_e32_top2.csv.zst";
     struct workload workload = {.layers = TRACE_LAYERS,
                                 .iterations = (TRACE_LAST - TRACE_FIRST) / TRACE_STEP + 1,
@@ -492,13 +489,4 @@ static void the_trace(void **unused) {
     assert_int_equal(read_trace(path, &workload), workload.iterations * TRACE_LAYERS * RANKS);
     judge_all(&workload, true);
     destroy_workload(&workload);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(zipf_loads, &random),
-        cmocka_unit_test(the_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,7 @@
 #include "tests/support.h"
 
 #include <ftw.h>
-#include <math.h>
 #include <sqlite3.h>
-#include <stdbool.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "profiler/record/record.h"
 #include "results/store/store.h"
@@ -58,10 +54,28 @@ static inline int runs_setup(void **state) {
     return 0;
 }
 
+/* For processes of no launcher, whatever started this one. */
+static inline int runs_setup_alone(void **state) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                            "MV2_COMM_WORLD_RANK",  "RANK",
+                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    return runs_setup(state);
+}
+
 static inline int runs_teardown(void **state) {
     runs_destroy(*state);
     return 0;
 }
+
+/* A case with a folder of its own. */
+#define RUNS_TEST(function)                                                                        \
+    TEST_TAKING(function, struct runs_folder *folder, runs_setup, runs_teardown, 1, #function, NULL)
+
+#define RUNS_TEST_ALONE(function)                                                                  \
+    TEST_TAKING(function, struct runs_folder *folder, runs_setup_alone, runs_teardown, 1,          \
+                #function, NULL)
 
 /* The result of a query: columns separated by '|', one line per row, NULL as "NULL". */
 static inline const char *runs_query(struct mp_store *store, const char *sql) {

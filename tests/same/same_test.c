@@ -423,12 +423,11 @@ static void run_drawn(uint64_t *random, const char *system, const char *const gi
     mp_job_file_destroy(&file);
 }
 
-static void trainer_and_predictor_are_the_same_program(void **state) {
+TEST(trainer_and_predictor_are_the_same_program) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     uint64_t random = seed;
     int times = world->ranks < 6 ? 4 : world->ranks < 16 ? 2 : 0;
-    (void)state;
     struct mp_system following = follower();
     must(mp_systems_register_all(&systems, &error), &error);
     must(mp_systems_register(&systems, &following, &error), &error);
@@ -457,8 +456,5 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainer_and_predictor_are_the_same_program),
-    };
-    run_on_all_ranks("same", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -85,9 +85,8 @@ static int messages_create(struct mp_comm *comm, int capacity, struct mp_message
                            struct mp_error *error) {
     struct mp_messages *messages = calloc(1, sizeof *messages);
     if (messages) {
-        MP_TAKE(&messages->memory, messages->request, capacity);
-        MP_TAKE(&messages->memory, messages->status, capacity);
-        MP_TAKE(&messages->memory, messages->slot, capacity);
+        MP_TAKE_EACH(&messages->memory, capacity, messages->request, messages->status,
+                     messages->slot);
     }
     if (messages && mpi_of(comm)->staging) {
         messages->staging = mpi_of(comm)->staging;

@@ -3,7 +3,7 @@
  * Host code is C (device.c, list.c, memory.c, streams.c, gemm.c), kernels are CUDA C, one family
  * per file.  Each family exports mp_cuda_install_<family>, which puts its operations into a table,
  * and, if it needs scratch memory, says how much.  The library exports mp_cuda_open and
- * mp_cuda_list (load.c of reference/device finds them) and nothing else. */
+ * mp_cuda_list (cuda_library.c of reference/device finds them) and nothing else. */
 #ifndef MOEPERF_REFERENCE_DEVICE_CUDA_CUDA_H
 #define MOEPERF_REFERENCE_DEVICE_CUDA_CUDA_H
 

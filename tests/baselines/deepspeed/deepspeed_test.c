@@ -4,19 +4,6 @@
 
 #include "baselines/deepspeed/deepspeed.h"
 
-static void defaults_are_the_released_ones(void **state) {
-    (void)state;
-    struct mp_deepspeed_options options;
-    register_and_parse_defaults(&mp_system_deepspeed, &options);
-    assert_int_equal(options.expert_parallel, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
-    assert_int_equal(options.min_capacity, 4);
-    assert_true(options.drop_tokens && options.padded);
-    assert_int_equal(options.policy, MP_DEEPSPEED_AUTO);
-    assert_int_equal(options.formula, MP_CAPACITY_DEEPSPEED);
-    assert_true(options.zero == 0 && options.all_reduce && !options.offload);
-}
-
 static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
     return (struct mp_setting){.layers = layers,
                                .experts = experts,
@@ -45,8 +32,7 @@ static const struct placement_case PLACEMENTS[] = {
     {3, 1, "auto", "0 0 0", MP_OPTIMIZER_OWNER, {0, 0, 0}},
 };
 
-static void every_group_of_ranks_holds_all_experts_once(void **state) {
-    (void)state;
+TEST(every_group_of_ranks_holds_all_experts_once) {
     for (size_t index = 0; index < sizeof PLACEMENTS / sizeof *PLACEMENTS; index++) {
         const struct placement_case *row = &PLACEMENTS[index];
         const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
@@ -171,8 +157,7 @@ static void assert_stays_in_group(const struct job *job) {
         assert_int_equal(facts.routes_dropped, 0);
 }
 
-static void random_plans_are_legal_and_the_same_everywhere(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(random_plans_are_legal_and_the_same_everywhere) {
     for (int round = 0; round < 150; round++) {
         struct job job;
         create_job(random, &job);
@@ -190,8 +175,7 @@ static void random_plans_are_legal_and_the_same_everywhere(void **state) {
 }
 
 /* One hot expert of one source sets the rows of all, and no more than a source's tokens. */
-static void without_drops_the_largest_count_is_the_capacity(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(without_drops_the_largest_count_is_the_capacity) {
     const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
     for (int round = 0; round < 50; round++) {
         struct job job;
@@ -228,8 +212,7 @@ static void without_drops_the_largest_count_is_the_capacity(void **state) {
 }
 
 /* ceil(1.2 * 10 / 2) = 6 routes of an expert over both ranks: the second has what room is left. */
-static void a_receiver_is_full_for_all(void **state) {
-    (void)state;
+TEST(a_receiver_is_full_for_all) {
     static const char *const pair[][2] = {{"formula", "fastmoe-switch"},
                                           {"capacity-factor", "1.2"},
                                           {"padded", "no"},
@@ -274,8 +257,7 @@ static const struct policy_case POLICIES[] = {
     {"random", 2, MP_ROUTES_AT_RANDOM},
 };
 
-static void policies_say_who_loses(void **state) {
-    (void)state;
+TEST(policies_say_who_loses) {
     for (size_t index = 0; index < sizeof POLICIES / sizeof *POLICIES; index++) {
         const struct policy_case *row = &POLICIES[index];
         const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
@@ -345,8 +327,7 @@ static const struct refusal REFUSALS[] = {
      1, 8, 4, 1, 3},
 };
 
-static void what_cannot_be_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_refused) {
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
         const char *const pair[][2] = {{"capacity-factor", "0.5"},
@@ -367,8 +348,7 @@ static void what_cannot_be_is_refused(void **state) {
 }
 
 /* Without drops no capacity is asked of the formula. */
-static void no_capacity_is_needed_without_drops(void **state) {
-    (void)state;
+TEST(no_capacity_is_needed_without_drops) {
     const char *const pair[][2] = {
         {"capacity-factor", "0"}, {"min-capacity", "0"}, {"drop-tokens", "no"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(1, 8, 4, 2, 16);
@@ -383,8 +363,7 @@ static void no_capacity_is_needed_without_drops(void **state) {
                      MP_EREFUSED);
 }
 
-static void homes_of_another_system_are_refused(void **state) {
-    (void)state;
+TEST(homes_of_another_system_are_refused) {
     struct mp_setting setting = setting_of(1, 2, 4, 1, 16);
     struct mp_deepspeed_options options;
     struct mp_error error = {0};
@@ -408,20 +387,4 @@ static void homes_of_another_system_are_refused(void **state) {
     mp_placement_destroy(&home);
     mp_load_destroy(&load);
     mp_system_destroy(&mp_system_deepspeed, self);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_released_ones),
-        cmocka_unit_test(every_group_of_ranks_holds_all_experts_once),
-        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
-        cmocka_unit_test_prestate(without_drops_the_largest_count_is_the_capacity, &random),
-        cmocka_unit_test(a_receiver_is_full_for_all),
-        cmocka_unit_test(policies_say_who_loses),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(no_capacity_is_needed_without_drops),
-        cmocka_unit_test(homes_of_another_system_are_refused),
-    };
-    return cmocka_run_group_tests_name("deepspeed", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * The plan knows counts only; the recount knows routes only. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/deepspeed/deepspeed.h"
 
 enum { MOST_TOKENS = 200, MOST_CHOICES = 4, MOST_RANKS = 12, MOST_EXPERTS = 64 };
@@ -145,8 +143,7 @@ static int64_t recount(uint64_t *random, const struct planned *planned,
     return dropped;
 }
 
-static void drops_are_those_of_a_recount(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(drops_are_those_of_a_recount) {
     static struct tokens source[MOST_RANKS];
     static const char *const POLICY[] = {"auto", "position", "probability", "random"};
     int64_t dropped = 0, routes = 0;
@@ -221,8 +218,7 @@ static void carry_out(const struct mp_plan *plan, const struct tokens *source,
     }
 }
 
-static void golden_drops_and_weights(void **state) {
-    (void)state;
+TEST(golden_drops_and_weights) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         struct planned planned = {
@@ -245,8 +241,7 @@ static void golden_drops_and_weights(void **state) {
 }
 
 /* The slots of V-GATE-4's last line: a route's slot is how many of its expert asked before. */
-static void second_choices_queue_behind_all_first_ones(void **state) {
-    (void)state;
+TEST(second_choices_queue_behind_all_first_ones) {
     static const int SLOT[4][2] = {{0, 0}, {1, 1}, {0, 0}, {2, 1}};
     struct planned planned = {
         .setting = {
@@ -262,14 +257,4 @@ static void second_choices_queue_behind_all_first_ones(void **state) {
         assert_int_equal(asked[GATE.choice[route[at].token][route[at].k]]++,
                          SLOT[route[at].token][route[at].k]);
     destroy_plan(&planned);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(drops_are_those_of_a_recount, &random),
-        cmocka_unit_test(golden_drops_and_weights),
-        cmocka_unit_test(second_choices_queue_behind_all_first_ones),
-    };
-    return cmocka_run_group_tests_name("deepspeed drops", tests, NULL, NULL);
 }

@@ -43,8 +43,7 @@ static void check_computed(const struct mp_plan *plan, const struct mp_load *loa
     }
 }
 
-static void every_plan_is_legal_and_stays_in_its_group(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(every_plan_is_legal_and_stays_in_its_group) {
     for (int round = 0; round < 100; round++) {
         int group, each;
         struct mp_setting setting = random_setting(random, &group, &each);
@@ -81,8 +80,7 @@ static void every_plan_is_legal_and_stays_in_its_group(void **state) {
 }
 
 /* Sums are made in all groups in turn. */
-static void owners_take_turns(void **state) {
-    (void)state;
+TEST(owners_take_turns) {
     struct mp_setting setting = {.layers = 2, .experts = 4, .topology = {6, 6}};
     struct mp_ep_options options = {2};
     static const int32_t expected[] = {0, 2, 5, 1, 0, 2, 5, 1};
@@ -96,8 +94,7 @@ static void owners_take_turns(void **state) {
 }
 
 /* Homes of another system, or of other groups. */
-static void homes_that_are_not_its_own_are_told(void **state) {
-    (void)state;
+TEST(homes_that_are_not_its_own_are_told) {
     struct mp_setting setting = {.layers = 1, .experts = 4, .topology = {4, 4}};
     struct mp_ep_options options = {2};
     struct mp_placement home;
@@ -119,8 +116,7 @@ static void homes_that_are_not_its_own_are_told(void **state) {
     mp_system_destroy(&mp_system_ep, self);
 }
 
-static void what_cannot_be_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_refused) {
     static const struct {
         int layers, experts, ranks, expert_parallel;
         const char *text;
@@ -149,15 +145,4 @@ static void what_cannot_be_is_refused(void **state) {
         assert_string_equal(error.text, row[i].text);
         assert_null(self);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(every_plan_is_legal_and_stays_in_its_group, &random),
-        cmocka_unit_test(owners_take_turns),
-        cmocka_unit_test(homes_that_are_not_its_own_are_told),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,8 +90,7 @@ static void rank_loads(const struct mp_eplb *state, const int64_t weight[], doub
             (double)weight[state->expert[slot]] / state->copies[state->expert[slot]];
 }
 
-static void the_released_example_comes_out(void **unused) {
-    (void)unused;
+TEST(the_released_example_comes_out) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         double load[GOLDEN_RANKS], largest = 0;
@@ -121,8 +120,7 @@ static void the_released_example_comes_out(void **unused) {
 }
 
 /* V-EPLB-2: the groups of the example, and which places they get on which nodes. */
-static void groups_go_to_the_lightest_node_with_room(void **unused) {
-    (void)unused;
+TEST(groups_go_to_the_lightest_node_with_room) {
     static const double sum[2][4] = {{262, 330, 116, 325}, {231, 280, 516, 129}};
     static const int32_t nodes[2][4] = {{1, 0, 0, 1}, {1, 1, 0, 0}};
     static const int32_t places[2][4] = {{1, 0, 1, 0}, {1, 0, 0, 1}};
@@ -172,8 +170,7 @@ static void plain_pack(const double weight[], int items, int packs, int32_t pack
     }
 }
 
-static void greedy_steps_are_those_of_plain_loops(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(greedy_steps_are_those_of_plain_loops) {
     struct mp_error error = {0};
     struct mp_queue queue;
     assert_ok(mp_queue_create(&memory, MOST, &queue, &error), &error);
@@ -203,8 +200,7 @@ static void greedy_steps_are_those_of_plain_loops(void **state) {
 }
 
 /* With one item per pack nothing is sorted. */
-static void as_many_packs_as_items_is_the_identity(void **unused) {
-    (void)unused;
+TEST(as_many_packs_as_items_is_the_identity) {
     static const double weight[3] = {1, 3, 2};
     int32_t pack[3], place[3], work[6];
     mp_eplb_pack(weight, 3, 3, pack, place, work, NULL);
@@ -212,20 +208,6 @@ static void as_many_packs_as_items_is_the_identity(void **unused) {
         assert_int_equal(pack[item], item);
         assert_int_equal(place[item], 0);
     }
-}
-
-static void defaults_are_documented(void **unused) {
-    (void)unused;
-    struct mp_eplb_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.policy, MP_EPLB_AUTO);
-    assert_int_equal(options.replicas, MP_AUTO);
-    assert_int_equal(options.groups, 1);
-    assert_int_equal(options.interval, 10);
-    assert_int_equal(options.window, 10);
-    assert_int_equal(options.dispatch, MP_EPLB_EVEN);
-    assert_int_equal(options.moves, MP_EPLB_EXPOSED);
-    assert_true(options.utilisation == 1);
 }
 
 static struct mp_setting random_setting(uint64_t *random) {
@@ -240,8 +222,7 @@ static struct mp_setting random_setting(uint64_t *random) {
 }
 
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
-static void other_homes_are_served(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
     struct mp_eplb_options options;
     struct mp_error error = {0};
@@ -281,8 +262,7 @@ static int changes_with(const char *utilisation, const uint32_t load_of[4]) {
     return rehearsal.changes;
 }
 
-static void even_ranks_are_left_alone(void **unused) {
-    (void)unused;
+TEST(even_ranks_are_left_alone) {
     static const uint32_t even[4] = {5, 5, 5, 5}, hot[4] = {97, 1, 1, 1}, none[4] = {0};
     /* At first both slots of an expert are on one rank: 100 / 4 over 97 = 0.258. */
     assert_int_equal(changes_with("0.9", even), 0);
@@ -294,8 +274,7 @@ static void even_ranks_are_left_alone(void **unused) {
 }
 
 /* In the background: homes are the old ones until the next step. */
-static void moves_may_take_a_step(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(moves_may_take_a_step) {
     const struct mp_setting setting = {
         .layers = 2, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {
@@ -329,8 +308,7 @@ static void moves_may_take_a_step(void **state) {
 }
 
 /* A window of sums is as good for other ranks; the slots are not. */
-static void a_restart_on_other_ranks_keeps_the_loads(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};
@@ -381,8 +359,7 @@ static const struct refusal REFUSALS[] = {
     {8, 6, 4, {{"groups", "2"}}, "6 ranks can't be shared by 2 nodes of 4"},
 };
 
-static void what_it_can_not_do_is_refused(void **unused) {
-    (void)unused;
+TEST(what_it_can_not_do_is_refused) {
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
         struct mp_setting setting = {.layers = 1,
@@ -395,21 +372,4 @@ static void what_it_can_not_do_is_refused(void **unused) {
     }
     struct mp_eplb state;
     assert_int_equal(mp_eplb_create(&memory, 4, 3, 1, 1, 1, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_released_example_comes_out),
-        cmocka_unit_test(groups_go_to_the_lightest_node_with_room),
-        cmocka_unit_test_prestate(greedy_steps_are_those_of_plain_loops, &random),
-        cmocka_unit_test(as_many_packs_as_items_is_the_identity),
-        cmocka_unit_test(defaults_are_documented),
-        cmocka_unit_test_prestate(other_homes_are_served, &random),
-        cmocka_unit_test(even_ranks_are_left_alone),
-        cmocka_unit_test_prestate(moves_may_take_a_step, &random),
-        cmocka_unit_test_prestate(a_restart_on_other_ranks_keeps_the_loads, &random),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,6 @@
 
 static struct mp_arena memory;
 
-static void defaults_are_the_papers(void **state) {
-    (void)state;
-    struct mp_fastermoe_options options;
-    register_and_parse_defaults(&mp_system_fastermoe, &options);
-    assert_int_equal(options.policy, MP_FASTERMOE_PAPER);
-    assert_true(options.bandwidth == 0 && options.expert_flops == 0 && options.alpha == 0);
-    assert_int_equal(options.element_bytes, 4);
-    assert_int_equal(options.shadows, MP_ALL);
-    assert_true(options.smart_schedule && !options.topology_gate);
-    assert_int_equal(options.group_size, 0);
-    assert_int_equal(options.outgoing, MP_OUTGOING_RELEASED);
-    assert_true(options.outgoing_fraction == 0.14);
-}
-
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
     const char *policy, *shadows;
@@ -66,8 +52,7 @@ static void check_golden_plan(const struct golden_case *row, const struct mp_pla
     }
 }
 
-static void shadows_are_everywhere_and_their_tokens_stay_home(void **state) {
-    (void)state;
+TEST(shadows_are_everywhere_and_their_tokens_stay_home) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         const char *const pair[][2] = {
@@ -100,8 +85,7 @@ static void shadows_are_everywhere_and_their_tokens_stay_home(void **state) {
 /* Six ranks in three groups of the two experts.  All tokens of group 1 want expert 1, which its
  * rank 2 shadows; those of the others are spread evenly, and nobody there has a copy.  Routes stay
  * in their group. */
-static void groups_shadow_by_themselves(void **state) {
-    (void)state;
+TEST(groups_shadow_by_themselves) {
     struct mp_setting setting = {.layers = 1,
                                  .experts = 2,
                                  .top_k = 1,
@@ -191,8 +175,7 @@ static const struct plan_case PLANS[] = {
     {"one node", {8, 8}, {{"topology-gate", "yes"}}, 4, -1},
 };
 
-static void options_become_plans(void **state) {
-    (void)state;
+TEST(options_become_plans) {
     for (size_t index = 0; index < sizeof PLANS / sizeof *PLANS; index++) {
         const struct plan_case *row = &PLANS[index];
         struct mp_setting setting = {.layers = 1,
@@ -301,8 +284,7 @@ static const struct refusal REFUSALS[] = {
      {{"topology-gate", "yes"}}},
 };
 
-static void what_cannot_be_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_refused) {
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
         struct mp_fastermoe_options options;
@@ -339,8 +321,7 @@ static const struct gate_refusal GATE_REFUSALS[] = {
      "released", 6, 5, 4},
 };
 
-static void gates_that_cannot_be_limited_are_refused(void **state) {
-    (void)state;
+TEST(gates_that_cannot_be_limited_are_refused) {
     for (size_t index = 0; index < sizeof GATE_REFUSALS / sizeof *GATE_REFUSALS; index++) {
         const struct gate_refusal *row = &GATE_REFUSALS[index];
         struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
@@ -359,8 +340,7 @@ static void gates_that_cannot_be_limited_are_refused(void **state) {
 }
 
 /* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */
-static void one_rank_needs_no_figures(void **state) {
-    (void)state;
+TEST(one_rank_needs_no_figures) {
     struct mp_setting setting = SETTING(1, 4, 1, 0, 0);
     struct mp_fastermoe_options options;
     struct mp_error error = {0};
@@ -369,17 +349,4 @@ static void one_rank_needs_no_figures(void **state) {
     assert_ok(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error), &error);
     assert_int_equal(mp_system_fastermoe.copies_limit(self), 0);
     mp_system_destroy(&mp_system_fastermoe, self);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_papers),
-        cmocka_unit_test(shadows_are_everywhere_and_their_tokens_stay_home),
-        cmocka_unit_test(options_become_plans),
-        cmocka_unit_test(groups_shadow_by_themselves),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(gates_that_cannot_be_limited_are_refused),
-        cmocka_unit_test(one_rank_needs_no_figures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,7 @@ static const struct golden_case GOLDEN[] = {
     {"shadows end last", 3, 9, {1, 2, 3, 4}, {3, 5, 7, 9}, {8, 9, 10, 11}, 18, 18},
 };
 
-static void golden_ends(void **state) {
-    (void)state;
+TEST(golden_ends) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         double ones[4] = {1, 1, 1, 1}, twos[4] = {2, 2, 2, 2}, send[4], compute[4], back[4];
@@ -45,8 +44,7 @@ static void golden_ends(void **state) {
 }
 
 /* No shorter than either stream's work, no longer than all of it one after the other. */
-static void makespan_is_between_the_streams_and_their_sum(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(makespan_is_between_the_streams_and_their_sum) {
     int shorter = 0;
     for (int round = 0; round < 500; round++) {
         double send[MOST_STEPS], compute[MOST_STEPS], back[MOST_STEPS], end[3][MOST_STEPS];
@@ -92,8 +90,7 @@ static const struct size_case SIZES[] = {
     {"one rank", 1, 1e-6, 0, 1},
 };
 
-static void groups_are_as_large_as_experts_are_dear(void **state) {
-    (void)state;
+TEST(groups_are_as_large_as_experts_are_dear) {
     for (size_t index = 0; index < sizeof SIZES / sizeof *SIZES; index++) {
         const struct size_case *row = &SIZES[index];
         struct mp_setting setting = {.layers = 1,
@@ -111,20 +108,8 @@ static void groups_are_as_large_as_experts_are_dear(void **state) {
     }
 }
 
-static void released_groups_are_of_four_ranks_where_they_can_be(void **state) {
-    (void)state;
+TEST(released_groups_are_of_four_ranks_where_they_can_be) {
     static const int size[] = {1, 2, 3, 4, 1, 3, 1, 4, 3, 2, 1, 4}; /* of 1, 2, .. ranks */
     for (int ranks = 1; ranks <= 12; ranks++)
         assert_int_equal(mp_smart_released_size(ranks), size[ranks - 1]);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_ends),
-        cmocka_unit_test_prestate(makespan_is_between_the_streams_and_their_sum, &random),
-        cmocka_unit_test(groups_are_as_large_as_experts_are_dear),
-        cmocka_unit_test(released_groups_are_of_four_ranks_where_they_can_be),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

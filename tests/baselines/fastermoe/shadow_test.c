@@ -2,8 +2,6 @@
  * and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/fastermoe/fastermoe.h"
 
 static struct mp_arena memory;
@@ -117,8 +115,7 @@ static void compare(const struct golden_case *row, const struct mp_shadows *shad
                      index, 1e6 * shadows->latency[index], row->latency[index]);
 }
 
-static void golden_decisions(void **state) {
-    (void)state;
+TEST(golden_decisions) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         const struct golden_load *golden = row->load;
@@ -184,8 +181,7 @@ static const struct costs_case COSTS[] = {
      2000},
 };
 
-static void costs_follow_the_options(void **state) {
-    (void)state;
+TEST(costs_follow_the_options) {
     for (size_t index = 0; index < sizeof COSTS / sizeof *COSTS; index++) {
         const struct costs_case *row = &COSTS[index];
         struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &row->options);
@@ -239,8 +235,7 @@ static int candidates(const struct random_case *row) {
     return (row->policy == FIXED ? row->load.experts : row->load.ranks) - 1;
 }
 
-static void every_shadow_pays_and_the_rejected_one_does_not(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
     int taken = 0, rejected = 0;
     for (int round = 0; round < 600; round++) {
         struct random_case row;
@@ -264,8 +259,7 @@ static void every_shadow_pays_and_the_rejected_one_does_not(void **state) {
     assert_true(taken > 0 && rejected > 0);
 }
 
-static void shadows_are_the_hottest_in_order(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(shadows_are_the_hottest_in_order) {
     for (int round = 0; round < 300; round++) {
         struct random_case row;
         int64_t total[EXPERTS] = {0};
@@ -288,8 +282,7 @@ static void shadows_are_the_hottest_in_order(void **state) {
 }
 
 /* A limit cuts the search off and changes nothing before; cheaper copies are never fewer. */
-static void limits_and_prices_only_end_the_search_earlier(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
     for (int round = 0; round < 300; round++) {
         struct random_case row;
         int32_t all[EXPERTS];
@@ -310,8 +303,7 @@ static void limits_and_prices_only_end_the_search_earlier(void **state) {
 }
 
 /* Both terms of the consistent policy by brute force, for every number of shadows it tried. */
-static void consistent_latencies_are_those_of_the_dispatch(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         bool shadowed[EXPERTS] = {false};
@@ -337,8 +329,7 @@ static void consistent_latencies_are_those_of_the_dispatch(void **state) {
 }
 
 /* The defect: without drops every source sends the same, and nothing ever pays. */
-static void as_released_shadows_nobody_without_drops(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(as_released_shadows_nobody_without_drops) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         create_random_case(random, &row);
@@ -357,18 +348,4 @@ static void as_released_shadows_nobody_without_drops(void **state) {
         assert_int_equal(row.shadows.count, 0);
         destroy_random_case(&row);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test(costs_follow_the_options),
-        cmocka_unit_test_prestate(every_shadow_pays_and_the_rejected_one_does_not, &random),
-        cmocka_unit_test_prestate(shadows_are_the_hottest_in_order, &random),
-        cmocka_unit_test_prestate(limits_and_prices_only_end_the_search_earlier, &random),
-        cmocka_unit_test_prestate(consistent_latencies_are_those_of_the_dispatch, &random),
-        cmocka_unit_test_prestate(as_released_shadows_nobody_without_drops, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

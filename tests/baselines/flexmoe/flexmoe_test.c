@@ -18,22 +18,8 @@ static struct mp_setting setting_of(int layers, int experts, struct mp_topology 
                                .seconds_per_route = 1e-6};
 }
 
-static void defaults_are_as_documented(void **state) {
-    (void)state;
-    struct mp_flexmoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.policy, MP_FLEXMOE_COST_MODEL);
-    assert_int_equal(options.slots, MP_AUTO);
-    assert_int_equal(options.interval, 50);
-    assert_int_equal(options.rounds, 10);
-    assert_true(options.threshold == 1.2);
-    assert_true(options.capacity_factor == 0);
-    assert_int_equal(options.moves, MP_FLEXMOE_ASYNCHRONOUS);
-}
-
 /* Homes before the first iteration, a bit per rank. */
-static void the_first_layout_deals_slots_in_turn(void **state) {
-    (void)state;
+TEST(the_first_layout_deals_slots_in_turn) {
     static const struct {
         int experts, ranks;
         const char *slots;
@@ -70,8 +56,7 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
 }
 
 /* An expert keeps what its slots have room for, and not one route less. */
-static void slots_have_a_capacity(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(slots_have_a_capacity) {
     const char *const pair[][2] = {{"capacity-factor", "1"}, {"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
     struct mp_flexmoe_options options;
@@ -108,8 +93,7 @@ static void slots_have_a_capacity(void **state) {
 }
 
 /* One hot expert of 4 on 4 ranks, 2 slots each: it gets more slots, and its tokens spread. */
-static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
-    (void)state;
+TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
     const char *const pair[][2] = {{"interval", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
     struct mp_flexmoe_options options;
@@ -156,8 +140,7 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
 /* Five layers and an interval of two: layers 0 to 2 after the first step, 3 and 4 after the second,
  * with room for what three layers get; exposed moves: all of them after the second, and room for
  * nothing more. */
-static void layers_move_in_turn(void **state) {
-    (void)state;
+TEST(layers_move_in_turn) {
     for (int exposed = 0; exposed < 2; exposed++) {
         const char *const pair[][2] = {
             {"interval", "2"}, {"moves", exposed ? "exposed" : "asynchronous"}, {0}};
@@ -193,8 +176,7 @@ static void layers_move_in_turn(void **state) {
 }
 
 /* Below the threshold nothing changes. */
-static void balance_is_left_alone(void **state) {
-    (void)state;
+TEST(balance_is_left_alone) {
     const char *const pair[][2] = {{"interval", "1"}, {"slots", "1"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
     struct mp_flexmoe_options options;
@@ -227,8 +209,7 @@ static void random_job(uint64_t *random, int policy, const char *slots, const ch
 }
 
 /* Homes that no layout remembered has: every holder counts for one slot. */
-static void other_homes_than_those_remembered_are_planned_from(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting;
         struct mp_flexmoe_options options;
@@ -254,8 +235,7 @@ static void other_homes_than_those_remembered_are_planned_from(void **state) {
     }
 }
 
-static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **state) {
-    (void)state;
+TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     static const char *const three[][2] = {{"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(2, 8, (struct mp_topology){4, 2});
     struct mp_flexmoe_options options;
@@ -294,8 +274,7 @@ static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **stat
     rehearsal_destroy(&rehearsal);
 }
 
-static void what_it_can_not_do_is_refused(void **state) {
-    (void)state;
+TEST(what_it_can_not_do_is_refused) {
     static const struct {
         int experts, ranks;
         const char *slots;
@@ -316,20 +295,4 @@ static void what_it_can_not_do_is_refused(void **state) {
         parse_options(tested, &options, pair);
         assert_refused(tested, &setting, &options, row[index].words);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_as_documented),
-        cmocka_unit_test(the_first_layout_deals_slots_in_turn),
-        cmocka_unit_test_prestate(slots_have_a_capacity, &random),
-        cmocka_unit_test(a_hot_expert_gets_slots_and_its_tokens_are_spread),
-        cmocka_unit_test(layers_move_in_turn),
-        cmocka_unit_test(balance_is_left_alone),
-        cmocka_unit_test_prestate(other_homes_than_those_remembered_are_planned_from, &random),
-        cmocka_unit_test(state_of_other_ranks_is_let_go_and_foreign_state_refused),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Slots while a layer is planned: each primitive does what it says, and counts stay true. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/flexmoe/flexmoe.h"
 
 static struct mp_arena memory;
@@ -59,8 +57,7 @@ static void assert_counts(const struct layout *layout) {
     assert_int_equal(flex->replicas, replicas);
 }
 
-static void primitives_do_what_they_say(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(primitives_do_what_they_say) {
     int done[3] = {0};
     for (int round = 0; round < 200; round++) {
         struct layout layout;
@@ -95,8 +92,7 @@ static void primitives_do_what_they_say(void **state) {
     assert_true(done[0] > 0 && done[1] > 0 && done[2] > 0);
 }
 
-static void lists_hold_the_slots_of_each_expert(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(lists_hold_the_slots_of_each_expert) {
     for (int round = 0; round < 100; round++) {
         struct layout layout;
         int at = 0;
@@ -114,8 +110,7 @@ static void lists_hold_the_slots_of_each_expert(void **state) {
 }
 
 /* Loads in routes: an expert's are shared by its slots, a rank's own stay at home. */
-static void costs_are_those_of_the_spread(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(costs_are_those_of_the_spread) {
     for (int round = 0; round < 200; round++) {
         struct layout layout;
         random_layout(random, &layout);
@@ -147,8 +142,7 @@ static void costs_are_those_of_the_spread(void **state) {
     }
 }
 
-static void factors_come_from_the_setting(void **state) {
-    (void)state;
+TEST(factors_come_from_the_setting) {
     const struct mp_setting setting = {.topology = {8, 4},
                                        .expert_bytes = 1000000,
                                        .route_bytes = 2000,
@@ -158,15 +152,4 @@ static void factors_come_from_the_setting(void **state) {
     assert_true(fabs(costs.route - 3e-6) < 1e-15);
     assert_true(fabs(costs.row - 8e-6) < 1e-15);
     assert_true(fabs(costs.replica - 2.5e-4) < 1e-13);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(primitives_do_what_they_say, &random),
-        cmocka_unit_test_prestate(lists_hold_the_slots_of_each_expert, &random),
-        cmocka_unit_test_prestate(costs_are_those_of_the_spread, &random),
-        cmocka_unit_test(factors_come_from_the_setting),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Both policies: by hand, by brute force, and the variant against a slow model of it. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/flexmoe/flexmoe.h"
 
 static struct mp_arena memory;
@@ -61,8 +59,7 @@ static void set_routes(struct layer *layer, const uint32_t routes[]) {
         layer->load.count[expert] = routes[expert];
 }
 
-static void a_slot_goes_from_the_coldest_to_the_hottest(void **state) {
-    (void)state;
+TEST(a_slot_goes_from_the_coldest_to_the_hottest) {
     static const int32_t before[4] = {0, 1, 2, 2}, after[4] = {0, 1, 0, 2};
     static const uint32_t routes[3] = {60, 20, 10};
     const struct mp_flex_costs costs = {.route = 1e-6};
@@ -78,8 +75,7 @@ static void a_slot_goes_from_the_coldest_to_the_hottest(void **state) {
     destroy_layer(&layer);
 }
 
-static void replicas_come_together_if_that_is_free(void **state) {
-    (void)state;
+TEST(replicas_come_together_if_that_is_free) {
     static const int32_t before[6] = {0, 1, 0, 2, 1, 2}, after[6] = {2, 2, 0, 0, 1, 1};
     static const uint32_t routes[3] = {20, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6, .replica = 1e-6};
@@ -98,8 +94,7 @@ static void replicas_come_together_if_that_is_free(void **state) {
 
 /* Ranks 0 and 1 are as busy as each other, so no one step lets T fall: 40 on both, 20 on the rest.
  * A slot of expert 4 for expert 0 relieves rank 0 (26.7 and 10), and then rank 1 gets as much. */
-static void ranks_that_tie_are_relieved_one_after_the_other(void **state) {
-    (void)state;
+TEST(ranks_that_tie_are_relieved_one_after_the_other) {
     static const int32_t before[8] = {0, 2, 1, 3, 4, 5, 4, 5};
     static const uint32_t routes[6] = {30, 30, 10, 10, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6};
@@ -149,8 +144,7 @@ static double least_time(struct mp_flex *flex, const struct mp_flex_costs *costs
     }
 }
 
-static void small_layers_come_near_the_best_of_all_layouts(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
     double sum = 0, worst = 0;
     enum { TRIALS = 200 };
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -188,8 +182,7 @@ static void assert_measured(struct mp_flex *flex) {
     assert_memory_equal(local, flex->local, (size_t)flex->ranks * sizeof *local);
 }
 
-static void every_round_lets_the_cost_fall(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(every_round_lets_the_cost_fall) {
     int rounds = 0, first = 0;
     for (int trial = 0; trial < 500; trial++) {
         struct mp_flex_costs costs = {test_random_double(random) / WHOLE,
@@ -316,8 +309,7 @@ static int model_rounds(struct model *model, int most) {
     return rounds;
 }
 
-static void the_variant_is_as_described(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(the_variant_is_as_described) {
     int stayed = 0;
     for (int trial = 0; trial < 3000; trial++) {
         struct layer layer;
@@ -351,8 +343,7 @@ static void the_variant_is_as_described(void **state) {
 
 /* Two nodes of one rank.  Expert 1 gives up a slot on each.  On the first, the rank has expert 0
  * already and is the one with the slot; on the second no rank has it. */
-static void the_variant_by_hand(void **state) {
-    (void)state;
+TEST(the_variant_by_hand) {
     static const int32_t before[6] = {0, 1, 1, 1, 1, 2}, after[6] = {0, 0, 1, 0, 1, 2};
     static const uint32_t routes[3] = {90, 40, 20};
     struct layer layer;
@@ -364,18 +355,4 @@ static void the_variant_by_hand(void **state) {
     assert_int_equal(layer.flex.load[0], (60 + 20) * 65536);
     assert_int_equal(layer.flex.load[1], (30 + 20 + 20) * 65536);
     destroy_layer(&layer);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slot_goes_from_the_coldest_to_the_hottest),
-        cmocka_unit_test(replicas_come_together_if_that_is_free),
-        cmocka_unit_test(ranks_that_tie_are_relieved_one_after_the_other),
-        cmocka_unit_test_prestate(small_layers_come_near_the_best_of_all_layouts, &random),
-        cmocka_unit_test_prestate(every_round_lets_the_cost_fall, &random),
-        cmocka_unit_test_prestate(the_variant_is_as_described, &random),
-        cmocka_unit_test(the_variant_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,13 @@
  */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/free_balance/free_balance.h"
 
 static struct mp_arena memory;
 
 enum { MOST_RANKS = 70, MOST_EXPERTS = 60 };
 
-static void it_says_what_it_is(void **state) {
-    (void)state;
+TEST(it_says_what_it_is) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     assert_ok(mp_systems_register(&systems, &mp_system_free_balance, &error), &error);
@@ -41,8 +38,7 @@ static const struct known_case KNOWN[] = {
     {"no routes", {0}, {{0}}},
 };
 
-static void known_loads_are_cut_as_documented(void **unused) {
-    (void)unused;
+TEST(known_loads_are_cut_as_documented) {
     static const int32_t OWNER[4] = {0, 0, 1, 2};
     for (size_t index = 0; index < sizeof KNOWN / sizeof *KNOWN; index++) {
         const struct known_case *row = &KNOWN[index];
@@ -149,8 +145,7 @@ static void check_local(const struct mp_plan *plan, const struct mp_load *load) 
         }
 }
 
-static void every_rank_computes_as_much_as_every_other(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
     int64_t copies = 0;
     for (int round = 0; round < 200; round++) {
         int64_t computed[MOST_RANKS], total[MOST_EXPERTS];
@@ -171,8 +166,7 @@ static void every_rank_computes_as_much_as_every_other(void **unused) {
     assert_true(copies > 0);
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
     struct mp_error error = {0};
     struct mp_free_balance state;
@@ -183,15 +177,4 @@ static void what_cannot_be_is_refused(void **unused) {
         error.text, "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
     assert_int_equal(mp_free_balance_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_it_is),
-        cmocka_unit_test(known_loads_are_cut_as_documented),
-        cmocka_unit_test_prestate(every_rank_computes_as_much_as_every_other, &random),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

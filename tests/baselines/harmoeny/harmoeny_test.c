@@ -8,14 +8,6 @@ static struct mp_arena memory;
 
 enum { MOST_RANKS = 12, MOST_EXPERTS = 24 };
 
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_harmoeny_options options;
-    register_and_parse_defaults(&mp_system_harmoeny, &options);
-    assert_int_equal(options.least, 150);
-    assert_false(mp_system_harmoeny.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* Routes of a source to an expert on a rank: the released schedule. */
 typedef int64_t schedule[MOST_RANKS][MOST_EXPERTS][MOST_RANKS];
 
@@ -77,8 +69,7 @@ static void follow_procedure(int ranks, int experts, int64_t least, const int32_
 }
 
 /* Two ranks with two experts each, routes of both sources, and what ends on rank 1 of expert 0. */
-static void golden_decisions(void **unused) {
-    (void)unused;
+TEST(golden_decisions) {
     static const int32_t OWNER[4] = {0, 0, 1, 1};
     static const struct {
         uint32_t count[8];
@@ -111,8 +102,7 @@ static void golden_decisions(void **unused) {
     }
 }
 
-static void decisions_are_those_of_the_procedure(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(decisions_are_those_of_the_procedure) {
     int moves = 0;
     for (int round = 0; round < 500; round++) {
         static schedule routes, expected;
@@ -143,8 +133,7 @@ static void decisions_are_those_of_the_procedure(void **unused) {
 }
 
 /* Plans carry out what is decided: copies come late, and routes go where the decision says. */
-static void plans_follow_decisions(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(plans_follow_decisions) {
     const struct mp_setting setting = small_setting(1, 10, (struct mp_topology){4, 2});
     const struct mp_harmoeny_options options = {.least = 20};
     struct rehearsal rehearsal;
@@ -173,22 +162,9 @@ static void plans_follow_decisions(void **unused) {
     mp_load_destroy(&load);
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     struct mp_harmoeny_options options = {.least = 1};
     struct mp_harmoeny state;
     assert_refuses_none(&mp_system_harmoeny, &options, "least", "0");
     assert_int_equal(mp_harmoeny_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test_prestate(decisions_are_those_of_the_procedure, &random),
-        cmocka_unit_test_prestate(plans_follow_decisions, &random),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,6 @@
 
 #include "baselines/hetumoe/hetumoe.h"
 
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_hetumoe_options options;
-    register_and_parse_defaults(&mp_system_hetumoe, &options);
-    assert_int_equal(options.expert_parallel, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
-    assert_int_equal(options.exchange, MP_HETUMOE_LEADER);
-    assert_int_equal(options.slots, MP_HETUMOE_INTENDED);
-}
-
 static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
                                     int tokens) {
     return (struct mp_setting){.layers = 2,
@@ -40,8 +30,7 @@ static void plan_nine_each(const struct mp_setting *setting, const char *const p
     mp_load_destroy(&load);
 }
 
-static void plans_have_capacity_padding_and_order(void **state) {
-    (void)state;
+TEST(plans_have_capacity_padding_and_order) {
     /* k ceil(10/4 * 1.0) = 6 for two choices, 3 for one; with factor 1.3 2 * ceil(3.25). */
     static const struct {
         int top_k;
@@ -66,8 +55,7 @@ static void plans_have_capacity_padding_and_order(void **state) {
     }
 }
 
-static void leaders_lead_where_there_are_nodes_to_lead(void **state) {
-    (void)state;
+TEST(leaders_lead_where_there_are_nodes_to_lead) {
     static const struct {
         int ranks_per_node;
         const char *exchange;
@@ -100,8 +88,7 @@ static int released_rows(int first, int second, int capacity) {
     return rows;
 }
 
-static void released_slots_leave_rows_with_a_token(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(released_slots_leave_rows_with_a_token) {
     struct mp_error error = {0};
     struct mp_hetumoe_options options;
     struct mp_load load;
@@ -137,8 +124,7 @@ static void released_slots_leave_rows_with_a_token(void **state) {
     }
 }
 
-static void refuses_what_it_can_not_do(void **state) {
-    (void)state;
+TEST(refuses_what_it_can_not_do) {
     struct mp_hetumoe_options options;
     struct mp_setting setting = setting_of(4, 4, 2, 2, 10);
     parse_options(&mp_system_hetumoe, &options, NULL);
@@ -155,16 +141,4 @@ static void refuses_what_it_can_not_do(void **state) {
     options.slots = MP_HETUMOE_INTENDED;
     setting.experts = 6;
     assert_refused(&mp_system_hetumoe, &setting, &options, "hetumoe");
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(plans_have_capacity_padding_and_order),
-        cmocka_unit_test_prestate(released_slots_leave_rows_with_a_token, &random),
-        cmocka_unit_test(leaders_lead_where_there_are_nodes_to_lead),
-        cmocka_unit_test(refuses_what_it_can_not_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,6 @@
  * system: the depth that it takes, and its swaps against trying all pairs at every level. */
 #include "baselines/hiermoe/depth.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "baselines/hiermoe/hiermoe.h"
 #include "baselines/hiermoe/swap.h"
 #include "reference/plan/distinct.h"
@@ -31,7 +28,7 @@ static struct mp_depths create(const char *hierarchy, const char *inter, const c
 }
 
 /* 2 nodes of 8, in them 4 fours and 8 pairs: U is 1, 2, 4, 8 and there are 16 ranks. */
-static void depths_take_the_sums_of_the_paper(void **state) {
+TEST(depths_take_the_sums_of_the_paper) {
     const struct mp_depths depths = create("node:4:2", "1e-3/2e-9:2e-3/1e-9:3e-3/5e-10",
                                            "4e-3/1e-8:5e-3/4e-9:6e-3/2e-9:7e-3/1e-9");
     static const double tokens[] = {700, 500, 300, 200};
@@ -41,7 +38,6 @@ static void depths_take_the_sums_of_the_paper(void **state) {
     const double expected[] = {4e-3 + 1e-8 * 16 * ranks, inter[0] + 5e-3 + 4e-9 * 8 * ranks,
                                inter[0] + inter[1] + 6e-3 + 2e-9 * 4 * ranks,
                                inter[0] + inter[1] + inter[2] + 7e-3 + 1e-9 * 2 * ranks};
-    (void)state;
     assert_int_equal(depths.levels.count, 4);
     for (int d = 1; d <= 4; d++)
         assert_close(mp_depths_seconds(&depths, d, tokens, row), expected[d - 1], 1e-12);
@@ -50,10 +46,9 @@ static void depths_take_the_sums_of_the_paper(void **state) {
 
 /* Nothing fitted: a node's cards carry what its ranks get, and every rank's own gate what it gets
  * inside; a group of two nodes has the cards of both, one of two ranks two gates. */
-static void lines_follow_from_bandwidths(void **state) {
+TEST(lines_follow_from_bandwidths) {
     static const double tokens[] = {700, 500, 200};
     const double row = 1000;
-    (void)state;
     struct mp_depths depths = create("node:2", "", "");
     assert_close(mp_depths_seconds(&depths, 1, tokens, row), 1e-3 + 200 * 8 * row / 8e9, 1e-12);
     double to_nodes = 1e-3 + 700 * row / 8e9;
@@ -67,18 +62,16 @@ static void lines_follow_from_bandwidths(void **state) {
                  1e-12);
 }
 
-static void random_depths_are_the_best(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(random_depths_are_the_best) {
     int met[5] = {0};
-    (void)state;
     for (int i = 0; i < 200; i++) {
         struct mp_depths depths = create("8:4:2", "", "");
         double tokens[4];
         for (int l = 0; l < 4; l++) {
-            tokens[l] = 100 * test_random_double(&random);
-            depths.intra[l] = (struct mp_depth_line){test_random_double(&random), 0};
+            tokens[l] = 100 * test_random_double(random);
+            depths.intra[l] = (struct mp_depth_line){test_random_double(random), 0};
             if (l < 3)
-                depths.inter[l] = (struct mp_depth_line){test_random_double(&random) / 3, 0};
+                depths.inter[l] = (struct mp_depth_line){test_random_double(random) / 3, 0};
         }
         int best = mp_depths_best(&depths, tokens, 1);
         assert_in_range(best, 1, 4);
@@ -91,7 +84,7 @@ static void random_depths_are_the_best(void **state) {
         assert_true(met[d] > 0);
 }
 
-static void options_say_what_is_wrong(void **state) {
+TEST(options_say_what_is_wrong) {
     static const struct {
         const char *hierarchy, *inter, *intra, *says;
     } cases[] = {
@@ -115,7 +108,6 @@ static void options_say_what_is_wrong(void **state) {
         {"8", "1e-3/1e-9:", "", "is no list of 1"},
         {"8", "", "1e-3/1e-9", "hiermoe intra: \"1e-3/1e-9\" is no list of 2 alpha/beta"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct mp_depth_texts texts = {cases[i].hierarchy, cases[i].inter, cases[i].intra, 1,
                                              1};
@@ -186,7 +178,7 @@ static void expect_levels(struct running *running, const int size[3]) {
 }
 
 /* Lines of one depth are short, all others long: from all levels to the depth in question. */
-static void auto_takes_the_depth_of_least_time(void **state) {
+TEST_RANDOM(auto_takes_the_depth_of_least_time) {
     static const struct {
         const char *inter, *intra;
         int size[3];
@@ -197,13 +189,11 @@ static void auto_takes_the_depth_of_least_time(void **state) {
         {"0/0:0/0:1e-3/0", "1e-4/0:1e-4/0:0/0:0/0", {8, 4}},
         {"0/0:0/0:0/0", "1e-4/0:1e-4/0:1e-4/0:0/0", {8, 4, 2}},
     };
-    uint64_t random = test_seed();
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
                                      "intra",     cases[i].intra, NULL};
         struct running running;
-        create_running(&random, given, &running);
+        create_running(random, given, &running);
         expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
         learn(&running);
         expect_levels(&running, cases[i].size);
@@ -211,18 +201,16 @@ static void auto_takes_the_depth_of_least_time(void **state) {
     }
 }
 
-static void a_depth_has_its_levels(void **state) {
+TEST_RANDOM(a_depth_has_its_levels) {
     static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
     static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
-    uint64_t random = test_seed();
     struct running running;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(start(deep, &running, &error), MP_EREFUSED);
     assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
                                        "has 2"));
     free(running.options);
-    create_running(&random, three, &running);
+    create_running(random, three, &running);
     expect_levels(&running, (const int[3]){8, 4, 0});
     learn(&running);
     expect_levels(&running, (const int[3]){8, 4, 0});
@@ -230,18 +218,16 @@ static void a_depth_has_its_levels(void **state) {
 }
 
 /* What was learnt is known again, but not where there are fewer levels. */
-static void depths_survive_restarts(void **state) {
+TEST_RANDOM(depths_survive_restarts) {
     static const char *const given[] = {
         "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
     static const char *const few[] = {NULL};
-    uint64_t random = test_seed();
     struct running before, after, other;
     struct mp_error error = {0};
     int32_t saved[4];
-    (void)state;
-    create_running(&random, given, &before);
-    create_running(&random, given, &after);
-    create_running(&random, few, &other);
+    create_running(random, given, &before);
+    create_running(random, given, &after);
+    create_running(random, few, &other);
     learn(&before);
     size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
     assert_in_range(bytes, 1, sizeof saved);
@@ -296,18 +282,16 @@ static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TO
     return routes / TOP_K / SAMPLE;
 }
 
-static void swaps_are_the_best_of_all_pairs(void **state) {
+TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
     static const char *const depth[] = {"1", "2", "3", "4"};
-    uint64_t random = test_seed();
     int swapped = 0;
-    (void)state;
     for (int i = 0; i < 12; i++) {
         const char *const given[] = {"hierarchy", "node:4:2", "depth", depth[i % 4],
                                      "sample",    "64",       NULL};
         const struct mp_depths depths = create("node:4:2", "", "");
         int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
         struct running running;
-        create_running(&random, given, &running);
+        create_running(random, given, &running);
         double scale = draw_tokens(&running.load, expert);
         const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
         memcpy(owner, running.home.owner, sizeof owner);
@@ -326,18 +310,4 @@ static void swaps_are_the_best_of_all_pairs(void **state) {
         destroy_running(&running);
     }
     assert_true(swapped > 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(depths_take_the_sums_of_the_paper),
-        cmocka_unit_test(lines_follow_from_bandwidths),
-        cmocka_unit_test(random_depths_are_the_best),
-        cmocka_unit_test(options_say_what_is_wrong),
-        cmocka_unit_test(auto_takes_the_depth_of_least_time),
-        cmocka_unit_test(a_depth_has_its_levels),
-        cmocka_unit_test(depths_survive_restarts),
-        cmocka_unit_test(swaps_are_the_best_of_all_pairs),
-    };
-    return cmocka_run_group_tests_name("baselines/hiermoe/depth", tests, NULL, NULL);
 }

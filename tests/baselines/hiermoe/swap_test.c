@@ -2,8 +2,6 @@
  * groups of several levels. */
 #include "baselines/hiermoe/swap.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { EXPERTS = 8, TOKENS = 6 };
@@ -29,8 +27,7 @@ static void expect(int a, int b, const int32_t of_ranks[4], const int32_t of_nod
     assert_memory_equal(count, of_nodes, 2 * sizeof *count);
 }
 
-static void tokens_count_once_in_a_group(void **state) {
-    (void)state;
+TEST(tokens_count_once_in_a_group) {
     expect(0, 0, (int32_t[]){4, 2, 2, 2}, (int32_t[]){5, 3});
     expect(1, 4, (int32_t[]){3, 2, 3, 2}, (int32_t[]){4, 3});
     expect(0, 5, (int32_t[]){3, 2, 3, 2}, (int32_t[]){5, 5});
@@ -56,24 +53,21 @@ static void changes_are_those_of_trying(const struct mp_swap_tokens *tried, cons
         }
 }
 
-static void the_rule_is_as_good_as_trying_all_pairs(void **state) {
-    (void)state;
+TEST(the_rule_is_as_good_as_trying_all_pairs) {
     changes_are_those_of_trying(&tokens, rank, 4);
     changes_are_those_of_trying(&tokens, node, 2);
 }
 
 /* 24 experts on 12 ranks in pairs and fours, and a token with an expert twice nowhere. */
-static void the_rule_holds_at_every_level(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(the_rule_holds_at_every_level) {
     int32_t drawn[40][5], group[24];
     const struct mp_swap_tokens many = {40, 5, 24, &drawn[0][0]};
-    (void)state;
     for (int i = 0; i < 5; i++) {
         for (int t = 0; t < 40; t++)
             for (int j = 0; j < 5; j++) {
                 bool again = true;
                 while (again) {
-                    drawn[t][j] = test_random_int(&random, 0, 23);
+                    drawn[t][j] = test_random_int(random, 0, 23);
                     again = false;
                     for (int before = 0; before < j; before++)
                         again |= drawn[t][before] == drawn[t][j];
@@ -87,22 +81,11 @@ static void the_rule_holds_at_every_level(void **state) {
     }
 }
 
-static void the_smooth_largest_is_the_papers(void **state) {
+TEST(the_smooth_largest_is_the_papers) {
     static const double count[] = {3, 1, 4, 2};
     double sum = 0;
-    (void)state;
     for (int i = 0; i < 4; i++)
         sum += mp_swap_power(count[i], 10);
     assert_within(mp_swap_smooth_max(sum, 10), 4.022346, 5e-7);
     assert_within(mp_swap_smooth_max(0, 10), 0, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_count_once_in_a_group),
-        cmocka_unit_test(the_rule_is_as_good_as_trying_all_pairs),
-        cmocka_unit_test(the_rule_holds_at_every_level),
-        cmocka_unit_test(the_smooth_largest_is_the_papers),
-    };
-    return cmocka_run_group_tests_name("baselines/hiermoe/swap", tests, NULL, NULL);
 }

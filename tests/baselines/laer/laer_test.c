@@ -9,19 +9,7 @@ static struct mp_arena memory;
 
 static const struct mp_system *const tested = &mp_system_laer;
 
-static void defaults_are_the_papers(void **unused) {
-    (void)unused;
-    struct mp_laer_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.window, 5);
-    assert_int_equal(options.layout, MP_LAER_PLANNED);
-    assert_int_equal(options.perturbations, 0);
-    assert_true(options.even && options.priority_queue && options.rematerialise);
-    assert_int_equal(options.prefetch, 1);
-}
-
-static void slots_are_the_papers_where_it_says(void **unused) {
-    (void)unused;
+TEST(slots_are_the_papers_where_it_says) {
     static const struct {
         int experts, top_k, ranks;
         const char *option;
@@ -63,8 +51,7 @@ static const struct golden_case GOLDEN[] = {
     {"yes", "no", {7, 6, 9, 13}, {29, 18, 14, 17}},
 };
 
-static void the_next_iteration_has_the_cheapest_layout(void **unused) {
-    (void)unused;
+TEST(the_next_iteration_has_the_cheapest_layout) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         const char *const pair[][2] = {{"slots", "3"},
@@ -100,8 +87,7 @@ static void the_next_iteration_has_the_cheapest_layout(void **unused) {
 }
 
 /* The baseline never changes, and without overlap everything happens after the step. */
-static void the_static_layout_stays(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(the_static_layout_stays) {
     struct mp_setting setting = {.layers = 2,
                                  .experts = 8,
                                  .top_k = 2,
@@ -140,8 +126,7 @@ static void the_static_layout_stays(void **state) {
 /* FLEX: 8 experts in 4 slots on each of 8 ranks of 2 nodes start with all experts on both nodes, as
  * the static layout, and go from layout to layout as the policy says; no route leaves its node,
  * and parameters are put together as LAER's are. */
-static void flex_changes_the_static_layout(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(flex_changes_the_static_layout) {
     const char *const pair[][2] = {{"layout", "flex"}, {"slots", "4"}, {"window", "1"}, {0}};
     struct mp_setting setting = {.layers = 1,
                                  .experts = 8,
@@ -193,8 +178,7 @@ static void flex_changes_the_static_layout(void **state) {
 }
 
 /* Seconds of a route: as measured between nodes and in them, or as given. */
-static void routes_cost_less_within_a_node(void **unused) {
-    (void)unused;
+TEST(routes_cost_less_within_a_node) {
     static const struct {
         int ranks_per_node;
         double in_node, between; /* 0: the option's default */
@@ -237,8 +221,7 @@ static struct mp_setting random_setting(uint64_t *random) {
 }
 
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
-static void other_homes_are_served(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
     const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
     struct mp_laer_options options;
@@ -255,8 +238,7 @@ static void other_homes_are_served(void **state) {
     rehearsal_destroy(&rehearsal);
 }
 
-static void a_restart_on_other_ranks_begins_anew(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
     struct mp_setting setting = {.layers = 1,
                                  .experts = 8,
                                  .top_k = 2,
@@ -307,8 +289,8 @@ struct refusal {
 };
 static const struct refusal REFUSALS[] = {
     {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0 and 4"},
-    {8, 2, 1, 0, {{"slots", "3"}}, "3 slots on each of 2 ranks can't hold 8 experts"},
-    {8, 2, 1, 0, {{"slots", "0"}}, "0 slots on each of 2 ranks can't hold 8 experts"},
+    {8, 2, 1, 0, {{"slots", "3"}}, "3 on each of 2 ranks are too few for 8 experts"},
+    {8, 2, 1, 0, {{"slots", "0"}}, "0 on each of 2 ranks are too few for 8 experts"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "flex"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},
@@ -317,8 +299,7 @@ static const struct refusal REFUSALS[] = {
     {8, 4, 1, -1, {{0}}, "not -1 s"},
 };
 
-static void what_it_can_not_do_is_refused(void **unused) {
-    (void)unused;
+TEST(what_it_can_not_do_is_refused) {
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
         struct mp_setting setting = {.layers = 1,
@@ -334,20 +315,4 @@ static void what_it_can_not_do_is_refused(void **unused) {
         parse_options(tested, &options, row->option);
         assert_refused(tested, &setting, &options, row->words);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_papers),
-        cmocka_unit_test(slots_are_the_papers_where_it_says),
-        cmocka_unit_test(the_next_iteration_has_the_cheapest_layout),
-        cmocka_unit_test_prestate(the_static_layout_stays, &random),
-        cmocka_unit_test_prestate(flex_changes_the_static_layout, &random),
-        cmocka_unit_test(routes_cost_less_within_a_node),
-        cmocka_unit_test_prestate(other_homes_are_served, &random),
-        cmocka_unit_test_prestate(a_restart_on_other_ranks_begins_anew, &random),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

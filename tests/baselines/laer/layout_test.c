@@ -63,8 +63,7 @@ static void assert_golden(const struct golden_case *row, struct mp_slots *slots,
     }
 }
 
-static void golden_layouts(void **unused) {
-    (void)unused;
+TEST(golden_layouts) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         int32_t replicas[MOST_EXPERTS];
@@ -115,8 +114,7 @@ static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp
     mp_placement_destroy(&home);
 }
 
-static void golden_routing_and_cost(void **unused) {
-    (void)unused;
+TEST(golden_routing_and_cost) {
     struct mp_laer_costs costs = {.in_node = 1, .between_nodes = 2, .compute = 1};
     for (int index = 0; index < 2; index++) {
         const struct golden_case *row = &GOLDEN[index];
@@ -146,8 +144,7 @@ static void golden_routing_and_cost(void **unused) {
 }
 
 /* Three slots on two nodes: one per node, and the third is less than a step of two. */
-static void what_does_not_fit_stays_empty(void **unused) {
-    (void)unused;
+TEST(what_does_not_fit_stays_empty) {
     int64_t load[1] = {10};
     int32_t replicas[1];
     struct mp_error error = {0};
@@ -208,8 +205,7 @@ static void destroy_job(struct job *job) {
     mp_plan_destroy(&job->plan);
 }
 
-static void every_expert_has_the_slots_it_was_given(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(every_expert_has_the_slots_it_was_given) {
     for (int round = 0; round < 300; round++) {
         struct job job;
         create_job(random, &job);
@@ -228,8 +224,7 @@ static void every_expert_has_the_slots_it_was_given(void **state) {
 }
 
 /* The cost's integers against a plan that mp_plan_dispatch_slots made, on layouts of all kinds. */
-static void the_cost_counts_what_the_dispatch_does(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(the_cost_counts_what_the_dispatch_does) {
     for (int round = 0; round < 300; round++) {
         struct mp_laer_costs costs = {.in_node = test_random_double(random),
                                       .between_nodes = test_random_double(random),
@@ -264,16 +259,4 @@ static void the_cost_counts_what_the_dispatch_does(void **state) {
                      1e-12);
         destroy_job(&job);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_layouts),
-        cmocka_unit_test(golden_routing_and_cost),
-        cmocka_unit_test(what_does_not_fit_stays_empty),
-        cmocka_unit_test_prestate(every_expert_has_the_slots_it_was_given, &random),
-        cmocka_unit_test_prestate(the_cost_counts_what_the_dispatch_does, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,14 +6,13 @@
 static struct mp_arena memory;
 
 /* Ten routes of one expert, alpha = 1: four ranks take 2.5 each, so at most 3. */
-static void the_cap_is_rounded_up(void **state) {
+TEST(the_cap_is_rounded_up) {
     const struct mp_llep_options options = {
         .trigger = MP_LLEP_PER_RANK, .threshold = 1.3, .alpha = 1, .smallest_gemm = 1};
     static const int32_t owner[] = {0, 1, 2, 3};
     static const int64_t expected[] = {3, 3, 3, 1};
     struct mp_error error = {0};
     struct mp_llep llep;
-    (void)state;
     assert_ok(mp_llep_create(&memory, 4, 4, &llep, &error), &error);
     for (int expert = 0; expert < 4; expert++)
         llep.total[expert] = expert == 0 ? 10 : 0;
@@ -23,9 +22,4 @@ static void the_cap_is_rounded_up(void **state) {
     for (int rank = 0; rank < 4; rank++)
         assert_int_equal(llep.load[rank], expected[rank]);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_cap_is_rounded_up)};
-    return cmocka_run_group_tests_name("llep cap", tests, NULL, NULL);
 }

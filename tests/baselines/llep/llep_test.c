@@ -6,16 +6,6 @@
 
 static struct mp_arena memory;
 
-static void defaults_are_the_papers(void **state) {
-    (void)state;
-    struct mp_llep_options options;
-    register_and_parse_defaults(&mp_system_llep, &options);
-    assert_int_equal(options.trigger, MP_LLEP_PER_EXPERT);
-    assert_true(options.threshold == 1.3 && options.alpha == 1);
-    assert_int_equal(options.smallest_gemm, 1024);
-    assert_int_equal(options.copies, MP_ALL);
-}
-
 /* Four ranks with two experts each, routes per expert. */
 struct golden_piece {
     int expert, rank;
@@ -102,8 +92,7 @@ static void check_golden(const struct golden_case *row, const struct mp_llep *st
     assert_int_equal(state->pieces.count, 8 + spilled);
 }
 
-static void golden_decisions(void **unused) {
-    (void)unused;
+TEST(golden_decisions) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
@@ -210,8 +199,7 @@ static void check_decision(const struct mp_llep *state, const struct mp_llep_opt
         assert_true(least >= state->cap);
 }
 
-static void decisions_fill_the_least_loaded_up_to_the_cap(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(decisions_fill_the_least_loaded_up_to_the_cap) {
     int active = 0, over = 0;
     for (int round = 0; round < 500; round++) {
         struct mp_error error = {0};
@@ -253,8 +241,7 @@ static const struct limit_case LIMITS[] = {
     {"as asked for", "1", "1", "3", 3},
 };
 
-static void copies_are_limited_by_cap_and_smallest_piece(void **unused) {
-    (void)unused;
+TEST(copies_are_limited_by_cap_and_smallest_piece) {
     for (size_t index = 0; index < sizeof LIMITS / sizeof *LIMITS; index++) {
         const struct limit_case *row = &LIMITS[index];
         const char *const pair[][2] = {{"smallest-gemm", row->smallest_gemm},
@@ -279,8 +266,7 @@ static void copies_are_limited_by_cap_and_smallest_piece(void **unused) {
     }
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
     struct mp_llep_options options;
     struct mp_llep state;
@@ -293,16 +279,4 @@ static void what_cannot_be_is_refused(void **unused) {
                         "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
     assert_int_equal(mp_llep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_papers),
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test_prestate(decisions_fill_the_least_loaded_up_to_the_cap, &random),
-        cmocka_unit_test(copies_are_limited_by_cap_and_smallest_piece),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

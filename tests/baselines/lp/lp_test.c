@@ -8,17 +8,6 @@ static struct mp_arena memory;
 
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_lp_options options;
-    register_and_parse_defaults(&mp_system_lp, &options);
-    assert_int_equal(options.placement, MP_LP_CYCLIC);
-    assert_int_equal(options.replicas, 2);
-    assert_int_equal(options.redundant, MP_AUTO);
-    assert_int_equal(options.interval, 0);
-    assert_false(mp_system_lp.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- the program ---- */
 
 /* Splits a load; checks that pieces are the load, lie on holders and that the fullest rank has z.
@@ -49,8 +38,7 @@ static int64_t balance(const struct mp_topology *topology, const struct mp_place
 }
 
 /* V-LP-1, and loads that don't divide: two ranks of each expert. */
-static void golden_optima(void **unused) {
-    (void)unused;
+TEST(golden_optima) {
     static const struct {
         int ranks, experts, host[4][2];
         uint32_t total[4];
@@ -104,8 +92,7 @@ static int64_t over_all_sets(const struct mp_placement *holders, const struct mp
     return most;
 }
 
-static void no_split_has_a_smaller_largest_load(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(no_split_has_a_smaller_largest_load) {
     int even = 0, uneven = 0;
     for (int round = 0; round < 1000; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
@@ -167,8 +154,7 @@ static struct mp_lp_options options_of(int placement, int replicas) {
 }
 
 /* Every expert on d ranks, and of two replicas a rank shares experts with all others. */
-static void cyclic_placements_overlap(void **unused) {
-    (void)unused;
+TEST(cyclic_placements_overlap) {
     const struct mp_topology topology = {5, 5};
     for (int copies = 1; copies <= 5; copies++) {
         const struct mp_lp_options options = options_of(MP_LP_CYCLIC, copies);
@@ -198,8 +184,7 @@ static void cyclic_placements_overlap(void **unused) {
 }
 
 /* LPLB's matrices: whose i-th expert a rank holds beside its own three. */
-static void released_topologies_come_out(void **unused) {
-    (void)unused;
+TEST(released_topologies_come_out) {
     static const struct {
         int placement;
         struct mp_topology topology;
@@ -236,8 +221,7 @@ static void released_topologies_come_out(void **unused) {
 }
 
 /* In EPLB's order every rank has as many owners, and those with replicas are its hottest. */
-static void hottest_experts_get_the_replicas(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(hottest_experts_get_the_replicas) {
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct mp_lp_options options = options_of(MP_LP_CUBE, 2);
     struct rehearsal rehearsal;
@@ -275,8 +259,7 @@ static void hottest_experts_get_the_replicas(void **unused) {
 /* ---- plans ---- */
 
 /* Homes of another system, as after a checkpoint, are split over all the same. */
-static void other_homes_are_served(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(other_homes_are_served) {
     const struct mp_setting setting = small_setting(1, 12, (struct mp_topology){4, 2});
     const struct mp_lp_options options = options_of(MP_LP_CYCLIC, 3);
     struct rehearsal rehearsal;
@@ -299,8 +282,7 @@ static void other_homes_are_served(void **unused) {
     mp_load_destroy(&load);
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     static const struct {
         int placement, replicas, redundant, interval, experts;
         struct mp_topology topology;
@@ -335,19 +317,4 @@ static void what_cannot_be_is_refused(void **unused) {
     mp_placement_destroy(&nobody);
     mp_load_destroy(&load);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(golden_optima),
-        cmocka_unit_test_prestate(no_split_has_a_smaller_largest_load, &random),
-        cmocka_unit_test(cyclic_placements_overlap),
-        cmocka_unit_test(released_topologies_come_out),
-        cmocka_unit_test_prestate(hottest_experts_get_the_replicas, &random),
-        cmocka_unit_test_prestate(other_homes_are_served, &random),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 /* The system moetuner: moves when its
  * window is full, and then says what it found. */
-#include <string.h>
-
 #include "baselines/moetuner/moetuner.h"
 #include "tests/baselines/rehearsal.h"
 #include "tests/reference/base/solver.h"
@@ -45,13 +43,12 @@ static void make_loads(struct mp_load load[2]) {
         load[0].next[e * 8 + 7 - e] = (uint32_t)(100 - e);
 }
 
-static void places_when_the_window_is_full(void **state) {
+TEST(places_when_the_window_is_full) {
     static const char *const assignments[][2] = {{"window", "3"}, {"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
     struct options_room room;
     struct rehearsal rehearsal;
     struct mp_load load[2] = {0};
-    (void)state;
     make_loads(load);
     rehearsal_create(&rehearsal, tested, &setting, options_of(&room, assignments));
     for (int iteration = 0; iteration < 7; iteration++) {
@@ -86,7 +83,7 @@ static void places_when_the_window_is_full(void **state) {
 }
 
 /* Programs go on where the search may be off, and say so. */
-static void programs_are_counted(void **state) {
+TEST_RANDOM(programs_are_counted) {
     static const char *const both[][3][2] = {{{"window", "1"}, {"solver", "search"}},
                                              {{"window", "1"}, {"solver", "ilp"}}};
     const struct mp_setting setting = setting_of(4, 8, 8, 4);
@@ -96,10 +93,10 @@ static void programs_are_counted(void **state) {
     struct mp_load load[4] = {0};
     for (int l = 0; l < 4; l++) {
         assert_ok(mp_load_create(8, 8, &load[l], &error), &error);
-        random_load(*state, &load[l]);
+        random_load(random, &load[l]);
         load[l].next = l < 3 ? calloc(64, sizeof *load[l].next) : NULL;
         for (int i = 0; l < 3 && i < 64; i++)
-            load[l].next[i] = (uint32_t)test_random_int(*state, 0, 1000);
+            load[l].next[i] = (uint32_t)test_random_int(random, 0, 1000);
     }
     for (int which = 0; which < 2; which++) {
         struct options_room room;
@@ -124,10 +121,9 @@ static void programs_are_counted(void **state) {
         mp_load_destroy(&load[l]);
 }
 
-static void what_it_refuses(void **state) {
+TEST(what_it_refuses) {
     const struct mp_setting uneven = setting_of(2, 9, 4, 2), even = setting_of(2, 8, 4, 2);
     struct options_room room;
-    (void)state;
     options_of(&room, NULL);
     setenv("MOEPERF_CBC_LIBRARY", "libno-solver.so", 1);
     assert_refused(tested, &even, &room,
@@ -139,25 +135,13 @@ static void what_it_refuses(void **state) {
                    "shared by 4 ranks");
 }
 
-static void a_state_of_others_is_refused(void **state) {
+TEST(a_state_of_others_is_refused) {
     static const char *const search[][2] = {{"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
     struct options_room room;
     struct mp_error error = {0};
     void *self;
-    (void)state;
     assert_ok(mp_system_create(tested, &setting, options_of(&room, search), &self, &error), &error);
     assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
     mp_system_destroy(tested, self);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_when_the_window_is_full),
-        cmocka_unit_test_prestate(programs_are_counted, &random),
-        cmocka_unit_test(what_it_refuses),
-        cmocka_unit_test(a_state_of_others_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 /* MoETuner's two integer programs: the example worked out by hand, all solutions of small cases,
  * bounds below them, and the sizes of papers. */
-#include <string.h>
-
 #include "baselines/moetuner/clusters.h"
 #include "baselines/moetuner/links.h"
 #include "tests/reference/base/solver.h"
@@ -44,13 +42,13 @@ static void assert_clusters(const struct mp_clusters *state, const int32_t clust
 }
 
 /* From the worst start and no bound, so that the solver has to find and prove it all. */
-static void clusters_are_the_best_of_all(void **state) {
+TEST_RANDOM(clusters_are_the_best_of_all) {
     static const int shape[][2] = {{4, 2}, {6, 2}, {6, 3}, {8, 2}, {8, 4}, {5, 1}, {4, 4}};
     struct mp_error error = {0};
     int improved = 0;
     need_solver();
     for (int round = 0; round < 200; round++) {
-        const int *sizes = shape[test_random_int(*state, 0, 6)];
+        const int *sizes = shape[test_random_int(random, 0, 6)];
         int64_t load[MOST_EXPERTS], unknown = 0;
         int32_t start[MOST_EXPERTS], cluster[MOST_EXPERTS];
         int room[MOST_EXPERTS];
@@ -58,7 +56,7 @@ static void clusters_are_the_best_of_all(void **state) {
         struct mp_program_result result;
         assert_ok(mp_clusters_create(&memory, sizes[0], sizes[1], &clusters, &error), &error);
         for (int e = 0; e < sizes[0]; e++) {
-            load[e] = test_random_int(*state, 0, test_random_int(*state, 0, 3) ? 100 : 3000);
+            load[e] = test_random_int(random, 0, test_random_int(random, 0, 3) ? 100 : 3000);
             start[e] = e / clusters.size;
             room[e] = clusters.size;
         }
@@ -82,14 +80,13 @@ static void clusters_are_the_best_of_all(void **state) {
 }
 
 /* V-TUNE-1. */
-static void the_worked_example_of_clusters(void **state) {
+TEST(the_worked_example_of_clusters) {
     static const struct {
         int64_t load[4];
         int32_t cluster[4];
     } row[] = {{{10, 8, 4, 2}, {0, 1, 1, 0}}, {{9, 1, 7, 3}, {0, 0, 1, 1}}};
     struct mp_error error = {0};
     struct mp_clusters clusters;
-    (void)state;
     need_solver();
     assert_ok(mp_clusters_create(&memory, 4, 2, &clusters, &error), &error);
     for (int i = 0; i < 2; i++) {
@@ -111,7 +108,7 @@ static void the_worked_example_of_clusters(void **state) {
 }
 
 /* One hot expert, one dead one, loads that can't be divided: bounds that are met. */
-static void bounds_that_are_met(void **state) {
+TEST(bounds_that_are_met) {
     static const struct {
         int64_t load[6], bound; /* 3 x deviation of 3 clusters of 2 */
     } row[] = {{{100, 1, 1, 1, 1, 1}, 2 * (3 * 101 - 105)},
@@ -120,7 +117,6 @@ static void bounds_that_are_met(void **state) {
                {{1, 1, 1, 1, 1, 2}, 2 * 1 * 2}};
     struct mp_error error = {0};
     struct mp_clusters clusters;
-    (void)state;
     assert_ok(mp_clusters_create(&memory, 6, 3, &clusters, &error), &error);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int32_t cluster[6];
@@ -194,7 +190,7 @@ static void place_in_order(const struct mp_links *links, int32_t rank[]) {
         rank[i] = i % links->topology.ranks;
 }
 
-static void places_are_the_best_of_all(void **state) {
+TEST_RANDOM(places_are_the_best_of_all) {
     static const struct {
         int layers;
         struct mp_topology topology;
@@ -204,15 +200,15 @@ static void places_are_the_best_of_all(void **state) {
     int improved = 0;
     need_solver();
     for (int round = 0; round < 200; round++) {
-        int which = test_random_int(*state, 0, 9), layers = shape[which].layers;
+        int which = test_random_int(random, 0, 9), layers = shape[which].layers;
         int32_t rank[MOST_LAYERS * MOST_RANKS], searched[MOST_LAYERS * MOST_RANKS];
         double proven;
         struct mp_links links;
         struct mp_program_result result;
         assert_ok(mp_links_create(&memory, layers, &shape[which].topology, &links, &error), &error);
         links.between = 1;
-        links.in_node = test_random_int(*state, 0, 2) * 0.25;
-        set_flows(*state, &links, round % 2 ? 30 : 3000);
+        links.in_node = test_random_int(random, 0, 2) * 0.25;
+        set_flows(random, &links, round % 2 ? 30 : 3000);
         double best = try_places(&links, 0, rank);
         double bound = mp_links_bound(&links);
         assert_true(bound <= best);
@@ -241,7 +237,7 @@ static void places_are_the_best_of_all(void **state) {
 }
 
 /* V-TUNE-1: on two ranks, bandwidth 1 across, what stays takes no time. */
-static void the_worked_example_of_links(void **state) {
+TEST(the_worked_example_of_links) {
     static const int64_t flow[4] = {9, 3, 2, 10};
     static const struct mp_topology pair = {2, 2};
     int32_t rank[4] = {0, 1, 1, 0};
@@ -249,7 +245,6 @@ static void the_worked_example_of_links(void **state) {
     struct mp_links links;
     struct mp_program_result result;
     struct mp_error error = {0};
-    (void)state;
     need_solver();
     assert_ok(mp_links_create(&memory, 2, &pair, &links, &error), &error);
     links.between = links.in_node = 1;
@@ -265,12 +260,12 @@ static void the_worked_example_of_links(void **state) {
 }
 
 /* Layers between others whose nodes stay: never worse, and as good as the best of what is free. */
-static void parts_of_the_layers(void **state) {
+TEST_RANDOM(parts_of_the_layers) {
     static const struct mp_topology topology = {4, 2};
     struct mp_error error = {0};
     need_solver();
     for (int round = 0; round < 30; round++) {
-        int first = test_random_int(*state, 0, 3), last = test_random_int(*state, first, 3);
+        int first = test_random_int(random, 0, 3), last = test_random_int(random, first, 3);
         int32_t rank[16], nodes[16];
         double proven;
         struct mp_links links;
@@ -278,7 +273,7 @@ static void parts_of_the_layers(void **state) {
         assert_ok(mp_links_create(&memory, 4, &topology, &links, &error), &error);
         links.between = 1;
         links.in_node = 0.5;
-        set_flows(*state, &links, 1000);
+        set_flows(random, &links, 1000);
         mp_links_bound(&links);
         place_in_order(&links, rank);
         double before = mp_links_seconds(&links, rank);
@@ -302,7 +297,7 @@ static void parts_of_the_layers(void **state) {
 }
 
 /* Eight layers of eight experts on eight GPUs, on one node and on two, of any flows. */
-static void eight_layers_of_eight(void **state) {
+TEST_RANDOM(eight_layers_of_eight) {
     const struct mp_program_limits limits = {.gap = 0.025, .nodes = 20000};
     struct mp_error error = {0};
     need_solver();
@@ -315,7 +310,7 @@ static void eight_layers_of_eight(void **state) {
         assert_ok(mp_links_create(&memory, 8, &topology, &links, &error), &error);
         links.between = 1.0 / 50;
         links.in_node = 1.0 / 900;
-        set_flows(*state, &links, 100000);
+        set_flows(random, &links, 100000);
         double bound = mp_links_bound(&links);
         mp_links_search(&links, rank);
         double searched = mp_links_seconds(&links, rank);
@@ -329,18 +324,4 @@ static void eight_layers_of_eight(void **state) {
         assert_true(mp_links_seconds(&links, rank) <= searched);
         mp_arena_release(&memory);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(clusters_are_the_best_of_all, &random),
-        cmocka_unit_test(the_worked_example_of_clusters),
-        cmocka_unit_test(bounds_that_are_met),
-        cmocka_unit_test_prestate(places_are_the_best_of_all, &random),
-        cmocka_unit_test(the_worked_example_of_links),
-        cmocka_unit_test_prestate(parts_of_the_layers, &random),
-        cmocka_unit_test_prestate(eight_layers_of_eight, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,14 +8,6 @@ static struct mp_arena memory;
 
 enum { MOST_RANKS = 40, MOST_EXPERTS = 60 };
 
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_moonep_options options;
-    register_and_parse_defaults(&mp_system_moonep, &options);
-    assert_true(options.tolerance == 0);
-    assert_false(mp_system_moonep.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- decisions ---- */
 
 /* Routes of expert on rank, from the pieces; those of an expert are on ascending ranks. */
@@ -56,8 +48,7 @@ static const struct golden_case GOLDEN[] = {
     {"no routes", {0}, {{0}}},
 };
 
-static void golden_decisions(void **unused) {
-    (void)unused;
+TEST(golden_decisions) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     static const struct mp_moonep_options OPTIONS = {0};
     struct mp_error error = {0};
@@ -207,8 +198,8 @@ static int decisions_with(uint64_t *random, double tolerance) {
     return pieces;
 }
 
-static void decisions_are_those_of_the_procedure(void **unused) {
-    uint64_t *random = *unused, again;
+TEST_RANDOM(decisions_are_those_of_the_procedure) {
+    uint64_t again;
     int exact = 0, tolerant = 0;
     for (int round = 0; round < 500; round++) {
         again = *random;
@@ -267,8 +258,7 @@ static void check_plan(const struct mp_setting *setting, const struct mp_plan *p
     check_order(plan, load);
 }
 
-static void every_rank_computes_as_much_as_every_other(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
     int64_t copies = 0;
     for (int round = 0; round < 100; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
@@ -298,8 +288,7 @@ static void every_rank_computes_as_much_as_every_other(void **unused) {
 }
 
 /* Experts, ranks, and the largest group of another rank. */
-static void copies_are_at_most_a_group(void **unused) {
-    (void)unused;
+TEST(copies_are_at_most_a_group) {
     static const int row[][3] = {{8, 4, 2}, {9, 4, 3}, {3, 4, 1}, {8, 1, 0}, {896, 64, 14}};
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
         const struct mp_setting setting = {
@@ -313,23 +302,9 @@ static void copies_are_at_most_a_group(void **unused) {
     }
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     struct mp_moonep_options options = {0};
     struct mp_moonep state;
     assert_refuses_none(&mp_system_moonep, &options, "tolerance", "-0.1");
     assert_int_equal(mp_moonep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test_prestate(decisions_are_those_of_the_procedure, &random),
-        cmocka_unit_test_prestate(every_rank_computes_as_much_as_every_other, &random),
-        cmocka_unit_test(copies_are_at_most_a_group),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

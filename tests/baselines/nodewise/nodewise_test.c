@@ -10,8 +10,7 @@ static struct mp_arena arena;
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
-static void defaults_copy_all_that_pays(void **state) {
-    (void)state;
+TEST(defaults_copy_all_that_pays) {
     struct mp_nodewise_options options;
     register_and_parse_defaults(&mp_system_nodewise, &options);
     assert_true(options.cover == MP_AUTO && options.memory == MP_AUTO);
@@ -21,8 +20,7 @@ static void defaults_copy_all_that_pays(void **state) {
 
 /* ---- what copies cost ---- */
 
-static void costs_are_of_both_passes(void **state) {
-    (void)state;
+TEST(costs_are_of_both_passes) {
     struct mp_setting setting = {.topology = {8, 4},
                                  .top_k = 2,
                                  .tokens_per_rank = 100,
@@ -75,8 +73,7 @@ static int cover_example(const struct mp_nodewise_costs *costs, const int64_t to
     return cover_surprised(costs, total, total, limit, order);
 }
 
-static void cover_by_hand(void **state) {
-    (void)state;
+TEST(cover_by_hand) {
     static const int64_t total[] = {60, 20, 30, 10}, even[] = {40, 20, 40, 20};
     struct mp_nodewise_costs costs = {.row_between = 1,
                                       .fetch_between = 40,
@@ -125,8 +122,7 @@ static void cover_by_hand(void **state) {
 }
 
 /* The fullest gate's hottest expert comes next, whatever is hotter elsewhere. */
-static void the_busiest_gate_comes_first(void **state) {
-    (void)state;
+TEST(the_busiest_gate_comes_first) {
     static const int32_t owner[] = {0, 1, 1, 1, 0};
     static const int64_t total[] = {50, 40, 35, 30, 1};
     const struct mp_topology topology = {2, 1};
@@ -161,8 +157,7 @@ static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *n
 }
 
 /* Whoever gets routes ends no higher than anybody else, give or take one. */
-static void routes_fill_from_below(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(routes_fill_from_below) {
     for (int round = 0; round < 300; round++) {
         struct mp_nodewise_node node;
         int64_t before[MOST_RANKS], sum = 0, routes = test_random_int(random, 0, 5000);
@@ -189,8 +184,7 @@ static void routes_fill_from_below(void **unused) {
 
 /* Nothing is lost, no gift is smaller than asked for, nobody has too many copies, and with the
  * smallest gifts and enough copies all are even. */
-static void ranks_are_evened_out(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(ranks_are_evened_out) {
     int even = 0, uneven = 0;
     for (int round = 0; round < 300; round++) {
         struct mp_nodewise_node node;
@@ -225,8 +219,7 @@ static void ranks_are_evened_out(void **unused) {
 
 /* Three ranks, all routes on the first: of two experts, whose copies leave it one after the other,
  * or of one, whose second copy is passed on.  A late copy's way is as long as 200 routes. */
-static void all_copies_together_have_to_pay(void **state) {
-    (void)state;
+TEST(all_copies_together_have_to_pay) {
     struct mp_nodewise_costs costs = {
         .route = 0.75, .row_inside = 0.25, .fetch_inside = 200, .hidden_forward = 1e9};
     for (int late = 0; late < 2; late++)
@@ -281,8 +274,7 @@ static struct mp_setting random_setting(uint64_t *random, struct mp_topology top
     return setting;
 }
 
-static void any_numbers_keep_the_law(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(any_numbers_keep_the_law) {
     for (int round = 0; round < 40; round++) {
         const struct mp_setting setting =
             random_setting(random, random_topology(random, MOST_RANKS));
@@ -354,8 +346,7 @@ static int copies_after(const int64_t total[][4], int iterations) {
 
 /* As long as loads stay, one expert pays.  With what came last none would, by their mean, 52, 46,
  * 30 and 68 routes; but as it was not foreseen, all have to be everywhere. */
-static void a_surprise_is_remembered(void **state) {
-    (void)state;
+TEST(a_surprise_is_remembered) {
     static const int64_t total[][4] = {
         {60, 20, 30, 10}, {60, 20, 30, 10}, {60, 20, 30, 10}, {60, 20, 30, 10}, {20, 150, 30, 300}};
     static const int64_t mean[][4] = {{52, 46, 30, 68}};
@@ -380,8 +371,7 @@ static bool is_full(const struct mp_plan *plan, int node, int limit) {
 
 /* With every expert in every node rows stay inside, and as copies cost nothing, the fullest rank
  * has no more than its share. */
-static void nodes_keep_to_themselves(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(nodes_keep_to_themselves) {
     int full = 0, nodes = 0;
     for (int round = 0; round < 30; round++) {
         const struct mp_topology topology = {4 * test_random_int(random, 2, 5), 4};
@@ -443,8 +433,7 @@ static void count_ways(const struct mp_plan *plan, int ranks_per_gate, int way[2
 
 /* Nodes of four ranks that have 1, 2 or 4 to a gate: in each node no gate carries much more than
  * its part of the copies, and hardly ever more than one beyond it. */
-static void gates_share_the_ways_of_copies(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(gates_share_the_ways_of_copies) {
     int beyond = 0, gates = 0;
     for (int round = 0; round < 60; round++) {
         const struct mp_topology topology = {4 * test_random_int(random, 2, 6), 4};
@@ -483,8 +472,7 @@ static void gates_share_the_ways_of_copies(void **unused) {
 }
 
 /* Whatever nodes have in common, and whoever takes what they lack. */
-static void what_a_node_holds_it_computes(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(what_a_node_holds_it_computes) {
     int away = 0;
     for (int round = 0; round < 30; round++) {
         const struct mp_topology topology = {2 * test_random_int(random, 2, 10), 2};
@@ -511,8 +499,7 @@ static void what_a_node_holds_it_computes(void **unused) {
 
 /* Three nodes of two ranks, of which two hold the expert: the one with less to do gets the third's
  * routes. */
-static void the_node_with_less_to_do_takes(void **state) {
-    (void)state;
+TEST(the_node_with_less_to_do_takes) {
     struct mp_setting setting = small_setting(1, 3, (struct mp_topology){6, 2});
     struct mp_nodewise_options options;
     struct mp_error error = {0};
@@ -567,15 +554,13 @@ static int late_copies(int64_t routes_of_a_copy) {
     return copies;
 }
 
-static void late_copies_pay_for_their_way(void **state) {
-    (void)state;
+TEST(late_copies_pay_for_their_way) {
     assert_int_equal(late_copies(99), 3);
     assert_int_equal(late_copies(101), 0);
 }
 
 /* Experts, ranks, ranks of a node; what a rank may have to hold beside its own. */
-static void memory_limits_copies(void **state) {
-    (void)state;
+TEST(memory_limits_copies) {
     static const int row[][4] = {{8, 4, 4, 6}, {8, 4, 2, 8}, {64, 32, 8, 14}, {8, 1, 1, 0}};
     struct mp_nodewise_options options;
     parse_options(&mp_system_nodewise, &options, NULL);
@@ -598,34 +583,10 @@ static void memory_limits_copies(void **state) {
     }
 }
 
-static void what_cannot_be_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_refused) {
     struct mp_nodewise_options options;
     parse_options(&mp_system_nodewise, &options, NULL);
     const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
     assert_refused(&mp_system_nodewise, &none, &options,
                    "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4");
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_copy_all_that_pays),
-        cmocka_unit_test(costs_are_of_both_passes),
-        cmocka_unit_test(cover_by_hand),
-        cmocka_unit_test(the_busiest_gate_comes_first),
-        cmocka_unit_test_prestate(routes_fill_from_below, &random),
-        cmocka_unit_test_prestate(ranks_are_evened_out, &random),
-        cmocka_unit_test(all_copies_together_have_to_pay),
-        cmocka_unit_test_prestate(any_numbers_keep_the_law, &random),
-        cmocka_unit_test(a_surprise_is_remembered),
-        cmocka_unit_test_prestate(nodes_keep_to_themselves, &random),
-        cmocka_unit_test_prestate(gates_share_the_ways_of_copies, &random),
-        cmocka_unit_test_prestate(what_a_node_holds_it_computes, &random),
-        cmocka_unit_test(the_node_with_less_to_do_takes),
-        cmocka_unit_test(late_copies_pay_for_their_way),
-        cmocka_unit_test(memory_limits_copies),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,7 @@ static void *create(const struct mp_setting *setting, const char *owners) {
     return self;
 }
 
-static void it_registers(void **state) {
-    (void)state;
+TEST(it_registers) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     assert_ok(mp_systems_register(&systems, tested, &error), &error);
@@ -41,9 +40,8 @@ static void plan_layer(void *self, int64_t iteration, int layer, const int32_t o
     mp_placement_destroy(&home);
 }
 
-static void every_plan_is_legal_and_leaves_experts_alone(void **state) {
+TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
     enum { LAYERS = 3, RANKS = 70, EACH = 5 };
-    uint64_t *random = *state;
     for (int round = 0; round < 100; round++) {
         struct mp_setting setting = {.layers = LAYERS, .topology = random_topology(random, RANKS)};
         int ranks = setting.topology.ranks, each = test_random_int(random, 1, EACH);
@@ -92,8 +90,7 @@ static void refuses(int experts, int ranks, const char *words) {
     free(options);
 }
 
-static void what_it_can_not_do_is_refused(void **state) {
-    (void)state;
+TEST(what_it_can_not_do_is_refused) {
     refuses(10, 4, "10 experts can't be shared by 4 ranks");
     refuses(0, 4, "of at least 1, not 1, 0 and 4");
 }
@@ -140,8 +137,7 @@ static size_t save(const void *self, char buffer[], size_t room) {
     return size;
 }
 
-static void state_survives_a_restart_on_other_ranks(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
     struct mp_setting setting = {.layers = 2, .experts = 16, .topology = {4, 2}};
     struct mp_error error = {0};
     char first[4096], second[4096];
@@ -169,15 +165,4 @@ static void state_survives_a_restart_on_other_ranks(void **state) {
     assert_memory_equal(first, second, size);
     mp_system_destroy(tested, self);
     mp_system_destroy(tested, restored);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_registers),
-        cmocka_unit_test_prestate(every_plan_is_legal_and_leaves_experts_alone, &random),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-        cmocka_unit_test_prestate(state_survives_a_restart_on_other_ranks, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

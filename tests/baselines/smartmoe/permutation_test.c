@@ -1,8 +1,6 @@
 /* The three solvers: the published example, brute force, and what each promises. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "baselines/smartmoe/smartmoe.h"
 
 static struct mp_arena memory;
@@ -36,8 +34,7 @@ static void assert_permutation(int experts, int ranks, const int32_t owner[]) {
 }
 
 /* V-SMART-1. */
-static void greedy_follows_the_released_code(void **state) {
-    (void)state;
+TEST(greedy_follows_the_released_code) {
     static const int64_t load[8] = {40, 6, 30, 2, 10, 4, 20, 8}, equal[4] = {10, 10, 10, 10};
     static const int32_t contiguous[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     static const int32_t expected[8] = {0, 3, 1, 0, 2, 1, 3, 2}, crossed[4] = {1, 0, 1, 0};
@@ -99,8 +96,7 @@ static int64_t least_of_all(const int64_t load[], int expert, int experts, int r
     return least;
 }
 
-static void dynamic_programming_finds_the_optimum(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(dynamic_programming_finds_the_optimum) {
     static const int shape[][2] = {{4, 2}, {6, 2}, {6, 3}, {8, 2}, {8, 4}, {9, 3}, {5, 5}, {7, 1}};
     int better = 0;
     for (int round = 0; round < 80; round++) {
@@ -128,8 +124,7 @@ static void dynamic_programming_finds_the_optimum(void **state) {
 }
 
 /* Sets of experts that are on one rank stay there when loads call for nothing else. */
-static void experts_stay_where_the_optimum_lets_them(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(experts_stay_where_the_optimum_lets_them) {
     for (int round = 0; round < 50; round++) {
         int64_t load[12];
         int32_t current[12], owner[12];
@@ -148,8 +143,7 @@ static void experts_stay_where_the_optimum_lets_them(void **state) {
     }
 }
 
-static void hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum) {
     static const int shape[][2] = {{8, 4},   {12, 4},  {16, 4}, {16, 8},  {12, 2}, {16, 2},
                                    {96, 32}, {64, 32}, {96, 8}, {32, 32}, {30, 6}, {34, 2}};
     int between = 0;
@@ -179,8 +173,7 @@ static void hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum(void *
 }
 
 /* The released code's 32 experts to 8 groups on 4 ranks; 64 on 32 ranks in devices of 4. */
-static void groups_are_as_many_as_allowed(void **state) {
-    (void)state;
+TEST(groups_are_as_many_as_allowed) {
     static const struct {
         int experts, ranks, groups, workers, each;
     } row[] = {{32, 4, 8, 4, 2},  {32, 8, 8, 4, 2},  {64, 32, 8, 4, 2},   {16, 2, 8, 2, 4},
@@ -194,17 +187,4 @@ static void groups_are_as_many_as_allowed(void **state) {
         assert_int_equal(solver.each, row[index].each);
         mp_arena_release(&memory);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_follows_the_released_code),
-        cmocka_unit_test_prestate(dynamic_programming_finds_the_optimum, &random),
-        cmocka_unit_test_prestate(experts_stay_where_the_optimum_lets_them, &random),
-        cmocka_unit_test_prestate(hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum,
-                                  &random),
-        cmocka_unit_test(groups_are_as_many_as_allowed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,6 @@
 
 static const struct mp_system *const tested = &mp_system_smartmoe;
 
-static void defaults_are_the_released_codes(void **state) {
-    (void)state;
-    struct mp_smartmoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.solver, MP_SMARTMOE_GREEDY);
-    assert_int_equal(options.groups, 8);
-    assert_int_equal(options.interval, 10);
-    assert_int_equal(options.history, 2);
-    assert_true(options.threshold == 1);
-    assert_int_equal(options.state, MP_SMARTMOE_STATE_MOVES);
-    assert_true(options.smart_schedule);
-    assert_int_equal(options.shadows, MP_ALL);
-}
-
 /* A run of a system: loads and homes of all layers. */
 enum { LAYERS = 2 };
 struct run {
@@ -100,8 +86,7 @@ static void set_golden(struct mp_load *load) {
 }
 
 /* V-SMART-1 as a change of homes, in one layer of two. */
-static void owners_change_as_published(void **state) {
-    (void)state;
+TEST(owners_change_as_published) {
     static const int32_t expected[8] = {0, 3, 1, 0, 2, 1, 3, 2};
     static const char *const pair[][3][2] = {
         {{"interval", "10"}, {0}},
@@ -129,8 +114,7 @@ static void owners_change_as_published(void **state) {
 }
 
 /* Older loads are forgotten: of 4 iterations only the last 2 count. */
-static void history_is_the_last_iterations(void **state) {
-    (void)state;
+TEST(history_is_the_last_iterations) {
     static const char *const pair[][2] = {{"interval", "4"}, {0}};
     static const uint32_t row[4][4] = {
         {900, 800, 0, 0}, {700, 0, 600, 0}, {10, 30, 0, 0}, {30, 10, 0, 0}};
@@ -150,8 +134,7 @@ static void history_is_the_last_iterations(void **state) {
 
 /* Random jobs: every change is legal and pays, plans go to owners, and an instance that is created
  * late and restored decides as the first one. */
-static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(changes_pay_and_a_restored_run_makes_the_same) {
     static const char *const solver[] = {"greedy", "dynamic-programming", "hybrid"};
     int changes = 0;
     for (int round = 0; round < 60; round++) {
@@ -210,8 +193,7 @@ static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
 
 /* Plans are FasterMoE's on the present owners, whatever these are; without schedule and shadows
  * those of plain expert parallelism. */
-static void plans_are_those_of_fastermoe(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(plans_are_those_of_fastermoe) {
     static const char *const on[3][4][2] = {
         {{"interval", "1"}, {"shadows", "3"}},
         {{"interval", "1"}, {"shadows", "3"}, {"group-size", "1"}},
@@ -272,8 +254,7 @@ static void plans_are_those_of_fastermoe(void **state) {
     assert_true(copies > 0 && moved > 0);
 }
 
-static void what_it_can_not_do_is_refused(void **state) {
-    (void)state;
+TEST(what_it_can_not_do_is_refused) {
     static const struct {
         int experts, ranks;
         const char *solver, *words;
@@ -298,17 +279,4 @@ static void what_it_can_not_do_is_refused(void **state) {
     parse_options(tested, &options, NULL);
     assert_refused(tested, &dark, &options,
                    "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes");
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_released_codes),
-        cmocka_unit_test(owners_change_as_published),
-        cmocka_unit_test(history_is_the_last_iterations),
-        cmocka_unit_test_prestate(changes_pay_and_a_restored_run_makes_the_same, &random),
-        cmocka_unit_test_prestate(plans_are_those_of_fastermoe, &random),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * step by step, with differences that fall where counts can't. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "baselines/swiftmoe/swiftmoe.h"
 
 static struct mp_arena memory;
@@ -28,8 +26,7 @@ static const struct golden GOLDEN[] = {
     {"as many slots as experts", 1, 4, {9, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 2, 3}},
 };
 
-static void golden_placements_come_out(void **state) {
-    (void)state;
+TEST(golden_placements_come_out) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden *row = &GOLDEN[index];
         struct mp_error error = {0};
@@ -85,15 +82,13 @@ static int published(const int64_t popularity[], int experts, int64_t slots, int
     return rounds;
 }
 
-static void the_published_loop_needs_eleven_rounds_for_one_hot_expert(void **state) {
-    (void)state;
+TEST(the_published_loop_needs_eleven_rounds_for_one_hot_expert) {
     int32_t count[4];
     assert_int_equal(published(GOLDEN[2].popularity, 4, 8, count), 11);
     assert_memory_equal(count, GOLDEN[2].count, sizeof count);
 }
 
-static void counts_are_those_of_the_published_loop(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(counts_are_those_of_the_published_loop) {
     int fewer = 0, more = 0;
     for (int round = 0; round < 2000; round++) {
         int experts = test_random_int(random, 1, MOST);
@@ -121,8 +116,7 @@ static void counts_are_those_of_the_published_loop(void **state) {
     assert_true(fewer > 100 && more > 100); /* both loops were needed */
 }
 
-static void what_does_not_fit_is_refused(void **state) {
-    (void)state;
+TEST(what_does_not_fit_is_refused) {
     int64_t popularity[5] = {1, 2, 3, 4, 5}, difference[5];
     int32_t count[5];
     struct mp_error error = {0};
@@ -135,8 +129,7 @@ static void what_does_not_fit_is_refused(void **state) {
 }
 
 /* V-SYMI-6: who sends gradient slices of an expert to which rank, on the placement of V-SYMI-2. */
-static void gradient_slices_come_from_the_published_sources(void **state) {
-    (void)state;
+TEST(gradient_slices_come_from_the_published_sources) {
     static const int expected[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
     struct mp_error error = {0};
     struct mp_placement home;
@@ -156,16 +149,4 @@ static void gradient_slices_come_from_the_published_sources(void **state) {
     mp_plan_destroy(&plan);
     mp_placement_destroy(&home);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_placements_come_out),
-        cmocka_unit_test(the_published_loop_needs_eleven_rounds_for_one_hot_expert),
-        cmocka_unit_test_prestate(counts_are_those_of_the_published_loop, &random),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(gradient_slices_come_from_the_published_sources),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

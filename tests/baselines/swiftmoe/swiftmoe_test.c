@@ -97,13 +97,10 @@ static struct mp_setting random_setting(uint64_t *random) {
     return setting;
 }
 
-static void defaults_are_documented_ones(void **state) {
-    (void)state;
+TEST(automatic_slots_follow_the_setting) {
     struct mp_swiftmoe_options options;
     struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
-    register_and_parse_defaults(tested, &options);
-    assert_int_equal(options.slots, MP_AUTO);
-    assert_true(options.capacity_factor == 1);
+    parse_options(tested, &options, NULL);
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 6);
     setting.topology.ranks = 16; /* more ranks than experts */
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 2);
@@ -111,21 +108,16 @@ static void defaults_are_documented_ones(void **state) {
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 9);
 }
 
-static void capacity_is_rounded_down_after_the_multiplication(void **state) {
-    (void)state;
+TEST(capacity_is_rounded_down_after_the_multiplication) {
     struct mp_setting setting = {
         .experts = 4, .topology = {5, 5}, .tokens_per_rank = 10, .top_k = 2};
-    struct mp_swiftmoe_options options = {.slots = 2, .capacity_factor = 1.1};
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11); /* 1.1 * 100 / 10 */
-    options.capacity_factor = 1.19;
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11);
-    options.capacity_factor = 0;
-    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), -1);
+    assert_int_equal(mp_slot_capacity(&setting, 2, 1.1), 11); /* 1.1 * 100 / 10 */
+    assert_int_equal(mp_slot_capacity(&setting, 2, 1.19), 11);
+    assert_int_equal(mp_slot_capacity(&setting, 2, 0), -1);
 }
 
 /* V-SYMI-8: what survives under equally many replicas, and once they follow popularity. */
-static void fewer_routes_are_dropped_when_replicas_follow_popularity(void **state) {
-    (void)state;
+TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
     static const uint32_t popularity[4] = {160, 140, 60, 40};
     const struct mp_setting setting = {
         .layers = LAYERS, .experts = 4, .topology = {4, 4}, .tokens_per_rank = 100, .top_k = 1};
@@ -190,8 +182,7 @@ static void check_sharing(const struct run *run, int per_rank) {
     }
 }
 
-static void every_plan_and_change_is_legal(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(every_plan_and_change_is_legal) {
     int changes = 0;
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting = random_setting(random);
@@ -213,8 +204,7 @@ static void every_plan_and_change_is_legal(void **state) {
     assert_true(changes > 60);
 }
 
-static void without_a_capacity_nothing_is_dropped(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(without_a_capacity_nothing_is_dropped) {
     for (int round = 0; round < 20; round++) {
         struct mp_setting setting = random_setting(random);
         struct run run;
@@ -235,8 +225,7 @@ static void without_a_capacity_nothing_is_dropped(void **state) {
 }
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
-static void homes_that_the_state_does_not_know_are_used_as_they_are(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 6, .topology = {3, 3}, .tokens_per_rank = 200, .top_k = 1};
     struct mp_error error = {0};
@@ -268,8 +257,7 @@ static void homes_that_the_state_does_not_know_are_used_as_they_are(void **state
     end(&restored);
 }
 
-static void a_foreign_state_is_refused_and_changes_nothing(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 8, .topology = {4, 4}, .tokens_per_rank = 200, .top_k = 1};
     struct run run;
@@ -293,8 +281,7 @@ static void refuses(struct mp_setting setting, const char *slots, const char *fa
     assert_refused(tested, &setting, &options, words);
 }
 
-static void what_it_can_not_do_is_refused(void **state) {
-    (void)state;
+TEST(what_it_can_not_do_is_refused) {
     struct mp_setting setting = {
         .layers = 1, .experts = 10, .topology = {4, 4}, .tokens_per_rank = 8, .top_k = 2};
     refuses(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
@@ -304,19 +291,4 @@ static void what_it_can_not_do_is_refused(void **state) {
             "ranks to 2 experts each, over 20 slots");
     setting.tokens_per_rank = 0;
     refuses(setting, "5", "1", "of at least 1, not 0 and 2");
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_documented_ones),
-        cmocka_unit_test(capacity_is_rounded_down_after_the_multiplication),
-        cmocka_unit_test(fewer_routes_are_dropped_when_replicas_follow_popularity),
-        cmocka_unit_test_prestate(every_plan_and_change_is_legal, &random),
-        cmocka_unit_test_prestate(without_a_capacity_nothing_is_dropped, &random),
-        cmocka_unit_test_prestate(homes_that_the_state_does_not_know_are_used_as_they_are, &random),
-        cmocka_unit_test_prestate(a_foreign_state_is_refused_and_changes_nothing, &random),
-        cmocka_unit_test(what_it_can_not_do_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,13 +16,6 @@ static const struct mp_setting setting = {.layers = 1,
                                           .gradient_bytes = 1000,
                                           .route_bytes = 64};
 
-static void defaults_drop_nothing(void **state) {
-    (void)state;
-    struct mp_tamoe_options options;
-    register_and_parse_defaults(tested, &options);
-    assert_true(options.outside_cost == 4 && options.pull == 0.5 && options.capacity_factor == 0);
-}
-
 static void fill(struct mp_load *load, uint32_t count) {
     struct mp_error error = {0};
     assert_ok(mp_load_create(4, 8, load, &error), &error);
@@ -49,8 +42,7 @@ static void plan_with(const char *factor, const char *cost, int64_t near, int64_
     rehearsal_destroy(&rehearsal);
 }
 
-static void capacities_follow_the_target(void **state) {
-    (void)state;
+TEST(capacities_follow_the_target) {
     plan_with("0", "4", 25, 25);   /* none */
     plan_with("1", "4", 25, 10);   /* of 40 and 10 */
     plan_with("0.5", "4", 20, 5);  /* both act */
@@ -59,8 +51,7 @@ static void capacities_follow_the_target(void **state) {
 }
 
 /* One node: no pull, and every rank's share is the same. */
-static void one_node_is_plain_expert_parallelism(void **state) {
-    (void)state;
+TEST(one_node_is_plain_expert_parallelism) {
     struct mp_setting near = setting;
     struct mp_tamoe_options options;
     struct rehearsal rehearsal;
@@ -75,8 +66,7 @@ static void one_node_is_plain_expert_parallelism(void **state) {
 }
 
 /* The law knows the capacity of far experts, in both directions. */
-static void capacities_outside_are_law(void **state) {
-    (void)state;
+TEST(capacities_outside_are_law) {
     const char *const pair[][2] = {{"capacity-factor", "1"}, {NULL, NULL}};
     const struct mp_plan_law law = {.drops_routes = true};
     static const enum mp_plan_violation broken[] = {MP_PLAN_OVER_CAPACITY, MP_PLAN_LEGAL,
@@ -99,22 +89,10 @@ static void capacities_outside_are_law(void **state) {
     rehearsal_destroy(&rehearsal);
 }
 
-static void more_ranks_than_experts_are_refused(void **state) {
-    (void)state;
+TEST(more_ranks_than_experts_are_refused) {
     struct mp_setting few = setting;
     struct mp_tamoe_options options;
     few.experts = 2;
     parse_options(tested, &options, NULL);
     assert_refused(tested, &few, &options, "2 experts can't be shared by 4 ranks");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_drop_nothing),
-        cmocka_unit_test(capacities_follow_the_target),
-        cmocka_unit_test(one_node_is_plain_expert_parallelism),
-        cmocka_unit_test(capacities_outside_are_law),
-        cmocka_unit_test(more_ranks_than_experts_are_refused),
-    };
-    return cmocka_run_group_tests_name("tamoe", tests, NULL, NULL);
 }

@@ -5,15 +5,6 @@
 
 #include "baselines/tutel/tutel.h"
 
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_tutel_options options;
-    register_and_parse_defaults(&mp_system_tutel, &options);
-    assert_true(options.r == 1 && options.capacity_factor == 1 && options.trials == 1);
-    assert_int_equal(options.exchange, MP_TUTEL_AUTO);
-    assert_int_equal(options.degree, MP_AUTO);
-}
-
 /* 4 nodes of 2 ranks with an expert each. */
 static struct mp_setting setting_of(int tokens) {
     return (struct mp_setting){.layers = 2,
@@ -44,8 +35,7 @@ static void destroy(struct rehearsal *rehearsal, struct mp_load load[2]) {
     mp_load_destroy(&load[1]);
 }
 
-static void capacity_is_fixed_or_follows_loads(void **state) {
-    (void)state;
+TEST(capacity_is_fixed_or_follows_loads) {
     /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
     static const struct {
         const char *factor;
@@ -74,8 +64,7 @@ static void capacity_is_fixed_or_follows_loads(void **state) {
 
 /* Of an expert's ranks each takes a piece of the capacity: 1 floor(1.2 ceil(20/2)) = 12 routes, or
  * the largest count, 5, of which a load has none above 20. */
-static void capacity_is_cut_among_an_experts_ranks(void **state) {
-    (void)state;
+TEST(capacity_is_cut_among_an_experts_ranks) {
     static const struct {
         int ranks;
         const char *factor;
@@ -103,8 +92,7 @@ static void capacity_is_cut_among_an_experts_ranks(void **state) {
 }
 
 /* 8 ranks in nodes of 2, 1 GB/s between and 4 inside; 1 us a message, 4000 bytes a chunk. */
-static void model_counts_bytes_and_messages(void **state) {
-    (void)state;
+TEST(model_counts_bytes_and_messages) {
     struct mp_setting setting = setting_of(20);
     assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_FLAT, 4000), 6 * (1e-6 + 4e-6),
                  1e-15);
@@ -138,8 +126,7 @@ static const char *const dynamic[][2] = {
 /* Two trials of both ways; then few bytes go in two levels and many flat: 6 m + 6 b/W against
  * 4 m + 4 b/V + 6 b/W with V = 4 W: flat from b = 2 m W = 8000 bytes, 1000 routes, on, judged by
  * the middle of the entry. */
-static void keys_are_tried_and_then_decided(void **state) {
-    (void)state;
+TEST(keys_are_tried_and_then_decided) {
     const struct mp_setting setting = setting_of(20000);
     struct rehearsal rehearsal;
     struct mp_load load[2];
@@ -159,8 +146,7 @@ static void keys_are_tried_and_then_decided(void **state) {
  * Forward: chunks are here at 24 and 48, computed at 44 and 68, back at 72 (behind all that set
  * out) and 96; backward computed at 64 and 104, back at 88 and 128.  In one: 48 + 40 + 48, 48 + 80
  * + 48. An expert's parameters are read for each chunk. */
-static void chunks_travel_under_work(void **state) {
-    (void)state;
+TEST(chunks_travel_under_work) {
     struct mp_setting setting = setting_of(20);
     setting.seconds_per_route = 1e-6;
     assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 224e-6,
@@ -192,8 +178,7 @@ static void run_ways(const struct mp_setting *setting, const char *const pair[][
 
 /* All eight ways, then the best: with nothing to work on one chunk, with work as long as travelling
  * as many as there are while messages are free, fewer where each costs. */
-static void degrees_are_tried_with_exchanges(void **state) {
-    (void)state;
+TEST(degrees_are_tried_with_exchanges) {
     struct mp_setting setting = setting_of(20);
     setting.knows_messages = true;
     run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8f1f1");
@@ -210,8 +195,7 @@ static void degrees_are_tried_with_exchanges(void **state) {
 }
 
 /* Where messages cost their bytes alone, two levels are tried and never taken. */
-static void a_known_cost_of_messages_decides(void **state) {
-    (void)state;
+TEST(a_known_cost_of_messages_decides) {
     struct mp_setting setting = setting_of(20000);
     struct rehearsal rehearsal;
     struct mp_load load[2];
@@ -226,8 +210,7 @@ static void a_known_cost_of_messages_decides(void **state) {
     }
 }
 
-static void trials_survive_restarts(void **state) {
-    (void)state;
+TEST(trials_survive_restarts) {
     struct mp_setting setting = setting_of(20000);
     struct rehearsal rehearsal, other;
     struct mp_load load[2], others[2];
@@ -250,8 +233,7 @@ static void trials_survive_restarts(void **state) {
     destroy(&other, others);
 }
 
-static void only_where_there_are_levels(void **state) {
-    (void)state;
+TEST(only_where_there_are_levels) {
     static const struct {
         int ranks_per_node, experts;
         const char *r, *exchange, *kinds;
@@ -281,8 +263,7 @@ static void only_where_there_are_levels(void **state) {
 /* 8 experts of 64 bytes and their gradients: 8 * (128 + 64) * 7/8 at 1 GB/s are 1.344 us. Four
  * exchanges of chunks of 2 * 3 routes of 8 bytes: (1 + 3) messages and 4 * 48/4 + 3 * 96 bytes at
  * 1 GB/s in two levels, flat 6 and 6 * 48. */
-static void experts_travel_where_they_are_smaller(void **state) {
-    (void)state;
+TEST(experts_travel_where_they_are_smaller) {
     struct mp_setting setting = setting_of(20);
     struct mp_tutel_options options;
     void *self;
@@ -308,8 +289,7 @@ static void experts_travel_where_they_are_smaller(void **state) {
 /* 2 experts of 64 bytes and their gradients on 8 ranks in nodes of 2, a capacity of 2 * 10 routes
  * of 8 bytes rounded up to 4 pieces: 160 bytes a chunk at 1 GB/s between nodes, in flat exchanges.
  */
-static void more_ranks_than_experts_may_cut_them(void **state) {
-    (void)state;
+TEST(more_ranks_than_experts_may_cut_them) {
     struct mp_setting setting = setting_of(20);
     struct mp_tutel_options options;
     parse_options(&mp_system_tutel, &options,
@@ -344,8 +324,7 @@ static void more_ranks_than_experts_may_cut_them(void **state) {
 
 /* Of 2 experts on 8 ranks in groups of 4, whose rank i has shard i / 2 of expert i % 2: both shards
  * get a source's routes, as many as a whole expert's capacity lets, and are replicas. */
-static void shards_get_their_experts_routes(void **state) {
-    (void)state;
+TEST(shards_get_their_experts_routes) {
     static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.3"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(20);
     struct rehearsal rehearsal;
@@ -368,8 +347,7 @@ static void shards_get_their_experts_routes(void **state) {
 }
 
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
-static void all_experts_can_come_to_the_tokens(void **state) {
-    (void)state;
+TEST(all_experts_can_come_to_the_tokens) {
     static const char *const pair[][2] = {{"r", "0"}, {"capacity-factor", "0"}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(20);
     struct rehearsal rehearsal;
@@ -388,8 +366,7 @@ static void all_experts_can_come_to_the_tokens(void **state) {
     destroy(&rehearsal, load);
 }
 
-static void refuses_what_it_can_not_do(void **state) {
-    (void)state;
+TEST(refuses_what_it_can_not_do) {
     struct mp_tutel_options options;
     struct mp_setting setting = setting_of(20);
     parse_options(&mp_system_tutel, &options, NULL);
@@ -414,25 +391,4 @@ static void refuses_what_it_can_not_do(void **state) {
     options.capacity_factor = 1;
     setting.experts = 12;
     assert_refused(&mp_system_tutel, &setting, &options, "tutel");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(capacity_is_fixed_or_follows_loads),
-        cmocka_unit_test(capacity_is_cut_among_an_experts_ranks),
-        cmocka_unit_test(model_counts_bytes_and_messages),
-        cmocka_unit_test(keys_are_tried_and_then_decided),
-        cmocka_unit_test(chunks_travel_under_work),
-        cmocka_unit_test(degrees_are_tried_with_exchanges),
-        cmocka_unit_test(a_known_cost_of_messages_decides),
-        cmocka_unit_test(trials_survive_restarts),
-        cmocka_unit_test(only_where_there_are_levels),
-        cmocka_unit_test(experts_travel_where_they_are_smaller),
-        cmocka_unit_test(more_ranks_than_experts_may_cut_them),
-        cmocka_unit_test(shards_get_their_experts_routes),
-        cmocka_unit_test(all_experts_can_come_to_the_tokens),
-        cmocka_unit_test(refuses_what_it_can_not_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * fetched again, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
-#include <math.h>
-
 #include "baselines/ultraep/ultraep.h"
 
 static struct mp_arena memory;
@@ -12,18 +10,6 @@ enum { MOST_RANKS = 12, MOST_EXPERTS = 30 };
 
 static const struct mp_ultraep_options DEFAULTS = {
     .redundant = 2, .threshold = 1, .tolerance = 0.01, .least_quota = 1024, .locality = true};
-
-static void defaults_are_the_sources(void **state) {
-    (void)state;
-    struct mp_ultraep_options options;
-    register_and_parse_defaults(&mp_system_ultraep, &options);
-    assert_int_equal(options.redundant, 2);
-    assert_true(options.threshold == 1 && options.tolerance == 0.01);
-    assert_int_equal(options.least_quota, 1024);
-    assert_false(options.empty_owners);
-    assert_true(options.locality);
-    assert_false(mp_system_ultraep.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
 
 /* ---- the released planner, on plain arrays ---- */
 
@@ -173,8 +159,7 @@ static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_R
     mp_arena_release(&memory);
 }
 
-static void decisions_are_those_of_the_procedure(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(decisions_are_those_of_the_procedure) {
     int searched = 0, copies = 0;
     for (int round = 0; round < 1000; round++) {
         static struct decision d;
@@ -206,8 +191,7 @@ static void decisions_are_those_of_the_procedure(void **unused) {
 }
 
 /* Four ranks of a node with two experts each; routes of each expert on each rank. */
-static void golden_decisions(void **unused) {
-    (void)unused;
+TEST(golden_decisions) {
     static const struct {
         const char *name;
         int redundant;
@@ -271,8 +255,7 @@ static void golden_decisions(void **unused) {
 
 /* Copies come late, from the node alone, into the slots, and again for backward; a rank's own
  * routes go to its own copy as far as its quota goes. */
-static void copies_stay_in_the_node(void **unused) {
-    uint64_t *random = *unused;
+TEST_RANDOM(copies_stay_in_the_node) {
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct rehearsal rehearsal;
     struct mp_load load;
@@ -304,22 +287,9 @@ static void copies_stay_in_the_node(void **unused) {
     mp_load_destroy(&load);
 }
 
-static void what_cannot_be_is_refused(void **unused) {
-    (void)unused;
+TEST(what_cannot_be_is_refused) {
     struct mp_ultraep_options options = DEFAULTS;
     struct mp_ultraep state;
     assert_refuses_none(&mp_system_ultraep, &options, "threshold", "0.9");
     assert_int_equal(mp_ultraep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_sources),
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test_prestate(decisions_are_those_of_the_procedure, &random),
-        cmocka_unit_test_prestate(copies_stay_in_the_node, &random),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

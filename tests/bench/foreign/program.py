@@ -3,8 +3,8 @@
 
 matrix.py starts it.  A fault may be put in: `slow`, rank 1 takes twice as long per row in the experts
 of layer 1; `hot`, the gate of layer 1 prefers expert 3, which is rank 1's.  `--record` says what is
-turned on: `ranges`, PyPI's nvtx around the parts of an expert layer; `profiler`, PyTorch's; `own`, the
-NVTX ranges that PyTorch makes itself.
+turned on: `ranges`, PyPI's nvtx around the parts of an expert layer; `profiler`, PyTorch's; `hook`,
+moeperf_experts.annotate().
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import sys
 import time
 
+import moeperf_experts
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -184,7 +185,7 @@ def rows_of(tensor):
     return tensor.numel() // tensor.shape[-1]
 
 
-def put_in(fault, gates, experts):
+def put_in(library, fault, gates, experts):
     """Experts take a time per row, asleep, as on a device of their own: what other programs do with a
     shared machine's cores is small beside it."""
     def take_time(seconds):
@@ -198,7 +199,7 @@ def put_in(fault, gates, experts):
         weight, chosen = logits.softmax(-1).topk(TOP_K)
         return logits, weight / weight.sum(-1, keepdim=True), chosen
 
-    if fault == "hot" and "deepspeed" in sys.modules:  # its gate calls no module for the scores
+    if fault == "hot" and library == "deepspeed":  # its gate calls no module for the scores
         from deepspeed.moe import sharded_moe
         inner, calls = sharded_moe.top2gating, itertools.count()
         sharded_moe.top2gating = lambda logits, *rest, **named: inner(
@@ -273,9 +274,8 @@ def recorder(arguments):
                 wait=WARM_UP - 1, warmup=1, active=arguments.iterations - WARM_UP),
             on_trace_ready=lambda p: p.export_chrome_trace(
                 f"{arguments.folder}/rank{dist.get_rank()}.json.gz"))
-    if arguments.record == "own":
-        torch.cuda.synchronize = lambda: None  # emit_nvtx() asks for it, and there is no GPU
-        return torch.autograd.profiler.emit_nvtx(record_shapes=True)
+    if arguments.record == "hook":
+        moeperf_experts.annotate()
     return contextlib.nullcontext()
 
 
@@ -284,11 +284,10 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=["torch", "transformers", "deepspeed"])
     parser.add_argument("--fault", choices=["none", "slow", "hot"], default="none")
-    parser.add_argument("--record", choices=["ranges", "profiler", "own"], default="ranges")
+    parser.add_argument("--record", choices=["ranges", "profiler", "hook"], default="ranges")
     parser.add_argument("--iterations", type=int, default=16)
     parser.add_argument("--folder", default=".", help="for a model's files and traces")
     arguments = parser.parse_args()
-    import moeperf_experts
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")
@@ -296,7 +295,7 @@ def main():
         annotate(arguments.library)
     model = globals()["of_" + arguments.library](arguments.folder + "/model")
     gates, experts = parts(arguments.library, model)
-    put_in(arguments.fault, gates, experts)
+    put_in(arguments.library, arguments.fault, gates, experts)
     if arguments.library == "torch":
         moeperf_experts.watch(gates, EXPERTS, TOP_K)
     else:  # the chosen experts' numbers; counts

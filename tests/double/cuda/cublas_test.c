@@ -53,8 +53,7 @@ static cublasStatus_t multiply(const struct matrix *a, const struct matrix *b,
                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST_WITH(test_refusals, set_up, tear_down) {
     struct matrix a = make_matrix(6, 7), b = make_matrix(7, 8);
     struct matrix c = make_matrix(6, 8), wrong;
     wrong = a;
@@ -104,8 +103,7 @@ static void expect_fault(const char *why, struct heard heard, cudaError_t expect
     cuda_double_reset();
 }
 
-static void test_pointers_elsewhere(void **state) {
-    (void)state;
+TEST_WITH(test_pointers_elsewhere, set_up, tear_down) {
     struct matrix a = make_matrix(6, 6);
     const void *in[1] = {a.device};
     void *out[1] = {a.device};
@@ -119,8 +117,7 @@ static void test_pointers_elsewhere(void **state) {
     free_matrix(&a);
 }
 
-static void test_matrices_elsewhere(void **state) {
-    (void)state;
+TEST_WITH(test_matrices_elsewhere, set_up, tear_down) {
     struct matrix a = make_matrix(6, 7), b = make_matrix(7, 8);
     struct matrix c = make_matrix(6, 8), wrong = a;
     wrong.ld += 1; /* reaches beyond the end */
@@ -140,8 +137,7 @@ static void test_matrices_elsewhere(void **state) {
 }
 
 /* Products on two streams with one workspace are told; with a workspace each they are right. */
-static void test_workspaces(void **state) {
-    (void)state;
+TEST_WITH(test_workspaces, set_up, tear_down) {
     enum { SIZE = 300, BYTES = 4096 };
     struct matrix a = make_matrix(SIZE, SIZE), b = make_matrix(SIZE, SIZE);
     struct matrix c[2] = {make_matrix(SIZE, SIZE), make_matrix(SIZE, SIZE)};
@@ -171,14 +167,4 @@ static void test_workspaces(void **state) {
     free_matrix(&c[1]);
 }
 
-int main(void) {
-    random_state = test_seed();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_refusals),
-        TEST(test_pointers_elsewhere),
-        TEST(test_matrices_elsewhere),
-        TEST(test_workspaces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

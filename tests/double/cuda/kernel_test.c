@@ -24,8 +24,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void test_indices(void **state) {
-    (void)state;
+TEST_WITH(test_indices, set_up, tear_down) {
     int numbers[NUMBERED_THREADS], *out = device_memory(sizeof numbers);
     assert_cuda(launch_number(stream, out));
     from_device(numbers, out, sizeof numbers);
@@ -34,8 +33,7 @@ static void test_indices(void **state) {
     cudaFree(out);
 }
 
-static void test_arguments_are_copied(void **state) {
-    (void)state;
+TEST_WITH(test_arguments_are_copied, set_up, tear_down) {
     struct many many;
     int sum = 0, result, *out = device_memory(sizeof *out);
     fill_ints(&random_state, 100, -1000, 1000, many.number);
@@ -50,8 +48,7 @@ static void test_arguments_are_copied(void **state) {
 }
 
 /* A kernel that lacks its barrier gives something else. */
-static void test_a_barrier_matters(void **state) {
-    (void)state;
+TEST_WITH(test_a_barrier_matters, set_up, tear_down) {
     enum { BLOCKS = 5, COUNT = 192 * BLOCKS };
     int in[COUNT], out[COUNT], wrong = 0;
     fill_ints(&random_state, COUNT, 1, INT32_MAX, in);
@@ -88,8 +85,7 @@ static const struct {
 
 /* Each is told, with the line where it happened, stays the device's error, and leaves a double that
  * works when it is set back. */
-static void test_mistakes(void **state) {
-    (void)state;
+TEST_WITH(test_mistakes, set_up, tear_down) {
     assert_int_equal(sizeof mistakes / sizeof mistakes[0], MISTAKES);
     for (int i = 0; i < MISTAKES; i++) {
         char text[4096];
@@ -107,13 +103,12 @@ static void test_mistakes(void **state) {
         assert_int_equal(cudaGetLastError(), cudaErrorLaunchFailure);
         assert_int_equal(cudaFree(out), cudaErrorLaunchFailure);
         cuda_double_reset();
-        test_indices(state);
+        test_indices(NULL);
     }
 }
 
 #if !defined(__SANITIZE_ADDRESS__) /* which ends the program at the write */
-static void test_overruns(void **state) {
-    (void)state;
+TEST_WITH(test_overruns, set_up, tear_down) {
     char text[4096];
     int count = test_random_int(&random_state, 1, 100), *out = device_memory((size_t)count * 4);
     struct heard heard = listen_to_errors();
@@ -126,8 +121,7 @@ static void test_overruns(void **state) {
 #endif
 
 /* Storage or arrays that are too small are a fault when the stream gets there. */
-static void test_sorts_of_arrays_cut_short(void **state) {
-    (void)state;
+TEST_WITH(test_sorts_of_arrays_cut_short, set_up, tear_down) {
     enum { COUNT = 100, SIZE = COUNT * sizeof(int) };
     int keys[COUNT];
     char text[512];
@@ -156,18 +150,4 @@ static void test_sorts_of_arrays_cut_short(void **state) {
     cudaFree(storage);
 }
 
-int main(void) {
-    random_state = test_seed();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_indices),
-        TEST(test_arguments_are_copied),
-        TEST(test_a_barrier_matters),
-        TEST(test_mistakes),
-        TEST(test_sorts_of_arrays_cut_short),
-#if !defined(__SANITIZE_ADDRESS__)
-        TEST(test_overruns),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

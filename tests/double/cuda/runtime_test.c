@@ -23,8 +23,7 @@ static int tear_down(void **state) {
 }
 
 /* Streams, memory and kernels of two devices. */
-static void test_work_on_two_devices(void **state) {
-    (void)state;
+TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
     cudaStream_t stream[2];
     int zero = 0, result, *values[2];
     for (int i = 0; i < 2; i++) {
@@ -48,8 +47,7 @@ static void test_work_on_two_devices(void **state) {
     }
 }
 
-static void test_environment(void **state) {
-    (void)state;
+TEST_WITH(test_environment, set_up, tear_down) {
     struct cudaDeviceProp of;
     int version, count;
     size_t free_bytes, total;
@@ -79,8 +77,7 @@ static void test_environment(void **state) {
     unsetenv("MOEPERF_DOUBLE_DRIVER");
 }
 
-static void test_no_device(void **state) {
-    (void)state;
+TEST_WITH(test_no_device, set_up, tear_down) {
     int count, version;
     void *memory;
     cuda_double_set_device_count(0);
@@ -97,8 +94,7 @@ static void test_no_device(void **state) {
     assert_int_equal(version, CUDART_VERSION);
 }
 
-static void test_out_of_memory(void **state) {
-    (void)state;
+TEST_WITH(test_out_of_memory, set_up, tear_down) {
     struct cuda_double_device device;
     size_t free_bytes, total;
     void *first, *second;
@@ -124,8 +120,7 @@ static void test_out_of_memory(void **state) {
     assert_cuda(cudaFreeHost(first));
 }
 
-static void test_wrong_copies(void **state) {
-    (void)state;
+TEST_WITH(test_wrong_copies, set_up, tear_down) {
     char host[200] = {0}, *memory = device_memory(100), *pinned;
     cudaStream_t stream = make_stream();
     assert_cuda(cudaMallocHost((void **)&pinned, 100));
@@ -169,8 +164,7 @@ static void test_wrong_copies(void **state) {
     assert_cuda(cudaFreeHost(NULL));
 }
 
-static void test_memory_is_garbage(void **state) {
-    (void)state;
+TEST_WITH(test_memory_is_garbage, set_up, tear_down) {
     int count = test_random_int(&random_state, 1, 1000);
     float values[1000], *memory = device_memory((size_t)count * sizeof *memory);
     from_device(values, memory, (size_t)count * sizeof *memory);
@@ -180,8 +174,7 @@ static void test_memory_is_garbage(void **state) {
 }
 
 /* Failures that a launch returns pass; faults of the kernel stay. */
-static void test_launches_that_fail(void **state) {
-    (void)state;
+TEST_WITH(test_launches_that_fail, set_up, tear_down) {
     int zero = 0, result, *value = to_device(&zero, sizeof zero);
     cudaStream_t stream = make_stream();
     int n = test_random_int(&random_state, 1, 5);
@@ -208,8 +201,7 @@ static void test_launches_that_fail(void **state) {
 }
 
 /* Pointers to the host's memory are told before a kernel follows them. */
-static void test_parameters_astray(void **state) {
-    (void)state;
+TEST_WITH(test_parameters_astray, set_up, tear_down) {
     int host = 0, result, *device = to_device(&host, sizeof host), *pinned;
     cudaStream_t stream = make_stream();
     assert_cuda(cudaMallocHost((void **)&pinned, sizeof *pinned));
@@ -232,13 +224,4 @@ static void test_parameters_astray(void **state) {
     assert_cuda(cudaStreamDestroy(stream));
 }
 
-int main(void) {
-    random_state = test_seed();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_work_on_two_devices), TEST(test_environment),       TEST(test_no_device),
-        TEST(test_out_of_memory),       TEST(test_wrong_copies),      TEST(test_memory_is_garbage),
-        TEST(test_launches_that_fail),  TEST(test_parameters_astray),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -26,8 +26,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void test_order_within_a_stream(void **state) {
-    (void)state;
+TEST_WITH(test_order_within_a_stream, set_up, tear_down) {
     int in[COUNT], out[COUNT];
     cudaStream_t stream = make_stream();
     fill_ints(&random_state, COUNT, -1000000, 1000000, in);
@@ -49,8 +48,7 @@ static void test_order_within_a_stream(void **state) {
     assert_cuda(cudaStreamDestroy(stream));
 }
 
-static void test_streams_run_at_the_same_time(void **state) {
-    (void)state;
+TEST_WITH(test_streams_run_at_the_same_time, set_up, tear_down) {
     cudaStream_t first = make_stream(), second = make_stream();
     struct gate gates[2] = {CLOSED_GATE, CLOSED_GATE};
     assert_cuda(cudaLaunchHostFunc(first, pass_gate, &gates[0]));
@@ -93,8 +91,7 @@ static int stale_values(bool with_event) {
     return stale;
 }
 
-static void test_events_order_streams(void **state) {
-    (void)state;
+TEST_WITH(test_events_order_streams, set_up, tear_down) {
     int runs_with_stale_values = 0;
     cuda_double_set_delay(DELAY_US);
     for (int run = 0; run < 30; run++) {
@@ -106,8 +103,7 @@ static void test_events_order_streams(void **state) {
 }
 
 /* A wait is for what was recorded when it was queued, not for a later record. */
-static void test_a_wait_keeps_its_record(void **state) {
-    (void)state;
+TEST_WITH(test_a_wait_keeps_its_record, set_up, tear_down) {
     cudaStream_t first = make_stream(), second = make_stream();
     struct gate gate = CLOSED_GATE;
     cudaEvent_t event;
@@ -131,8 +127,7 @@ static void test_a_wait_keeps_its_record(void **state) {
 }
 
 /* The default stream is in order with blocking streams, and with no others. */
-static void test_default_stream(void **state) {
-    (void)state;
+TEST_WITH(test_default_stream, set_up, tear_down) {
     cudaStream_t blocking, other = make_stream();
     struct gate gate = CLOSED_GATE;
     int zero = 0, value, *values = to_device(&zero, sizeof zero);
@@ -153,8 +148,7 @@ static void test_default_stream(void **state) {
 
 /* Page-locked memory is read when the stream gets there, pageable memory before the call returns.
  */
-static void test_when_host_memory_is_read(void **state) {
-    (void)state;
+TEST_WITH(test_when_host_memory_is_read, set_up, tear_down) {
     cudaStream_t stream = make_stream();
     int *pinned, pageable = 1, *values = device_memory(2 * sizeof *values), got[2];
     struct gate gate = CLOSED_GATE;
@@ -179,8 +173,7 @@ static void count_one(void *context) {
     ++*(int *)context;
 }
 
-static void test_own_work(void **state) {
-    (void)state;
+TEST_WITH(test_own_work, set_up, tear_down) {
     int done = 0, released = 0;
     cudaStream_t stream = make_stream();
     assert_true(cuda_double_enqueue(stream, count_one, NULL, &done));
@@ -200,8 +193,7 @@ static void test_own_work(void **state) {
     assert_false(cuda_double_enqueue(stream, count_one, NULL, &done));
 }
 
-static void test_wrong_handles(void **state) {
-    (void)state;
+TEST_WITH(test_wrong_handles, set_up, tear_down) {
     cudaStream_t stream = make_stream();
     cudaEvent_t event;
     int value = 0;
@@ -227,18 +219,4 @@ static void test_wrong_handles(void **state) {
     assert_cuda(cudaStreamDestroy(stream));
 }
 
-int main(void) {
-    random_state = test_seed();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_order_within_a_stream),
-        TEST(test_streams_run_at_the_same_time),
-        TEST(test_events_order_streams),
-        TEST(test_a_wait_keeps_its_record),
-        TEST(test_default_stream),
-        TEST(test_when_host_memory_is_read),
-        TEST(test_own_work),
-        TEST(test_wrong_handles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -1,7 +1,5 @@
 /* Every command that a report prints works where it is printed: all of them are collected, from
  * text and pages, over databases of every kind and with a name that wants quotes, and run. */
-#include <string.h>
-
 #include "tests/harness/cli/shell.h"
 #include "tests/results/runs.h"
 
@@ -184,8 +182,7 @@ static void record(void) {
     mp_store_close(folder.store);
 }
 
-static void advice_works_where_it_is_printed(void **state) {
-    (void)state;
+TEST(advice_works_where_it_is_printed) {
     predict();
     measure();
     record();
@@ -203,7 +200,4 @@ static void advice_works_where_it_is_printed(void **state) {
     print_message("%d commands\n", advised.count);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(advice_works_where_it_is_printed)};
-    return cmocka_run_group_tests_name("advice", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

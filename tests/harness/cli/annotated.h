@@ -4,8 +4,6 @@
 #define MOEPERF_TESTS_HARNESS_CLI_ANNOTATED_H
 
 #include <sqlite3.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/harness/cli/shell.h"
 

@@ -1,6 +1,4 @@
 /* Arguments: flags in both spellings, words, and the sentence for each mistake. */
-#include <string.h>
-
 #include "harness/cli/cli.h"
 #include "tests/support.h"
 
@@ -27,8 +25,7 @@ static int parse(struct parsed *parsed, char *argv[], struct mp_error *error) {
 #define WORDS(...) ((char *[]){(char[]){"try"}, __VA_ARGS__, NULL})
 #define WORD(text) ((char[]){text})
 
-static void flags_and_words_are_told_apart(void **state) {
-    (void)state;
+TEST(flags_and_words_are_told_apart) {
     struct parsed parsed;
     struct mp_error error = {0};
     assert_int_equal(parse(&parsed,
@@ -46,8 +43,7 @@ static void flags_and_words_are_told_apart(void **state) {
     assert_string_equal(parsed.words.word[1], "-");
 }
 
-static void mistakes_are_named(void **state) {
-    (void)state;
+TEST(mistakes_are_named) {
     static const struct {
         char word[3][16];
         const char *message;
@@ -74,19 +70,17 @@ static void mistakes_are_named(void **state) {
     }
 }
 
-static void paragraphs_fit_the_page(void **state) {
-    (void)state;
-    uint64_t seed = test_seed();
+TEST_RANDOM(paragraphs_fit_the_page) {
     char text[2000], read[4000] = "", line[256];
     size_t length = 0;
     while (length < sizeof text - 40) { /* words of 1 .. 30 letters */
-        int letters = test_random_int(&seed, 1, 30);
-        memset(text + length, 'a' + test_random_int(&seed, 0, 25), (size_t)letters);
+        int letters = test_random_int(random, 1, 30);
+        memset(text + length, 'a' + test_random_int(random, 0, 25), (size_t)letters);
         length += (size_t)letters;
         text[length++] = ' ';
     }
     text[length - 1] = '\0';
-    int indent = test_random_int(&seed, 0, 8);
+    int indent = test_random_int(random, 0, 8);
     FILE *file = tmpfile();
     cli_print_filled(file, indent, text);
     rewind(file);
@@ -101,13 +95,4 @@ static void paragraphs_fit_the_page(void **state) {
     }
     assert_string_equal(read, text); /* nothing lost, nothing added */
     fclose(file);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_and_words_are_told_apart),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(paragraphs_fit_the_page),
-    };
-    return cmocka_run_group_tests_name("arguments", tests, NULL, NULL);
 }

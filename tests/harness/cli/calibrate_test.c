@@ -1,9 +1,6 @@
 /* moeperf calibrate as people run it: with one rank and two, refused, stopped.  What it measures is
  * judged in reference/machine. */
-#include <math.h>
 #include <signal.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "harness/cluster/cluster.h"
 #include "tests/harness/cli/shell.h"
@@ -32,8 +29,7 @@ static struct mp_cluster *calibrated(const char *line, const char *path) {
     return cluster;
 }
 
-static void one_rank(void **state) {
-    (void)state;
+TEST(one_rank) {
     struct mp_cluster *cluster =
         calibrated("moeperf calibrate -o one.yaml --quick --ranks 1", "one.yaml");
     assert_int_equal(mp_cluster_ranks(cluster), 1);
@@ -41,8 +37,7 @@ static void one_rank(void **state) {
     assert_says("moeperf show one.yaml", 0, "device.update");
 }
 
-static void two_ranks(void **state) {
-    (void)state;
+TEST(two_ranks) {
     struct mp_cluster *cluster =
         calibrated("moeperf calibrate -o two.yaml --quick --ranks=2", "two.yaml");
     assert_int_equal(mp_cluster_ranks(cluster), 2);
@@ -59,8 +54,7 @@ static void two_ranks(void **state) {
     json_decref(prediction);
 }
 
-static void nothing_is_left_of_what_failed(void **state) {
-    (void)state;
+TEST(nothing_is_left_of_what_failed) {
     assert_says("moeperf calibrate", 2, "-o FILE names the cluster file");
     assert_says("moeperf calibrate -o .", 2, ". is there and no file");
     assert_says("moeperf calibrate -o a.yaml --ranks 0", 2, "--ranks 0: should be a whole number");
@@ -79,8 +73,7 @@ static void nothing_is_left_of_what_failed(void **state) {
     free(files);
 }
 
-static void the_user_stops_it(void **state) {
-    (void)state;
+TEST(the_user_stops_it) {
     char *output = shell("echo kept > b.yaml; { moeperf calibrate -o b.yaml --ranks 1 & "
                          "sleep 0.7; kill -INT $!; wait $!; test $? = 2; }; ls; cat b.yaml",
                          0);
@@ -90,12 +83,4 @@ static void the_user_stops_it(void **state) {
     free(output);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),
-        cmocka_unit_test(two_ranks),
-        cmocka_unit_test(nothing_is_left_of_what_failed),
-        cmocka_unit_test(the_user_stops_it),
-    };
-    return cmocka_run_group_tests_name("calibrate", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

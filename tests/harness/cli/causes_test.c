@@ -69,9 +69,8 @@ static void import(const struct pipeline *plan, double save_s) {
 
 /* The last stage has three layers beside two: half a layer
  * beyond their mean: 4 micro-batches of 1.25 ms forward and 2.5 back. */
-static void a_large_stage_is_told(void **state) {
+TEST(a_large_stage_is_told) {
     struct pipeline plan = plain();
-    (void)state;
     plan.layers[1] = 3;
     import(&plan, 0);
     assert_says(REPORT, 0,
@@ -99,9 +98,8 @@ static void a_large_stage_is_told(void **state) {
     assert_says("cat run.html", 0, "Ranks wait for pipeline stage 1");
 }
 
-static void a_slow_link_is_told(void **state) {
+TEST(a_slow_link_is_told) {
     struct pipeline plan = plain();
-    (void)state;
     plan.rank = 3;
     plan.cause = MP_CAUSE_LINK;
     plan.strength = 5e-3;
@@ -110,9 +108,8 @@ static void a_slow_link_is_told(void **state) {
 }
 
 /* 30 ms in the middle of rank 2's experts. */
-static void garbage_is_told(void **state) {
+TEST(garbage_is_told) {
     struct pipeline plan = plain();
-    (void)state;
     plan.rank = 2;
     plan.cause = MP_CAUSE_COLLECT;
     plan.strength = 30e-3;
@@ -128,9 +125,8 @@ static void garbage_is_told(void **state) {
 
 /* Rank 0 reads its data for 60 ms, and 40 ms of an iteration are gone before that in which it still
  * saves what it has: 40 ms late, and 20 more. */
-static void data_and_checkpoints_are_told(void **state) {
+TEST(data_and_checkpoints_are_told) {
     struct pipeline plan = plain();
-    (void)state;
     plan.rank = 0;
     plan.cause = MP_CAUSE_DATA;
     plan.strength = 60e-3;
@@ -139,12 +135,4 @@ static void data_and_checkpoints_are_told(void **state) {
     assert_says(REPORT, 0, "longer to get its data (data loading)");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_large_stage_is_told),
-        cmocka_unit_test(a_slow_link_is_told),
-        cmocka_unit_test(garbage_is_told),
-        cmocka_unit_test(data_and_checkpoints_are_told),
-    };
-    return cmocka_run_group_tests_name("causes", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -1,8 +1,7 @@
 /* moeperf cite: BibTeX of what was run, and of everything that says where it comes from. */
 #include "tests/harness/cli/shell.h"
 
-static void runs_are_cited(void **state) {
-    (void)state;
+TEST(runs_are_cited) {
     free(shell("moeperf predict --cluster hecate-b --loads 'power' --iterations 1 --system fssdp "
                "--set gate=switch --db p.db",
                0));
@@ -25,8 +24,7 @@ static void runs_are_cited(void **state) {
     assert_says("moeperf cite --db t.db", 0, "t.mptrace: ");
 }
 
-static void names_are_cited(void **state) {
-    (void)state;
+TEST(names_are_cited) {
     /* Of what has one name all of it: the system of the paper, and the paper's machines. */
     assert_says("moeperf cite swiftmoe | head -1", 0, "% swiftmoe: skiadopoulos2025symi, nvidia-");
     assert_says("moeperf cite hecate gshard | grep ^%", 0,
@@ -37,8 +35,7 @@ static void names_are_cited(void **state) {
 }
 
 /* Whatever names a source: an entry, with every arXiv number that it says. */
-static void every_source_has_an_entry(void **state) {
-    (void)state;
+TEST(every_source_has_an_entry) {
     free(shell("for topic in systems gates exchanges generators clusters; do "
                "moeperf list $topic | sed -n 's/^\\([a-z][^ ]*\\) .*/\\1/p'; done | sort -u >names",
                0));
@@ -60,11 +57,4 @@ static void every_source_has_an_entry(void **state) {
     free(lacking);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_are_cited),
-        cmocka_unit_test(names_are_cited),
-        cmocka_unit_test(every_source_has_an_entry),
-    };
-    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

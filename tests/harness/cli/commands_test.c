@@ -4,8 +4,7 @@
 
 #include "tests/harness/cli/shell.h"
 
-static void commands_are_listed(void **state) {
-    (void)state;
+TEST(commands_are_listed) {
     assert_says("moeperf", 2, "usage: moeperf COMMAND");
     assert_says("moeperf --help", 0, "usage: moeperf COMMAND");
     assert_says("moeperf help", 0, "  doctor ");
@@ -24,8 +23,7 @@ static void assert_fits(char *text) {
 }
 
 /* Every page of the manual is listed with its title, and is text that fits. */
-static void the_manual_is_read_on_a_terminal(void **state) {
-    (void)state;
+TEST(the_manual_is_read_on_a_terminal) {
     char *list = shell("moeperf help", 0);
     assert_non_null(strstr(list, "\n  predictions  Predictions\n"));
     int pages = 0;
@@ -57,8 +55,7 @@ static void the_manual_is_read_on_a_terminal(void **state) {
 }
 
 /* One release and one revision, whichever program is asked. */
-static void both_programs_are_of_one_version(void **state) {
-    (void)state;
+TEST(both_programs_are_of_one_version) {
     int release, length = 0;
     char *own = shell("moeperf --version", 0), *trainer = shell("moeperf-train --version", 0);
     assert_int_equal(sscanf(own, "moeperf %d.%*d.%*d (%*[0-9a-z-])%n", &release, &length), 1);
@@ -135,8 +132,7 @@ static const struct bad_input bad_inputs[] = {
 };
 
 /* ci/quickstart puts its database elsewhere than moeperf report looks for one. */
-static void databases_that_are_there_are_named(void **state) {
-    (void)state;
+TEST(databases_that_are_there_are_named) {
     static const char *const commands[] = {"report", "export --as json --run 1 x.json",
                                            "export --run 1 x.mptrace", "predict --run 1"};
     char line[256];
@@ -153,13 +149,11 @@ static void databases_that_are_there_are_named(void **state) {
     free(shell("rm -r out no.db", 0));
 }
 
-static void bad_input_is_status_two(void **state) {
-    const struct bad_input *c = *state;
+TEST_EACH(bad_input_is_status_two, bad_inputs, c) {
     assert_says(c->line, 2, c->words);
 }
 
-static void lists_and_things_are_json_too(void **state) {
-    (void)state;
+TEST(lists_and_things_are_json_too) {
     static const char *const topics[] = {"systems",    "gates",  "exchanges", "workloads",
                                          "generators", "suites", "clusters",  "rules"};
     for (int i = 0; i < 8; i++) {
@@ -214,8 +208,7 @@ static void lists_and_things_are_json_too(void **state) {
 
 /* Every system in words: nothing that names a bit, 80 columns, what the table says of a yardstick.
  */
-static void systems_are_shown_in_words(void **state) {
-    (void)state;
+TEST(systems_are_shown_in_words) {
     json_t *rows = json_of("moeperf list systems --json", 0), *row;
     char *list = shell("moeperf list systems", 0), line[128];
     size_t at;
@@ -254,8 +247,7 @@ static void systems_are_shown_in_words(void **state) {
     assert_says("moeperf show deepspeed", 0, "\n  Not modelled: ");
 }
 
-static void generators_are_shown_with_options(void **state) {
-    (void)state;
+TEST(generators_are_shown_with_options) {
     size_t at;
     json_t *rows = json_of("moeperf list generators --json", 0), *row;
     json_array_foreach(rows, at, row) {
@@ -285,8 +277,7 @@ static void generators_are_shown_with_options(void **state) {
     assert_says("moeperf show zpif", 2, "did you mean \"zipf\"?");
 }
 
-static void clusters_are_shown_with_sources(void **state) {
-    (void)state;
+TEST(clusters_are_shown_with_sources) {
     json_t *rows = json_of("moeperf list clusters --json", 0), *row, *quantity;
     char line[256], *found;
     size_t at, i;
@@ -331,8 +322,7 @@ static bool has_all_extras(void) {
     return good;
 }
 
-static void doctor_knows_whether_things_work(void **state) {
-    (void)state;
+TEST(doctor_knows_whether_things_work) {
     json_t *healthy = json_of("moeperf doctor --json", 0);
     assert_true(json_is_true(json_object_get(healthy, "works")));
     json_decref(healthy);
@@ -371,8 +361,7 @@ static int run_examples(const char *command, const char *more) {
     return count;
 }
 
-static void examples_work(void **state) {
-    (void)state;
+TEST(examples_work) {
     assert_int_equal(run_examples("list", ""), 2);
     assert_int_equal(run_examples("show", ""), 7);
     assert_int_equal(run_examples("doctor", ""), 2);
@@ -383,8 +372,7 @@ static void examples_work(void **state) {
 }
 
 /* After examples_work, which has left a database. */
-static void a_page_says_what_it_lacks(void **state) {
-    (void)state;
+TEST(a_page_says_what_it_lacks) {
     assert_says("MOEPERF_VEGA=/nowhere moeperf report --html page.html", 2,
                 "/nowhere/vega-util.min.js: No such file or directory; the HTML report draws with "
                 "Vega: install libjs-vega");
@@ -396,8 +384,7 @@ static void a_page_says_what_it_lacks(void **state) {
 }
 
 /* What `moeperf run quickstart` has left: after examples_work. */
-static void quickstart_names_its_yardstick_and_shows_drops(void **state) {
-    (void)state;
+TEST(quickstart_names_its_yardstick_and_shows_drops) {
     assert_says("moeperf report --suite quickstart", 0, "\n(unattainable)\n");
     assert_says("moeperf report --suite quickstart", 0, "  dropped\n");
     assert_says("moeperf report --suite quickstart", 0,
@@ -418,8 +405,7 @@ static void quickstart_names_its_yardstick_and_shows_drops(void **state) {
     json_decref(object);
 }
 
-static void a_suite_gives_rows_tables_and_adds_up(void **state) {
-    (void)state;
+TEST(a_suite_gives_rows_tables_and_adds_up) {
     for (int invocation = 1; invocation <= 2; invocation++) {
         json_t *object = json_of("moeperf run pair.yaml --quiet --json --db twice.db" TINY, 0);
         assert_int_equal(json_integer_value(json_object_get(object, "complete")), 2);
@@ -452,8 +438,7 @@ static void a_suite_gives_rows_tables_and_adds_up(void **state) {
     assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: twice.db: no run 5\n");
 }
 
-static void a_failed_job_is_status_one(void **state) {
-    (void)state;
+TEST(a_failed_job_is_status_one) {
     write_file("short", "too short a text");
     char *output = shell("moeperf run pair.yaml --text short --db f.db" TINY, 1);
     assert_non_null(strstr(output, "ep: failed: "));
@@ -471,8 +456,7 @@ static void execute(const char *path, const char *sql) {
 
 /* A database that can be opened and takes no run; what it did not take is added as it ended, by the
  * command that is printed, once. */
-static void what_a_database_has_no_room_for_is_added_later(void **state) {
-    (void)state;
+TEST(what_a_database_has_no_room_for_is_added_later) {
     json_t *made = json_of("moeperf run pair.yaml --json --quiet --db full.db" TINY, 0);
     json_decref(made);
     sqlite3 *database = NULL;
@@ -515,8 +499,7 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
 }
 
 /* What one job needs more than there is room for is no failure of the job. */
-static void a_job_that_was_not_added_is_counted_as_it_ended(void **state) {
-    (void)state;
+TEST(a_job_that_was_not_added_is_counted_as_it_ended) {
     execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run WHEN NEW.job = 'fssdp' BEGIN "
                        "SELECT RAISE(ABORT, 'no more runs'); END");
     assert_says("moeperf run pair.yaml --db full.db" TINY, 1,
@@ -525,8 +508,7 @@ static void a_job_that_was_not_added_is_counted_as_it_ended(void **state) {
 }
 
 /* The loss of one job is no number from some iteration on; the other one is alone then. */
-static void a_training_that_diverges_is_failed_and_compared_with_nothing(void **state) {
-    (void)state;
+TEST(a_training_that_diverges_is_failed_and_compared_with_nothing) {
     write_file("diverges.yaml", "suite: diverges\n"
                                 "common: {ranks: 2, text: default}\n"
                                 "jobs: [{system: ep, learning-rate: 1000}, {system: fssdp},\n"
@@ -574,8 +556,7 @@ static void a_training_that_diverges_is_failed_and_compared_with_nothing(void **
     assert_int_equal(access("diverged", F_OK), -1);
 }
 
-static void what_keeps_nothing_is_refused(void **state) {
-    (void)state;
+TEST(what_keeps_nothing_is_refused) {
     static const char *const names[] = {":memory:", "file:x?mode=memory", "file::memory:", "\"\""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char line[200];
@@ -597,32 +578,4 @@ static int enter(void **state) {
     return failed;
 }
 
-int main(void) {
-    enum { CASES = sizeof bad_inputs / sizeof *bad_inputs };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_are_listed),
-        cmocka_unit_test(the_manual_is_read_on_a_terminal),
-        cmocka_unit_test(both_programs_are_of_one_version),
-        cmocka_unit_test(databases_that_are_there_are_named),
-        cmocka_unit_test(lists_and_things_are_json_too),
-        cmocka_unit_test(systems_are_shown_in_words),
-        cmocka_unit_test(generators_are_shown_with_options),
-        cmocka_unit_test(clusters_are_shown_with_sources),
-        cmocka_unit_test(doctor_knows_whether_things_work),
-        cmocka_unit_test(examples_work),
-        cmocka_unit_test(a_page_says_what_it_lacks),
-        cmocka_unit_test(quickstart_names_its_yardstick_and_shows_drops),
-        cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
-        cmocka_unit_test(a_failed_job_is_status_one),
-        cmocka_unit_test(what_a_database_has_no_room_for_is_added_later),
-        cmocka_unit_test(a_job_that_was_not_added_is_counted_as_it_ended),
-        cmocka_unit_test(a_training_that_diverges_is_failed_and_compared_with_nothing),
-        cmocka_unit_test(what_keeps_nothing_is_refused),
-    };
-    struct CMUnitTest inputs[CASES];
-    for (int i = 0; i < CASES; i++)
-        inputs[i] = (struct CMUnitTest){bad_inputs[i].name, bad_input_is_status_two, NULL, NULL,
-                                        (void *)(uintptr_t)&bad_inputs[i]};
-    return cmocka_run_group_tests_name("moeperf", tests, enter, leave_folder) +
-           cmocka_run_group_tests_name("moeperf: bad input", inputs, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -52,8 +52,7 @@ static void assert_order(const char *path, const char *expected) {
     assert_string_equal(order, expected);
 }
 
-static void counts_of_two_databases(void **state) {
-    (void)state;
+TEST(counts_of_two_databases) {
     assert_says("moeperf compare base.db head.db", 0, " 0 are not, 0 cannot be told");
     assert_says("moeperf compare base.db head.db --strict", 1, "inconclusive: 0 failed");
     assert_says("moeperf compare base.db:1 head.db:1-1", 0, "not measured in turns");
@@ -68,13 +67,13 @@ static void counts_of_two_databases(void **state) {
     assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs");
     assert_says("moeperf compare base.db more.db", 1, "rank 0: 64 -> 65");
     assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
+    assert_says("moeperf compare base.db more.db --format markdown", 1, "\n| ep | routes-local | ");
     json_t *object = json_of("moeperf compare base.db more.db --json", 1);
     assert_string_equal(json_string_value(json_object_get(object, "outcome")), "fail");
     json_decref(object);
 }
 
-static void files_are_written(void **state) {
-    (void)state;
+TEST(files_are_written) {
     assert_says("moeperf compare base.db head.db --junit j.xml --benchmark-action a.json "
                 "--bencher b.json --benchstat s.txt && cat j.xml s.txt",
                 0, "<testcase classname=\"gate.ep\" name=\"ep: routes ranks=1\"/>");
@@ -84,8 +83,7 @@ static void files_are_written(void **state) {
     assert_says("moeperf compare base.db head.db --junit nowhere/j.xml", 2, "nowhere/j.xml");
 }
 
-static void pairs(void **state) {
-    (void)state;
+TEST(pairs) {
     /* Long enough to be stopped before the end. */
     assert_says(RUN "--db pairs.db --pairs 2 --set iterations=300", 0,
                 "Both sides are the same program: ");
@@ -105,8 +103,7 @@ static void pairs(void **state) {
 }
 
 /* Lines are added once, and say the same as the database. */
-static void a_history_outlives_its_databases(void **state) {
-    (void)state;
+TEST(a_history_outlives_its_databases) {
     assert_says("moeperf history base.db head.db --append h.jsonl", 0,
                 "moeperf history: 2 runs added to h.jsonl\n");
     assert_says("moeperf history head.db --append h.jsonl", 0, "0 runs added");
@@ -130,8 +127,7 @@ static void a_history_outlives_its_databases(void **state) {
     assert_says("moeperf history h.jsonl", 2, "h.jsonl:3: ");
 }
 
-static void refusals(void **state) {
-    (void)state;
+TEST(refusals) {
     write_file("text.db", "this is no database, but long enough to be taken for one by its size\n");
     change("foreign.db", "CREATE TABLE theirs (x)");
     assert_says("moeperf compare base.db other.db", 2, "batch (2, 4)");
@@ -163,13 +159,4 @@ static void refusals(void **state) {
     assert_says("moeperf run predicted --pairs 1 --db x.db", 2, "job ep is predicted");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_two_databases),
-        cmocka_unit_test(files_are_written),
-        cmocka_unit_test(pairs),
-        cmocka_unit_test(a_history_outlives_its_databases),
-        cmocka_unit_test(refusals),
-    };
-    return cmocka_run_group_tests_name("compare", tests, measure, leave_folder);
-}
+TEST_GROUP(measure, leave_folder);

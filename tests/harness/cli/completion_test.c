@@ -11,8 +11,7 @@ static void expect_offers(const char *words, const char *offered) {
     assert_says(line, 0, offered);
 }
 
-static void words_are_completed(void **state) {
-    (void)state;
+TEST(words_are_completed) {
     write_file("recorded.db", "");
     expect_offers("moeperf pre", "[predict]\n");
     expect_offers("moeperf --", "[--help --version]\n");
@@ -32,8 +31,7 @@ static void words_are_completed(void **state) {
 }
 
 /* A page for every command, with its summary and its options. */
-static void every_command_has_a_page(void **state) {
-    (void)state;
+TEST(every_command_has_a_page) {
     free(shell("sh " MOEPERF_CLI_SOURCE "/manual.sh help2man $(command -v moeperf) "
                "$(command -v moeperf-train) pages",
                0));
@@ -46,10 +44,4 @@ static void every_command_has_a_page(void **state) {
     assert_says("cat pages/moeperf-train.1", 0, "moeperf-train \\- trains one job, as a rank\n");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_completed),
-        cmocka_unit_test(every_command_has_a_page),
-    };
-    return cmocka_run_group_tests_name("completion", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -19,7 +19,7 @@ struct routes {
 };
 
 struct drops_case {
-    const char *job; /* a line of the suite */
+    const char *name; /* a line of the suite */
     int top_k;
     double factor;
     int slots; /* of a rank; 0: deepspeed */
@@ -155,11 +155,9 @@ static int64_t sum_of(int64_t of[RANKS][EXPERTS]) {
     return sum;
 }
 
-static void dropped_share_equals_the_recount(void **state) {
-    size_t index = (size_t)(uintptr_t)*state;
-    const struct drops_case *c = &cases[index];
+TEST_EACH(dropped_share_equals_the_recount, cases, c) {
     static struct routes all;
-    int run_id = (int)index + 1;
+    int run_id = (int)(c - cases) + 1;
     int64_t total = 0, total_dropped = 0;
     read_routes(run_id, &all);
     for (int layer = 0; layer < LAYERS; layer++) {
@@ -190,7 +188,8 @@ static void dropped_share_equals_the_recount(void **state) {
             total_dropped += dropped;
         }
     }
-    print_message("  %s: %.2f %% dropped\n", c->job, 100.0 * (double)total_dropped / (double)total);
+    print_message("  %s: %.2f %% dropped\n", c->name,
+                  100.0 * (double)total_dropped / (double)total);
     assert_true(total_dropped > 0);
     assert_close(number_of("SELECT dropped_fraction FROM v_speedup WHERE run_id = ?", run_id, 0, 0),
                  (double)total_dropped / (double)total, 1e-12);
@@ -201,7 +200,7 @@ static int run_cases(void **state) {
     char suite[4096] = COMMON;
     int failed = enter_shell(state);
     for (int i = 0; i < CASES; i++)
-        snprintf(suite + strlen(suite), sizeof suite - strlen(suite), "  - %s\n", cases[i].job);
+        snprintf(suite + strlen(suite), sizeof suite - strlen(suite), "  - %s\n", cases[i].name);
     write_file("drops.yaml", suite);
     free(shell("moeperf run drops.yaml --quiet --db drops.db", 0));
     return failed || sqlite3_open_v2("drops.db", &database, SQLITE_OPEN_READONLY, NULL);
@@ -212,10 +211,4 @@ static int close_all(void **state) {
     return leave_folder(state);
 }
 
-int main(void) {
-    struct CMUnitTest tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        tests[i] = (struct CMUnitTest){cases[i].job, dropped_share_equals_the_recount, NULL, NULL,
-                                       (void *)(uintptr_t)i};
-    return cmocka_run_group_tests_name("dropped routes", tests, run_cases, close_all);
-}
+TEST_GROUP(run_cases, close_all);

@@ -1,8 +1,7 @@
 /* moeperf generate as people start it. */
 #include "tests/harness/cli/shell.h"
 
-static void test_the_same_seed_gives_the_same_file(void **state) {
-    (void)state;
+TEST(test_the_same_seed_gives_the_same_file) {
     free(shell("moeperf generate zipf -o a.mptrace --iterations 3 --seed 5 --exponent 0.9", 0));
     free(shell("moeperf generate zipf -o b.mptrace --iterations 3 --seed=5 --exponent=0.9", 0));
     free(shell("moeperf generate zipf -o c.mptrace --iterations 3 --seed 6 --exponent 0.9", 0));
@@ -12,8 +11,7 @@ static void test_the_same_seed_gives_the_same_file(void **state) {
                 "w4.mptrace: 600 blocks of 4 ranks and 64 experts\n");
 }
 
-static void test_help_names_kinds_and_the_options_of_one(void **state) {
-    (void)state;
+TEST(test_help_names_kinds_and_the_options_of_one) {
     assert_says("moeperf generate --help", 0, "\n  lognormal  lognormal shares with");
     assert_says("moeperf generate --help", 0, "--micro-batches N");
     assert_says("moeperf generate w7 --help", 0, "--length N");
@@ -22,8 +20,7 @@ static void test_help_names_kinds_and_the_options_of_one(void **state) {
 }
 
 /* The lines that --help ends with. */
-static void test_examples_work(void **state) {
-    (void)state;
+TEST(test_examples_work) {
     int count = 0;
     char *help = shell("moeperf generate --help", 0), *rest = strstr(help, "\nexamples:\n");
     assert_non_null(rest);
@@ -38,8 +35,7 @@ static void test_examples_work(void **state) {
     free(shell("test -s zipf.mptrace && test -s moving.mptrace", 0));
 }
 
-static void test_bad_wishes_leave_no_file(void **state) {
-    (void)state;
+TEST(test_bad_wishes_leave_no_file) {
     static const struct {
         const char *line, *says;
     } cases[] = {
@@ -58,12 +54,4 @@ static void test_bad_wishes_leave_no_file(void **state) {
     free(shell("ls x.mptrace*", 2));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_seed_gives_the_same_file),
-        cmocka_unit_test(test_help_names_kinds_and_the_options_of_one),
-        cmocka_unit_test(test_examples_work),
-        cmocka_unit_test(test_bad_wishes_leave_no_file),
-    };
-    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -71,8 +71,7 @@ static void expect_layer(int iteration, int rank, int layer, const char *databas
     assert_answer(database, sql, expected);
 }
 
-static void what_gates_choose_is_recorded(void **state) {
-    (void)state;
+TEST(what_gates_choose_is_recorded) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     need_python_nvtx();
@@ -93,8 +92,7 @@ static void what_gates_choose_is_recorded(void **state) {
 
 /* What PyTorch's profiler would write of each rank, with the tables that the hook left elsewhere.
  */
-static void traces_of_others_have_loads_beside_them(void **state) {
-    (void)state;
+TEST(traces_of_others_have_loads_beside_them) {
     char line[200], path[40];
     mkdir("counted", 0700);
     write_file("job.yaml", job);
@@ -129,8 +127,7 @@ static void traces_of_others_have_loads_beside_them(void **state) {
 }
 
 /* A gate whose output is no choice says so where it is watched wrongly. */
-static void scores_without_a_number_of_choices_are_refused(void **state) {
-    (void)state;
+TEST(scores_without_a_number_of_choices_are_refused) {
     need_python_nvtx();
     free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
     assert_says("PYTHONPATH=" TORCH_DOUBLE " python3 -B -c \"import torch, moeperf_experts\n"
@@ -138,8 +135,64 @@ static void scores_without_a_number_of_choices_are_refused(void **state) {
                 1, "top_k isn't given");
 }
 
-static void what_goes_together(void **state) {
-    (void)state;
+/* Two layers: attention, an exchange of counts and one of rows, experts and one back; backward
+ * computes experts once more and exchanges twice a layer; gradients are summed by a functional
+ * collective.  At last NCCL, whose works are not waited for on the host. */
+static const char annotated[] =
+    "import sys, torch, moeperf_experts\n"
+    "from torch.optim import optimizer\n"
+    "torch.backend, rank = 'gloo', int(sys.argv[1])\n"
+    "class CausalAttention(torch.Module):\n"
+    "    def forward(self, rows): return rows\n"
+    "class SparseExperts(torch.Module):\n"
+    "    def forward(self, rows): return torch.linear(torch.linear(torch.linear(rows, 8), 4), 4)\n"
+    "layers = [(CausalAttention(), SparseExperts()) for _ in range(2)]\n"
+    "moeperf_experts.annotate()\n"
+    "for i in range(6):\n"
+    "    for number, (attention, experts) in enumerate(layers):\n"
+    "        attention(rows := torch.Tensor([[0] * 4 for _ in range(5 + 3 * rank + number)]))\n"
+    "        for _ in range(2): torch.Work().wait()\n"
+    "        torch.linear(rows, 4)\n"
+    "        assert not torch.TorchFunctionMode.entered\n"
+    "        experts(rows)\n"
+    "        torch.Work().wait()\n"
+    "    torch.backward = 7\n"
+    "    for number in range(4):\n"
+    "        torch.Work().wait()\n"
+    "        layers[0][1](rows)\n"
+    "    torch.backward = -1\n"
+    "    summed = torch.ops._c10d_functional.all_reduce(rows)\n"
+    "    for _ in range(2): torch.ops._c10d_functional.wait_tensor(summed)\n"
+    "    optimizer.step()\n"
+    "torch.backend = 'nccl'\n"
+    "torch.Work().wait()\n";
+
+/* No rules are named: PyTorch's ready-made ones know it all. */
+TEST(annotated_programs_need_no_rules) {
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    need_python_nvtx();
+    write_file("train.py", annotated);
+    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_says("moeperf record -o named.db -- sh -c 'for RANK in 0 1; do export RANK; "
+                "PYTHONPATH=" PYTHON_PACKAGES ":" TORCH_DOUBLE
+                " python3 -B train.py $RANK & done; wait'",
+                0, "2 processes, 216 ranges, 204 became spans, 24 lie in one");
+    assert_answer("named.db",
+                  "SELECT group_concat(what, ' ') FROM (SELECT phase || layer || "
+                  "coalesce(substr(direction, 1, 1), '-') || coalesce(tokens, '') AS what FROM "
+                  "v_span WHERE rank = 1 AND iteration = 4 AND phase <> 'iteration' ORDER BY "
+                  "start_ns)",
+                  "attention0f dispatch0f dispatch0f expert0f16 combine0f attention1f dispatch1f "
+                  "dispatch1f expert1f18 "
+                  "combine1f combine1b dispatch1b combine0b dispatch0b allreduce-1f optimizer-1-");
+    assert_answer("named.db",
+                  "SELECT count(*) || ' ' || min(wait_ns = end_ns - start_ns) FROM v_span WHERE "
+                  "phase IN ('dispatch', 'combine', 'allreduce')",
+                  "132 1");
+}
+
+TEST(what_goes_together) {
     write_file("empty.yaml", "layers: 2\n");
     assert_says("moeperf record --experts 4 -- true", 2, "--experts goes with --loads PATH");
     assert_says("moeperf record --loads-as csv -- true", 2, "--loads-as goes with --loads PATH");
@@ -147,12 +200,4 @@ static void what_goes_together(void **state) {
     assert_says("moeperf record --job missing.yaml -- true", 2, "missing.yaml");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_gates_choose_is_recorded),
-        cmocka_unit_test(traces_of_others_have_loads_beside_them),
-        cmocka_unit_test(scores_without_a_number_of_choices_are_refused),
-        cmocka_unit_test(what_goes_together),
-    };
-    return cmocka_run_group_tests_name("hook", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -17,8 +17,7 @@ static const char rules[] =
 
 /* One mpirun for both ranks, and a moeperf record for each: the second one's clock is a day ahead.
  */
-static void a_clock_a_day_ahead_is_found(void **state) {
-    (void)state;
+TEST(a_clock_a_day_ahead_is_found) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     if (!has_namespaces())
@@ -62,8 +61,7 @@ static void a_clock_a_day_ahead_is_found(void **state) {
 static const char step[] = "+step\n+experts\n=200\n-\n-\n";
 
 /* As torchrun starts them, of which there is one a host: its name for the run, and its ranks. */
-static void parts_are_checked(void **state) {
-    (void)state;
+TEST(parts_are_checked) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("script", step);
@@ -117,8 +115,7 @@ static bool has_disks(void) {
     return !system("unshare --mount --uts true 2>/dev/null");
 }
 
-static void jobs_run_on_disks_of_their_own(void **state) {
-    (void)state;
+TEST(jobs_run_on_disks_of_their_own) {
     if (!has_disks())
         skip(NO_DISKS);
     make_disks();
@@ -150,8 +147,7 @@ static void jobs_run_on_disks_of_their_own(void **state) {
                   "complete2,complete2,complete2,complete2");
 }
 
-static void copies_are_checked(void **state) {
-    (void)state;
+TEST(copies_are_checked) {
     make_disks();
     assert_says("moeperf run quickstart --copy 'cp {from} {to}'", 2, "--copy takes --hosts FILE");
     assert_says("moeperf run quickstart --hosts hosts --copy 'cp {from}'", 2,
@@ -166,8 +162,7 @@ static void copies_are_checked(void **state) {
 }
 
 /* Parts on local disks come together by the same copies. */
-static void parts_are_gathered(void **state) {
-    (void)state;
+TEST(parts_are_gathered) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     make_disks();
@@ -184,10 +179,4 @@ static void parts_are_gathered(void **state) {
     assert_answer("gathered.db", "SELECT ranks || status FROM run", "2complete");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clock_a_day_ahead_is_found), cmocka_unit_test(parts_are_checked),
-        cmocka_unit_test(jobs_run_on_disks_of_their_own), cmocka_unit_test(copies_are_checked),
-        cmocka_unit_test(parts_are_gathered)};
-    return cmocka_run_group_tests_name("hosts", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -69,14 +69,12 @@ static int64_t whole_runs(void) {
     return runs;
 }
 
-static void a_killed_run_leaves_what_was_added(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(a_killed_run_leaves_what_was_added) {
     const char *const words[] = {"moeperf", "run", "k.yaml", "--quiet", "--db", "k.db", NULL};
     int64_t runs = 0;
     write_file("k.yaml", suite);
     for (int round = 0; round < ROUNDS; round++) {
-        kill_after(words, test_random_int(&random, 0, 1500000));
+        kill_after(words, test_random_int(random, 0, 1500000));
         int64_t now = whole_runs();
         assert_in_range(now, runs, runs + JOBS);
         print_message("killed with %d of %d jobs added\n", (int)(now - runs), JOBS);
@@ -86,14 +84,12 @@ static void a_killed_run_leaves_what_was_added(void **state) {
     assert_int_equal(whole_runs(), runs + JOBS);
 }
 
-static void a_killed_report_changes_nothing(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(a_killed_report_changes_nothing) {
     const char *const words[] = {"moeperf", "report", "--db", "k.db", NULL};
     int64_t runs = whole_runs();
     char *before = shell("moeperf report --db k.db --json", 0);
     for (int i = 0; i < REPORTS; i++) {
-        kill_after(words, test_random_int(&random, 0, 30000));
+        kill_after(words, test_random_int(random, 0, 30000));
         assert_int_equal(whole_runs(), runs);
     }
     char *after = shell("moeperf report --db k.db --json", 0);
@@ -102,10 +98,4 @@ static void a_killed_report_changes_nothing(void **state) {
     free(after);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_run_leaves_what_was_added),
-        cmocka_unit_test(a_killed_report_changes_nothing),
-    };
-    return cmocka_run_group_tests_name("kill", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

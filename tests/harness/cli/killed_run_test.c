@@ -88,12 +88,10 @@ static int64_t ask(const char *sql) {
     return value;
 }
 
-static void what_a_killed_run_recorded_is_added_once(void **state) {
-    (void)state;
+TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
     char run[PATH_SIZE], job[PATH_SIZE + 16], line[2 * PATH_SIZE], text[sizeof suite_format + 32];
-    uint64_t random = test_seed();
-    snprintf(text, sizeof text, suite_format, test_random_int(&random, 1, 5),
-             test_random_int(&random, 1, 1000));
+    snprintf(text, sizeof text, suite_format, test_random_int(random, 1, 5),
+             test_random_int(random, 1, 1000));
     write_file("k.yaml", text);
     pid_t child = start_training(run);
     snprintf(job, sizeof job, "%s/002-long", run);
@@ -125,26 +123,6 @@ static void what_a_killed_run_recorded_is_added_once(void **state) {
                      RANKS);
 }
 
-/* As from a terminal that is closed, which sends it more than once. */
-static void a_hangup_ends_a_run_cleanly(void **state) {
-    (void)state;
-    char run[PATH_SIZE];
-    int status;
-    free(shell("rm -rf out k.db*", 0));
-    pid_t child = start_training(run);
-    assert_int_equal(kill(child, SIGHUP), 0);
-    assert_int_equal(kill(child, SIGHUP), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 1);
-    assert_int_equal(ask("SELECT count(*) FROM v_run WHERE (run_id = 1 AND status = 'complete') OR "
-                         "(run_id = 2 AND status = 'interrupted' AND "
-                         "reason LIKE 'stopped by the user after iteration %' AND iterations > 0)"),
-                     2);
-    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status = 'interrupted'"),
-                     RANKS);
-}
-
 /* ---- what is refused ---- */
 
 struct bad_input {
@@ -168,9 +146,21 @@ static const struct bad_input bad_inputs[] = {
      ": ranks: 0 is outside 1 .. 2147483647\n"},
 };
 
-/* A folder without anything to add makes no database, nor a folder for one. */
-static void refused_folders_make_no_database(void **state) {
-    (void)state;
+/* After the test above, whose note is changed. */
+TEST(other_folders_are_refused) {
+    int64_t runs = ask("SELECT count(*) FROM run");
+    for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
+        assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
+    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
+               "touch bare/spools/rank-0",
+               0));
+    assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
+    assert_int_equal(ask("SELECT count(*) FROM run"), runs);
+}
+
+/* A folder without anything to add makes no database, nor a folder for one; they are
+ * the test's above. */
+TEST(refused_folders_make_no_database) {
     static const char *const folders[] = {"gone", "none", "cut", "empty"};
     char line[200];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -183,25 +173,23 @@ static void refused_folders_make_no_database(void **state) {
     }
 }
 
-/* After the test above, whose note is changed. */
-static void other_folders_are_refused(void **state) {
-    (void)state;
-    int64_t runs = ask("SELECT count(*) FROM run");
-    for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
-        assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
-    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
-               "touch bare/spools/rank-0",
-               0));
-    assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
-    assert_int_equal(ask("SELECT count(*) FROM run"), runs);
+/* As from a terminal that is closed, which sends it more than once. */
+TEST(a_hangup_ends_a_run_cleanly) {
+    char run[PATH_SIZE];
+    int status;
+    free(shell("rm -rf out k.db*", 0));
+    pid_t child = start_training(run);
+    assert_int_equal(kill(child, SIGHUP), 0);
+    assert_int_equal(kill(child, SIGHUP), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_int_equal(ask("SELECT count(*) FROM v_run WHERE (run_id = 1 AND status = 'complete') OR "
+                         "(run_id = 2 AND status = 'interrupted' AND "
+                         "reason LIKE 'stopped by the user after iteration %' AND iterations > 0)"),
+                     2);
+    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status = 'interrupted'"),
+                     RANKS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_killed_run_recorded_is_added_once),
-        cmocka_unit_test(other_folders_are_refused),
-        cmocka_unit_test(refused_folders_make_no_database), /* those of the test before */
-        cmocka_unit_test(a_hangup_ends_a_run_cleanly),
-    };
-    return cmocka_run_group_tests_name("killed run", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

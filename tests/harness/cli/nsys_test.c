@@ -13,9 +13,8 @@ static void make_export(const char *name) {
     finish(&export);
 }
 
-static void three_commands_name_the_rank_that_all_wait_for(void **state) {
+TEST(three_commands_name_the_rank_that_all_wait_for) {
     char command[1024];
-    (void)state;
     make_export("report.sqlite");
     char *output = shell("moeperf import report.sqlite --db run.db", 0);
     const char *at = strstr(output, "\n  moeperf import ");
@@ -29,8 +28,7 @@ static void three_commands_name_the_rank_that_all_wait_for(void **state) {
         "layer 2 expert: it takes 3.00 ms longer per iteration at the same tokens (slow rank)");
 }
 
-static void a_file_that_is_no_export_leaves_the_database_alone(void **state) {
-    (void)state;
+TEST(a_file_that_is_no_export_leaves_the_database_alone) {
     write_file("cut.sqlite", "SQLite format 3");
     assert_says("moeperf import cut.sqlite --as nsys --db none.db", 2,
                 "cut.sqlite: can't be read as an SQLite file");
@@ -41,10 +39,4 @@ static void a_file_that_is_no_export_leaves_the_database_alone(void **state) {
     free(shell("! test -e none.db", 0));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_commands_name_the_rank_that_all_wait_for),
-        cmocka_unit_test(a_file_that_is_no_export_leaves_the_database_alone),
-    };
-    return cmocka_run_group_tests_name("nsys", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

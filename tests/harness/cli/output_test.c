@@ -6,8 +6,7 @@
 #define GENERATE "moeperf generate zipf --ranks 2 --experts 4 --seed 1 --iterations "
 
 /* The same bytes wherever they go, and what is said of them is not among them. */
-static void traces_can_be_piped(void **state) {
-    (void)state;
+TEST(traces_can_be_piped) {
     assert_says(GENERATE "3 -o plain.mptrace", 0, "plain.mptrace: ");
     free(shell(GENERATE "3 -o /dev/stdout 2>said | cat >piped.mptrace; "
                         "cmp piped.mptrace plain.mptrace && grep -q /dev/stdout: said",
@@ -22,8 +21,7 @@ static void traces_can_be_piped(void **state) {
                 "iteration,micro_batch,layer,rank,expert,count\n0,0,0,0,0,");
 }
 
-static void links_that_others_planted_lead_nowhere(void **state) {
-    (void)state;
+TEST(links_that_others_planted_lead_nowhere) {
     write_file("victim", "untouched");
     free(shell("ln -s victim o.mptrace.partial; ln -s victim o.csv.partial", 0));
     free(shell(GENERATE "1 -o o.mptrace && moeperf export --as csv --trace o.mptrace o.csv", 0));
@@ -33,8 +31,7 @@ static void links_that_others_planted_lead_nowhere(void **state) {
 }
 
 /* A trace that would take hours, asked to end as soon as a byte of it can be there. */
-static void nothing_stays_of_what_a_signal_ends(void **state) {
-    (void)state;
+TEST(nothing_stays_of_what_a_signal_ends) {
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         int status;
@@ -57,8 +54,7 @@ static void nothing_stays_of_what_a_signal_ends(void **state) {
 }
 
 /* What others chose: names of files, kinds and what a trace says of its source. */
-static void messages_do_not_act_on_the_terminal(void **state) {
-    (void)state;
+TEST(messages_do_not_act_on_the_terminal) {
     static const char *const lines[] = {
         "moeperf run \"$(printf 'a\\033[31m\\007')\".yaml",
         "moeperf report --db \"$(printf 'a\\033[31m\\007\\342\\200\\256')\"",
@@ -86,8 +82,7 @@ static void assert_clean(const char *line, const char *words) {
     free(output);
 }
 
-static void files_of_others_are_shown_clean(void **state) {
-    (void)state;
+TEST(files_of_others_are_shown_clean) {
     write_file("suite.yaml", "# a\x1b[31m\a\tb \xe2\x80\xae"
                              "c\nsuite: x\n");
     assert_clean("moeperf show ./suite.yaml", "# ./suite.yaml\n# a?[31m?\tb ?c\nsuite: x\n");
@@ -103,13 +98,4 @@ static void files_of_others_are_shown_clean(void **state) {
     assert_clean("bin/moeperf list suites", "s?[2m  a?[1m b\n");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traces_can_be_piped),
-        cmocka_unit_test(messages_do_not_act_on_the_terminal),
-        cmocka_unit_test(files_of_others_are_shown_clean),
-        cmocka_unit_test(links_that_others_planted_lead_nowhere),
-        cmocka_unit_test(nothing_stays_of_what_a_signal_ends),
-    };
-    return cmocka_run_group_tests_name("output", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

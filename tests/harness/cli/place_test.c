@@ -13,8 +13,7 @@ static double number_of(const json_t *object, const char *part, const char *key)
     return json_number_value(value);
 }
 
-static void a_placement_is_written_and_judged(void **state) {
-    (void)state;
+TEST(a_placement_is_written_and_judged) {
     json_t *object = json_of(HOT "--json --as sglang -o /dev/null", 0);
     assert_true(number_of(object, "after", "seconds_mean") <
                 number_of(object, "before", "seconds_mean"));
@@ -32,8 +31,7 @@ static void a_placement_is_written_and_judged(void **state) {
 }
 
 /* Every answer ends with 0. */
-static void a_decision_is_an_answer(void **state) {
-    (void)state;
+TEST(a_decision_is_an_answer) {
     assert_says(HOT "--decide", 0, "Turn eplb on: it saves");
     assert_says(PLACE "--loads balanced --decide", 0, "Leave eplb off: no rank is late");
     assert_says(PLACE
@@ -46,8 +44,7 @@ static void a_decision_is_an_answer(void **state) {
     json_decref(object);
 }
 
-static void lines_fit_a_terminal(void **state) {
-    (void)state;
+TEST(lines_fit_a_terminal) {
     static const char *const commands[] = {HOT, HOT "--decide", "moeperf place --help"};
     for (int i = 0; i < 3; i++) {
         char *output = shell(commands[i], 0), *rest = output, *line;
@@ -58,8 +55,7 @@ static void lines_fit_a_terminal(void **state) {
     }
 }
 
-static void wrong_words_are_named(void **state) {
-    (void)state;
+TEST(wrong_words_are_named) {
     static const struct {
         const char *command, *says;
     } cases[] = {
@@ -79,8 +75,7 @@ static void wrong_words_are_named(void **state) {
 }
 
 /* The recorder's files, dense layers in front, without a flag that has to be guessed. */
-static void files_of_sglang_need_no_flag(void **state) {
-    (void)state;
+TEST(files_of_sglang_need_no_flag) {
     char line[1024];
     need_file(PREFILL);
     need_file(DECODE);
@@ -106,13 +101,4 @@ static void files_of_sglang_need_no_flag(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_placement_is_written_and_judged),
-        cmocka_unit_test(a_decision_is_an_answer),
-        cmocka_unit_test(lines_fit_a_terminal),
-        cmocka_unit_test(wrong_words_are_named),
-        cmocka_unit_test(files_of_sglang_need_no_flag),
-    };
-    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -1,5 +1,4 @@
 /* moeperf predict, and predicted jobs of suites, as people start them. */
-#include <math.h>
 #include <sqlite3.h>
 
 #include "tests/harness/cli/shell.h"
@@ -39,8 +38,7 @@ static double number(const json_t *object, const char *key) {
 
 /* ---- the table and the object ---- */
 
-static void the_table_says_that_nothing_was_measured(void **state) {
-    (void)state;
+TEST(the_table_says_that_nothing_was_measured) {
     char *output = shell("moeperf predict " SMALL LOADS, 0);
     static const char *const words[] = {
         "Predicted, not measured: fastermoe-johnny, 16 ranks on 2 nodes",
@@ -63,8 +61,7 @@ static void the_table_says_that_nothing_was_measured(void **state) {
     assert_says("moeperf predict --assumptions " SMALL LOADS, 0, "predict.gradient-bytes 2 B");
 }
 
-static void the_object_is_the_same_twice_and_adds_up(void **state) {
-    (void)state;
+TEST(the_object_is_the_same_twice_and_adds_up) {
     free(shell("moeperf predict --json " SMALL LOADS "> one.json", 0));
     free(shell("moeperf predict --json " SMALL LOADS "> two.json", 0));
     free(shell("cmp one.json two.json", 0));
@@ -97,8 +94,7 @@ static void the_object_is_the_same_twice_and_adds_up(void **state) {
     json_decref(object);
 }
 
-static void systems_take_options_and_ep_is_there(void **state) {
-    (void)state;
+TEST(systems_take_options_and_ep_is_there) {
     json_t *object = json_of("moeperf predict --json " SMALL LOADS
                              "--system fssdp:window=2,overlap=2 --system fssdp "
                              "--set options.window=3 --set predict.recompute=full",
@@ -132,8 +128,7 @@ static double alone(const char *settings, char text[32]) {
     return ratio;
 }
 
-static void a_grid_is_what_its_points_are_alone(void **state) {
-    (void)state;
+TEST(a_grid_is_what_its_points_are_alone) {
     static const char *const points[2][2] = {
         {"--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=5e9'",
          "--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=20e9'"},
@@ -161,8 +156,7 @@ static void a_grid_is_what_its_points_are_alone(void **state) {
 
 /* One key: systems side by side; what one can't do is a gap with its reason, and what does not fit
  * into memory is said. */
-static void systems_stand_side_by_side_in_a_grid(void **state) {
-    (void)state;
+TEST(systems_stand_side_by_side_in_a_grid) {
     char *output = shell("moeperf predict " SMALL LOADS "--system fastermoe --system moonep --vary "
                          "experts=32,33",
                          0);
@@ -198,19 +192,20 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
 
 /* Exchanges by themselves: small messages gain by fewer of them, large ones don't; and nothing does
  * where messages cost no more than their bytes. */
-static void exchanges_win_where_messages_are_small(void **state) {
-    (void)state;
+TEST(exchanges_win_where_messages_are_small) {
     char *output = shell("moeperf predict --exchanges --cluster tutel --html exchanges.html "
                          "--set levels.cluster.message-cost=4e-6",
                          0);
-    assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat:\n"));
+    assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat\n"));
     assert_non_null(strstr(output, "\n  1 KiB  deduplicated 1.81  "));
     assert_non_null(strstr(output, "\n  4 MiB               flat  "));
     assert_non_null(strstr(output, "\n  1 KiB     1.54     2.96  "));
-    assert_non_null(strstr(output, "\nleader, times as fast as flat:\n"));
+    assert_non_null(strstr(output, "\nleader, times as fast as flat\n"));
     assert_null(strstr(output, "\npipelined"));
     free(output);
     free(shell("grep -q 'Times as fast as exchange flat' exchanges.html", 0));
+    assert_says("moeperf predict --exchanges --cluster tutel --format latex | grep -c caption", 0,
+                "4\n");
     json_t *object = json_of("moeperf predict --exchanges --cluster tutel --nodes 4 --json", 0);
     const json_t *points = json_object_get(object, "points");
     assert_int_equal(json_array_size(points), 7);
@@ -224,8 +219,7 @@ static void exchanges_win_where_messages_are_small(void **state) {
     json_decref(object);
 }
 
-static void out_of_memory_is_a_result(void **state) {
-    (void)state;
+TEST(out_of_memory_is_a_result) {
     assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
                 "ep: out of memory: rank ");
     json_t *object = json_of(
@@ -244,8 +238,7 @@ static void out_of_memory_is_a_result(void **state) {
 
 /* A system that can't do such a job is a row with its reason, in the order of the command line, and
  * in the database; only where nothing is left of what was asked for it is an error. */
-static void a_refusal_is_a_row(void **state) {
-    (void)state;
+TEST(a_refusal_is_a_row) {
     char *output = shell("moeperf predict " SMALL LOADS "--set experts=40 --db refused.db", 0);
     static const char *const words[] = {
         "\nep         refused: experts: 40 experts can't be divided evenly over 16 ranks,\n",
@@ -291,8 +284,7 @@ static void a_refusal_is_a_row(void **state) {
 }
 
 /* A gate that keeps tokens in their node: less travels between nodes, on an assumption. */
-static void a_topology_gate_is_predicted(void **state) {
-    (void)state;
+TEST(a_topology_gate_is_predicted) {
     json_t *object = json_of("moeperf predict --json " SMALL LOADS
                              "--system fastermoe --system fastermoe:topology-gate=yes",
                              0);
@@ -311,8 +303,7 @@ static void a_topology_gate_is_predicted(void **state) {
 }
 
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */
-static void a_trace_gives_its_shape(void **state) {
-    (void)state;
+TEST(a_trace_gives_its_shape) {
     free(shell("moeperf generate zipf -o own.mptrace --exponent 0.5 --ranks 16 --experts 48 "
                "--layers 3 --tokens 192 --iterations 4",
                0));
@@ -330,8 +321,7 @@ static void a_trace_gives_its_shape(void **state) {
                 0, "loads: own.mptrace, fitted; 4 iterations");
 }
 
-static void examples_work(void **state) {
-    (void)state;
+TEST(examples_work) {
     int count = 0;
     char *help = shell("moeperf predict --help", 0), *rest = strstr(help, "\nexamples:\n");
     assert_non_null(rest);
@@ -349,8 +339,7 @@ static void examples_work(void **state) {
 
 /* ---- the database ---- */
 
-static void every_view_knows_predictions(void **state) {
-    (void)state;
+TEST(every_view_knows_predictions) {
     static const struct {
         const char *sql, *expected;
     } cases[] = {
@@ -425,10 +414,9 @@ static void assert_bound(const char *command, const char *database, const json_t
 }
 
 /* The table's numbers are those of the database. */
-static void table_and_database_agree(void **state) {
+TEST(table_and_database_agree) {
 #define AGREE                                                                                      \
     SMALL "--loads dynamics --set iterations=21 --system ep --system swiftmoe --system fastermoe"
-    (void)state;
     json_t *object = json_of("moeperf predict --json --db agree.db " AGREE, 0);
     const json_t *ep = json_array_get(json_object_get(object, "systems"), 0);
     double ms = number(ep, "ms_per_iteration");
@@ -467,8 +455,7 @@ static void write_pair(void) {
                0));
 }
 
-static void measured_and_predicted_stand_side_by_side(void **state) {
-    (void)state;
+TEST(measured_and_predicted_stand_side_by_side) {
     write_pair();
     write_file("mixed.yaml",
                "suite: mixed\n"
@@ -501,8 +488,7 @@ static void measured_and_predicted_stand_side_by_side(void **state) {
                 "loads: skewed 0.70 on 2; 5 iterations");
 }
 
-static void what_goes_wrong_is_a_row(void **state) {
-    (void)state;
+TEST(what_goes_wrong_is_a_row) {
     write_file("wrong.yaml",
                "suite: wrong\n"
                "common: {executor: predicted, cluster: fastermoe-johnny, layers: 2, width: 64,\n"
@@ -530,15 +516,13 @@ static void what_goes_wrong_is_a_row(void **state) {
 }
 
 /* A delay of one of 32 ranks that do not exist comes back from the analysis with rank and cause. */
-static void injected_delays_are_found_in_predictions(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_delays_are_found_in_predictions) {
     static const struct {
         const char *phase, *cause;
     } cases[] = {{"expert", "slow rank"}, {"dispatch", "slow link"}, {"attention", "slow rank"}};
     for (int i = 0; i < 3; i++) {
         char suite[1024], line[256];
-        int rank = test_random_int(&random, 0, 31), ms = test_random_int(&random, 5, 50);
+        int rank = test_random_int(random, 0, 31), ms = test_random_int(random, 5, 50);
         snprintf(suite, sizeof suite,
                  "suite: injected\n"
                  "common: {executor: predicted, cluster: hecate-b, layers: 2, width: 512,\n"
@@ -568,8 +552,7 @@ static void injected_delays_are_found_in_predictions(void **state) {
                 2, "inject: phase data is not predicted");
 }
 
-static void the_ready_made_suite_is_quick(void **state) {
-    (void)state;
+TEST(the_ready_made_suite_is_quick) {
     assert_says("moeperf run predicted --db ready.db --quiet --set iterations=3", 0,
                 " jobs complete, 0 failed");
     assert_says("moeperf show predicted", 0, "executor: predicted");
@@ -578,8 +561,7 @@ static void the_ready_made_suite_is_quick(void **state) {
 
 /* ---- bad input ---- */
 
-static void bad_wishes_leave_nothing(void **state) {
-    (void)state;
+TEST(bad_wishes_leave_nothing) {
     static const struct {
         const char *line, *says;
     } cases[] = {
@@ -673,26 +655,4 @@ static void bad_wishes_leave_nothing(void **state) {
     free(shell("ls -d /tmp/moeperf-predict-* 2>/dev/null | grep -q .", 1));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_says_that_nothing_was_measured),
-        cmocka_unit_test(the_object_is_the_same_twice_and_adds_up),
-        cmocka_unit_test(systems_take_options_and_ep_is_there),
-        cmocka_unit_test(a_grid_is_what_its_points_are_alone),
-        cmocka_unit_test(systems_stand_side_by_side_in_a_grid),
-        cmocka_unit_test(exchanges_win_where_messages_are_small),
-        cmocka_unit_test(out_of_memory_is_a_result),
-        cmocka_unit_test(a_refusal_is_a_row),
-        cmocka_unit_test(a_topology_gate_is_predicted),
-        cmocka_unit_test(a_trace_gives_its_shape),
-        cmocka_unit_test(examples_work),
-        cmocka_unit_test(every_view_knows_predictions),
-        cmocka_unit_test(table_and_database_agree),
-        cmocka_unit_test(measured_and_predicted_stand_side_by_side),
-        cmocka_unit_test(what_goes_wrong_is_a_row),
-        cmocka_unit_test(injected_delays_are_found_in_predictions),
-        cmocka_unit_test(the_ready_made_suite_is_quick),
-        cmocka_unit_test(bad_wishes_leave_nothing),
-    };
-    return cmocka_run_group_tests_name("moeperf predict", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

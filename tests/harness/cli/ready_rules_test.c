@@ -122,8 +122,7 @@ static void check_facts(const char *rules) {
     }
 }
 
-static void known_names_have_their_phase(void **state) {
-    (void)state;
+TEST(known_names_have_their_phase) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     check_facts("megatron-lm");
@@ -137,10 +136,9 @@ static void known_names_have_their_phase(void **state) {
 }
 
 /* Without --rules all files are used: none takes another's names for something else. */
-static void all_rules_together_say_the_same(void **state) {
+TEST(all_rules_together_say_the_same) {
     struct mp_rules rules = {0};
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_rules_load_ready(&rules, &error), MP_OK);
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         struct mp_rule_capture capture;
@@ -180,8 +178,7 @@ static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed
 
 /* No name has a number: an iteration lasts until its last range, and layers begin anew in it.  With
  * all ready-made rules, as when none is named. */
-static void training_loops_are_counted(void **state) {
-    (void)state;
+TEST(training_loops_are_counted) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     record("", megatron_step, 3);
@@ -218,8 +215,7 @@ static const char profiled_step[] =
     "+Optimizer.step#AdamW.step\n-\n-\n";
 
 /* Optimizers end iterations only where none has a range. */
-static void a_range_of_iterations_counts_before_their_ends(void **state) {
-    (void)state;
+TEST(a_range_of_iterations_counts_before_their_ends) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     record("", profiled_step, 1);
@@ -299,8 +295,7 @@ static void set_known_times(const char *database) {
 /* Two ranks of which one takes longer for its experts, annotated with PyPI's nvtx, unless that
  * can't be had here.  Whatever else the machine does, who sleeps does so at least as long as it
  * says, and nobody leaves a meeting before the other has come. */
-static void a_late_rank_of_a_foreign_program_is_named(void **state) {
-    (void)state;
+TEST(a_late_rank_of_a_foreign_program_is_named) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     need_python_nvtx();
@@ -334,13 +329,4 @@ static void a_late_rank_of_a_foreign_program_is_named(void **state) {
     json_decref(object);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_names_have_their_phase),
-        cmocka_unit_test(all_rules_together_say_the_same),
-        cmocka_unit_test(training_loops_are_counted),
-        cmocka_unit_test(a_range_of_iterations_counts_before_their_ends),
-        cmocka_unit_test(a_late_rank_of_a_foreign_program_is_named),
-    };
-    return cmocka_run_group_tests_name("ready rules", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

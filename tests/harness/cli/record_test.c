@@ -76,11 +76,10 @@ static void compare_recordings(const char *job) {
     free(seen);
 }
 
-static void the_trainer_says_what_it_records(void **state) {
+TEST(the_trainer_says_what_it_records) {
     static const char *const jobs[] = {
         "{name: ep, system: ep}", "{name: fssdp, system: fssdp, gate: switch}",
         "{name: swiftmoe, system: swiftmoe}", "{name: fastermoe, system: fastermoe}"};
-    (void)state;
     if (!has_collector())
         skip(NO_COLLECTOR);
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
@@ -93,8 +92,7 @@ static void the_trainer_says_what_it_records(void **state) {
     free(shell("moeperf report --db nvtx.db --run 1", 0));
 }
 
-static void rules_make_spans_of_a_foreign_program(void **state) {
-    (void)state;
+TEST(rules_make_spans_of_a_foreign_program) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("rules.yaml", "rules:\n"
@@ -125,8 +123,7 @@ static void rules_make_spans_of_a_foreign_program(void **state) {
 }
 
 /* Fields of schemas inside schemas and elements of arrays, in rules and in the database. */
-static void rules_look_into_nested_payloads(void **state) {
-    (void)state;
+TEST(rules_look_into_nested_payloads) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("nested.yaml", "rules:\n"
@@ -151,8 +148,7 @@ static void rules_look_into_nested_payloads(void **state) {
 }
 
 /* Rules for a range that ends iterations, for programs without one around them. */
-static void iterations_may_be_known_by_their_end(void **state) {
-    (void)state;
+TEST(iterations_may_be_known_by_their_end) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("ends.yaml", "rules:\n"
@@ -169,8 +165,7 @@ static void iterations_may_be_known_by_their_end(void **state) {
     assert_answer("ends.db", "SELECT count(*) FROM v_span WHERE phase = 'iteration'", "3");
 }
 
-static void exit_statuses_and_signals_pass_through(void **state) {
-    (void)state;
+TEST(exit_statuses_and_signals_pass_through) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("status.yaml", "rules:\n  - {name: \"*\", phase: expert}\n");
@@ -187,8 +182,7 @@ static void exit_statuses_and_signals_pass_through(void **state) {
     free(shell("! ls -d status.db.spools*", 0)); /* nothing is left behind */
 }
 
-static void every_process_is_kept(void **state) {
-    (void)state;
+TEST(every_process_is_kept) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("parent.yaml", "rules:\n  - name: parent\n    phase: expert\n");
@@ -222,9 +216,8 @@ static void take_command(const char *output, char command[1024]) {
 }
 
 /* A newcomer's first recording: no rules, and the answer in two more commands. */
-static void rules_suggest_themselves(void **state) {
+TEST(rules_suggest_themselves) {
     char command[1024];
-    (void)state;
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("script", step);
@@ -264,8 +257,7 @@ static void rules_suggest_themselves(void **state) {
 }
 
 /* An all-to-all for both ways, which the rules call dispatch. */
-static void the_way_back_is_told_by_its_order(void **state) {
-    (void)state;
+TEST(the_way_back_is_told_by_its_order) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     write_file("script", "+step\n+a2a\n=50\n-\n+experts\n=50\n-\n+a2a\n=50\n-\n"
@@ -285,8 +277,7 @@ static void the_way_back_is_told_by_its_order(void **state) {
                   "2 -1");
 }
 
-static void names_of_any_bytes_arrive(void **state) {
-    (void)state;
+TEST(names_of_any_bytes_arrive) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     free(shell("moeperf record -o bytes.db -- " ANNOTATED " bytes 3", 0));
@@ -299,8 +290,7 @@ static void names_of_any_bytes_arrive(void **state) {
     assert_answer("bytes.db", "SELECT count(*) FROM v_nvtx", "6");
 }
 
-static void mistakes_are_refused(void **state) {
-    (void)state;
+TEST(mistakes_are_refused) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     assert_says("moeperf record -o x.db", 2, "no command");
@@ -312,8 +302,7 @@ static void mistakes_are_refused(void **state) {
 }
 
 /* A Python program with the annotations of PyPI's nvtx. */
-static void a_python_program_is_recorded(void **state) {
-    (void)state;
+TEST(a_python_program_is_recorded) {
     if (!has_collector())
         skip(NO_COLLECTOR);
     need_python_nvtx();
@@ -342,19 +331,4 @@ static void a_python_program_is_recorded(void **state) {
     assert_answer("python.db", "SELECT count(*) FROM v_nvtx WHERE name = 'decorated'", "1");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_trainer_says_what_it_records),
-        cmocka_unit_test(rules_make_spans_of_a_foreign_program),
-        cmocka_unit_test(rules_look_into_nested_payloads),
-        cmocka_unit_test(iterations_may_be_known_by_their_end),
-        cmocka_unit_test(exit_statuses_and_signals_pass_through),
-        cmocka_unit_test(every_process_is_kept),
-        cmocka_unit_test(rules_suggest_themselves),
-        cmocka_unit_test(the_way_back_is_told_by_its_order),
-        cmocka_unit_test(names_of_any_bytes_arrive),
-        cmocka_unit_test(mistakes_are_refused),
-        cmocka_unit_test(a_python_program_is_recorded),
-    };
-    return cmocka_run_group_tests_name("record", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -9,16 +9,11 @@ struct refusal {
     const char *words;    /* of the message, without the job's place */
 };
 
-/* 2 ranks, 8 experts, 64 tokens per rank, two experts per token, unless a case says otherwise. */
+/* Of all refusals, which tests of baselines have, some of the job's and of systems'.  2 ranks, 8
+ * experts, 64 tokens per rank, two experts per token, unless a case says otherwise. */
 static const struct refusal cases[] = {
     {"experts per rank not whole", "ep", "--set experts=9",
      "experts: 9 experts can't be divided evenly over 2 ranks, which system ep needs"},
-    {"the same of deepspeed", "deepspeed", "--set experts=9",
-     "experts: 9 experts can't be divided evenly over 2 ranks, which system deepspeed needs"},
-    {"the same of smartmoe", "smartmoe", "--set experts=9",
-     "experts: 9 experts can't be divided evenly over 2 ranks, which system smartmoe needs"},
-    {"the same of skeleton", "skeleton", "--set experts=9",
-     "experts: 9 experts can't be divided evenly over 2 ranks, which system skeleton needs"},
     {"more ranks than experts", "skeleton", "--set ranks=4 --set experts=2",
      "ranks: 4 ranks are more than the 2 experts of a layer; with system skeleton every rank needs "
      "one at least"},
@@ -30,59 +25,12 @@ static const struct refusal cases[] = {
      "--set options.capacity-factor=0 --set options.min-capacity=0",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 64 "
      "tokens, top-2, 8 experts, capacity factor 0"},
-    {"slot capacity below one route", "swiftmoe", "--set options.capacity-factor=0.001",
-     "swiftmoe with capacity-factor 0.001 leaves a slot less than 1 route: 64 tokens on each of 2 "
-     "ranks to 2 experts each, over 16 slots"},
     {"too few slots for swiftmoe", "swiftmoe", "--set options.slots=3",
      "swiftmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
-    {"too few slots for flexmoe", "flexmoe", "--set options.slots=3",
-     "flexmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
-    {"too few slots for laer", "laer", "--set options.slots=3",
-     "laer needs a slot for every expert: 3 slots on each of 2 ranks can't hold 8 experts"},
-    {"fewer replicas than experts", "eplb", "--set options.replicas=4",
-     "eplb needs as many physical experts on every rank and at least one of each: 4 can't be those "
-     "of 8 experts on 2 ranks"},
-    {"replicas not divided by ranks", "eplb", "--set options.replicas=9",
-     "eplb needs as many physical experts on every rank and at least one of each: 9 can't be those "
-     "of 8 experts on 2 ranks"},
-    {"experts not divided by groups", "eplb", "--set options.groups=3",
-     "eplb needs groups of equally many experts: 8 experts can't be in 3 groups"},
-    {"groups not divided by nodes", "eplb",
-     "--set ranks=4 --set ranks-per-node=2 --set options.policy=hierarchical",
-     "eplb with policy hierarchical needs as many groups on every node: 1 groups can't be shared "
-     "by "
-     "2 nodes"},
-    {"nodes not dividing ranks", "eplb",
-     "--set ranks=6 --set batch=12 --set ranks-per-node=4 --set options.groups=2",
-     "eplb places groups on nodes of equal size: 6 ranks can't be shared by 2 nodes of 4"},
-    {"expert-parallel not dividing ranks", "deepspeed", "--set options.expert-parallel=3",
-     "deepspeed needs expert-parallel to divide the ranks: 2 ranks can't form groups of 3"},
-    {"more ranks than experts, no whole groups", "deepspeed",
-     "--set ranks=6 --set batch=12 --set experts=4",
-     "deepspeed needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4"},
-    {"group-size not dividing ranks", "fastermoe", "--set ranks=4 --set options.group-size=3",
-     "fastermoe with smart-schedule needs groups that divide the ranks: groups of 3 don't divide 4 "
-     "ranks"},
-    {"topology gate with one expert per token", "fastermoe",
-     "--set gate=switch --set options.topology-gate=yes",
-     "fastermoe with topology-gate needs 2 experts per token, not 1"},
     {"topology gate with groups", "fastermoe", "--set gate=sam --set options.topology-gate=yes",
      "fastermoe with topology-gate limits the choices of a gate that takes its largest scores; "
      "this "
      "one has a rule of its own (hash, prototypes, groups or bias)"},
-    {"bandwidth that is not given", "fastermoe",
-     "--set options.topology-gate=yes --set options.outgoing=paper",
-     "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s"},
-    {"groups that others can't be divided into", "hiermoe",
-     "--set ranks=4 --set options.hierarchy=4:3",
-     "hiermoe hierarchy: groups of 4 ranks can't be divided into groups of 3; a level needs "
-     "smaller "
-     "ones, of 2 or more, that divide those around them"},
-    {"a depth without its levels", "hiermoe", "--set options.depth=3",
-     "hiermoe depth 3 needs 2 levels of groups, hierarchy node has 1"},
-    {"too many experts for a dynamic programme", "smartmoe",
-     "--set experts=32 --set options.solver=dynamic-programming",
-     "smartmoe places at most 16 experts of a layer by dynamic programming"},
 };
 
 static const char head[] =
@@ -104,8 +52,7 @@ static void assert_nothing_was_done(void) {
     free(shell("cmp kept.db before.db", 0));
 }
 
-static void refused_alone(void **state) {
-    const struct refusal *c = *state;
+TEST_EACH(refused_alone, cases, c) {
     char text[256], line[1024], words[512];
     snprintf(text, sizeof text, "  - {name: bad, system: %s}\n", c->system);
     write_suite(text);
@@ -115,8 +62,7 @@ static void refused_alone(void **state) {
     assert_nothing_was_done();
 }
 
-static void every_job_is_refused(void **state) {
-    (void)state;
+TEST(every_job_is_refused) {
     write_suite("  - {name: one, system: ep}\n  - {name: two, system: smartmoe}\n");
     assert_says("moeperf run bad.yaml --db kept.db --set experts=9", 2,
                 "moeperf run: bad.yaml:5: job one: experts: 9 experts can't be divided evenly over "
@@ -126,8 +72,7 @@ static void every_job_is_refused(void **state) {
 }
 
 /* What is wrong by itself is no refusal, whatever stands beside it or in the same job. */
-static void mistakes_beside_a_refusal_are_errors(void **state) {
-    (void)state;
+TEST(mistakes_beside_a_refusal_are_errors) {
     static const struct {
         const char *job, *says;
     } slips[] = {
@@ -152,8 +97,7 @@ static void mistakes_beside_a_refusal_are_errors(void **state) {
 }
 
 /* Others run, in all rounds; the refused one is there once, and decides nothing. */
-static void among_others_it_is_a_row(void **state) {
-    (void)state;
+TEST(among_others_it_is_a_row) {
     write_suite("  - {name: first, system: llep}\n"
                 "  - {name: bad, system: ep}\n"
                 "  - {name: last, system: fssdp, executor: predicted, cluster: h100, change: "
@@ -201,17 +145,4 @@ static int enter(void **state) {
     return failed;
 }
 
-int main(void) {
-    enum { CASES = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, refused_alone, NULL, NULL,
-                                       (void *)(uintptr_t)&cases[i]};
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(every_job_is_refused),
-        cmocka_unit_test(mistakes_beside_a_refusal_are_errors),
-        cmocka_unit_test(among_others_it_is_a_row), /* leaves a folder out */
-    };
-    return cmocka_run_group_tests_name("refusals", tests, enter, leave_folder) +
-           cmocka_run_group_tests_name("refusals among others", others, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -1,8 +1,7 @@
 /* moeperf reshape as people start it. */
 #include "tests/harness/cli/shell.h"
 
-static void what_was_done_is_said(void **state) {
-    (void)state;
+TEST(what_was_done_is_said) {
     free(shell("moeperf generate w1 -o w1.mptrace --ranks 16 --experts 32 --layers 4 --tokens 128 "
                "--micro-batches 2 --top-k 2 --iterations 3",
                0));
@@ -16,8 +15,7 @@ static void what_was_done_is_said(void **state) {
                 "2\niterations   3, numbered 0 .. 2\nroutes       9600 in 6 blocks\n");
 }
 
-static void splits_are_undone_by_folds(void **state) {
-    (void)state;
+TEST(splits_are_undone_by_folds) {
     free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
     free(shell("moeperf reshape zipf.mptrace -o large.mptrace --ranks 16 --experts 48", 0));
     free(shell("moeperf reshape large.mptrace -o back.mptrace --ranks 4 --experts 16", 0));
@@ -26,8 +24,7 @@ static void splits_are_undone_by_folds(void **state) {
 }
 
 /* The lines that --help ends with. */
-static void examples_work(void **state) {
-    (void)state;
+TEST(examples_work) {
     int count = 0;
     char *help = shell("moeperf reshape --help", 0), *rest = strstr(help, "\nexamples:\n");
     assert_non_null(rest);
@@ -42,8 +39,7 @@ static void examples_work(void **state) {
     free(shell("test -s small.mptrace && test -s scaled.mptrace", 0));
 }
 
-static void bad_wishes_leave_no_file(void **state) {
-    (void)state;
+TEST(bad_wishes_leave_no_file) {
     static const struct {
         const char *line, *says;
     } cases[] = {
@@ -65,12 +61,4 @@ static void bad_wishes_leave_no_file(void **state) {
     free(shell("ls x.mptrace*", 2));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_done_is_said),
-        cmocka_unit_test(splits_are_undone_by_folds),
-        cmocka_unit_test(examples_work),
-        cmocka_unit_test(bad_wishes_leave_no_file),
-    };
-    return cmocka_run_group_tests_name("reshape", tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

@@ -3,7 +3,6 @@
 #define MOEPERF_TESTS_HARNESS_CLI_SHELL_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <sys/wait.h>
 
 #include "tests/harness/folder.h"

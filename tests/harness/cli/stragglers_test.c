@@ -2,8 +2,6 @@
  * and where they are, whatever else the machine does: who is made to be late is late by at least
  * that much, and tokens are counted.  That they come back from the analysis, and nothing else does,
  * is shown where times are known: profiler/straggler, and predictions with the same delays. */
-#include <string.h>
-
 #include "tests/harness/cli/annotated.h"
 
 #define SUITE                                                                                      \
@@ -40,16 +38,14 @@ static void assert_delays(int run, const char *phase, int rank, const char *seco
 }
 
 /* Two layers of six iterations, both ways. */
-static void a_busy_loop_is_in_every_span(void **state) {
-    (void)state;
+TEST(a_busy_loop_is_in_every_span) {
     assert_delays(1, "expert", 1, "end_ns - start_ns", 20, "24 of 24");
     assert_delays(1, "expert", 1, "end_ns - start_ns - wait_ns", 20, "24 of 24");
 }
 
 /* 95 % of the routes go to experts 0 and 1, which are rank 0's, the rest to all others evenly: it
  * computes at least that. */
-static void more_tokens_are_counted(void **state) {
-    (void)state;
+TEST(more_tokens_are_counted) {
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || min(rank_max_over_mean >= 1.9) FROM v_imbalance WHERE "
                   "run_id = 2",
@@ -62,21 +58,18 @@ static void more_tokens_are_counted(void **state) {
 }
 
 /* One layer of six iterations, both ways; it counts as waiting. */
-static void a_late_transfer_is_waiting(void **state) {
-    (void)state;
+TEST(a_late_transfer_is_waiting) {
     assert_delays(3, "dispatch", 1, "(wait_ns) * (layer = 1)", 10, "12 of 24");
 }
 
 /* Every other iteration of six, outside layers. */
-static void late_data_is_the_ranks_own(void **state) {
-    (void)state;
+TEST(late_data_is_the_ranks_own) {
     assert_delays(4, "data", 0, "(end_ns - start_ns - wait_ns) * (layer = -1)", 30, "3 of 6");
 }
 
 /* Nobody else leaves a meeting that the late one has not come to: an iteration lasts as long as the
  * delays in it. */
-static void iterations_last_as_long_as_their_delays(void **state) {
-    (void)state;
+TEST(iterations_last_as_long_as_their_delays) {
     assert_answer("run.db",
                   "SELECT group_concat(run_id || ': ' || least, ', ') FROM (SELECT run_id, "
                   "min(ms >= CASE run_id WHEN 1 THEN 80 WHEN 3 THEN 20 WHEN 4 THEN 30 * "
@@ -85,10 +78,9 @@ static void iterations_last_as_long_as_their_delays(void **state) {
 }
 
 /* How long ranks had a core is recorded, and goes through the analysis. */
-static void cores_are_accounted_for(void **state) {
+TEST(cores_are_accounted_for) {
     size_t i, r;
     json_t *row, *rank;
-    (void)state;
     json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     assert_int_equal(json_array_size(json_object_get(object, "rows")), 4);
     json_array_foreach(json_object_get(object, "rows"), i, row) {
@@ -102,14 +94,4 @@ static void cores_are_accounted_for(void **state) {
     json_decref(object);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_busy_loop_is_in_every_span),
-        cmocka_unit_test(more_tokens_are_counted),
-        cmocka_unit_test(a_late_transfer_is_waiting),
-        cmocka_unit_test(late_data_is_the_ranks_own),
-        cmocka_unit_test(iterations_last_as_long_as_their_delays),
-        cmocka_unit_test(cores_are_accounted_for),
-    };
-    return cmocka_run_group_tests_name("stragglers in real runs", tests, make_runs, leave_folder);
-}
+TEST_GROUP(make_runs, leave_folder);

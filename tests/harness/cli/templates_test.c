@@ -1,7 +1,5 @@
 /* The files for CI systems that others copy: their commands, as the files have them, on a small
  * suite. What fetches and builds is played: what is there is what was built. */
-#include <unistd.h>
-
 #include "reference/base/yaml.h"
 #include "results/report/vega.h"
 #include "tests/harness/cli/shell.h"
@@ -79,20 +77,12 @@ static void check(const char *file, const char *jobs, const char *gate, const ch
     mp_yaml_destroy(document);
 }
 
-static void commands_for_github_work(void **state) {
-    (void)state;
+TEST(commands_for_github_work) {
     check("github.yaml", "jobs", "gate", "history");
 }
 
-static void commands_for_gitlab_work(void **state) {
-    (void)state;
+TEST(commands_for_gitlab_work) {
     check("gitlab.yaml", NULL, "moeperf-gate", "moeperf-history");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_for_github_work),
-        cmocka_unit_test(commands_for_gitlab_work),
-    };
-    return cmocka_run_group_tests(tests, enter_shell, leave_folder);
-}
+TEST_GROUP(enter_shell, leave_folder);

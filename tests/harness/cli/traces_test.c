@@ -23,8 +23,7 @@ static struct mp_trace_stream *open_trace(const char *path) {
     return stream;
 }
 
-static void an_exported_run_is_what_the_database_has(void **state) {
-    (void)state;
+TEST(an_exported_run_is_what_the_database_has) {
     sqlite3 *database;
     sqlite3_stmt *row;
     for (int run = 1; run <= 2; run++) {
@@ -66,8 +65,7 @@ static void an_exported_run_is_what_the_database_has(void **state) {
 }
 
 /* The experts of tokens go from a training run into its trace, and what it says of them. */
-static void tokens_are_recorded_where_they_are_asked_for(void **state) {
-    (void)state;
+TEST(tokens_are_recorded_where_they_are_asked_for) {
     const struct mp_trace_block *block;
     int blocks = 0;
     write_file("tokens.yaml",
@@ -101,8 +99,7 @@ static void tokens_are_recorded_where_they_are_asked_for(void **state) {
 
 /* What a prediction of the run's own trace has received in the background is, exchange by exchange,
  * what the other rank of two has sent; less the counts before them, which are no rows. */
-static void a_predicted_run_exchanges_the_bytes_of_its_trained_one(void **state) {
-    (void)state;
+TEST(a_predicted_run_exchanges_the_bytes_of_its_trained_one) {
     enum { EXCHANGES = 4, COUNTS = 2 * RANKS * 4 }; /* tokens to every node and rank, 4 B each */
     sqlite3 *database;
     sqlite3_stmt *row;
@@ -135,8 +132,7 @@ static void a_predicted_run_exchanges_the_bytes_of_its_trained_one(void **state)
 }
 
 /* Predictions list that they draw a token's experts only where they do. */
-static void predictions_count_tokens_that_they_are_given(void **state) {
-    (void)state;
+TEST(predictions_count_tokens_that_they_are_given) {
     static const char predict[] =
         "moeperf predict --cluster h100 --nodes 1 --system deepep --assumptions --trace 8.mptrace";
     FILE *file = fopen("8.csv", "w");
@@ -153,8 +149,7 @@ static void predictions_count_tokens_that_they_are_given(void **state) {
 }
 
 /* A run as CSV is its trace as CSV, and both come back as the trace. */
-static void others_get_the_same_loads(void **state) {
-    (void)state;
+TEST(others_get_the_same_loads) {
     assert_says("moeperf export --as csv --view loads --run 1 --db l.db run.csv", 0,
                 "run.csv: 21 blocks\n");
     assert_says("moeperf export --as csv --trace 1.mptrace trace.csv", 0, "trace.csv: 21 blocks\n");
@@ -165,8 +160,7 @@ static void others_get_the_same_loads(void **state) {
 }
 
 /* A timeline, a view and all about a run; what they hold is tested with results/export. */
-static void others_get_times_and_views(void **state) {
-    (void)state;
+TEST(others_get_times_and_views) {
     assert_says("moeperf export --as perfetto --run 1 --iterations 2..3 --db l.db ep.json", 0,
                 " arrows between ranks");
     json_t *timeline = json_of("cat ep.json", 0);
@@ -182,8 +176,7 @@ static void others_get_times_and_views(void **state) {
 }
 
 /* An iteration that one rank did not finish is left out and counted. */
-static void unfinished_iterations_are_left_out(void **state) {
-    (void)state;
+TEST(unfinished_iterations_are_left_out) {
     sqlite3 *database;
     free(shell("cp l.db cut.db", 0));
     assert_int_equal(sqlite3_open("cut.db", &database), SQLITE_OK);
@@ -213,8 +206,7 @@ static void unfinished_iterations_are_left_out(void **state) {
 static const char csv[] = HEAD "5,0,0,4,0,0,0\n5,0,1,4,0,0,0\n5,1,0,1,1,1,1\n5,1,1,1,1,1,1\n"
                                "9,0,0,2,0,1,1\n9,0,1,2,2,0,0\n9,1,0,1,1,1,1\n9,1,1,1,1,1,1\n";
 
-static void an_imported_file_is_what_it_says(void **state) {
-    (void)state;
+TEST(an_imported_file_is_what_it_says) {
     static const uint32_t count[4][8] = {{4, 0, 0, 0, 4, 0, 0, 0},
                                          {1, 1, 1, 1, 1, 1, 1, 1},
                                          {2, 0, 1, 1, 2, 2, 0, 0},
@@ -243,8 +235,7 @@ static void an_imported_file_is_what_it_says(void **state) {
 }
 
 /* What a run is led to meet is what it records, once round and again. */
-static void a_replayed_trace_is_recorded_as_it_was(void **state) {
-    (void)state;
+TEST(a_replayed_trace_is_recorded_as_it_was) {
     enum { ROUNDS = 2 };
     write_file("replay.yaml",
                "suite: replay\n"
@@ -287,8 +278,7 @@ static void a_replayed_trace_is_recorded_as_it_was(void **state) {
 }
 
 /* Four, six and all experts per token: replayed, recorded, exported and predicted as they are. */
-static void many_experts_per_token_stay_as_many(void **state) {
-    (void)state;
+TEST(many_experts_per_token_stay_as_many) {
     static const char common[] =
         "suite: many\n"
         "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
@@ -420,8 +410,7 @@ static const struct refused refusals[] = {
      "f is there and no file"},
 };
 
-static void what_cant_be_is_said_and_nothing_is_written(void **state) {
-    (void)state;
+TEST(what_cant_be_is_said_and_nothing_is_written) {
     write_file("wide.csv", csv);
     write_file("wide.txt", csv);
     write_file("router.jsonl", "{\"step\": 0, \"layer\": 0, \"rank\": 0, \"num_tokens\": 2, "
@@ -454,8 +443,7 @@ static void what_cant_be_is_said_and_nothing_is_written(void **state) {
 static const char four[] = HEAD "5,0,0,4,0,4,0\n5,1,0,0,0,0,0\n"
                                 "15,0,0,8,0,0,0\n15,1,0,3,1,0,0\n";
 
-static void a_trace_is_shown(void **state) {
-    (void)state;
+TEST(a_trace_is_shown) {
     write_file("four.csv", four);
     free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace", 0));
     assert_says("moeperf show four.mptrace", 0,
@@ -480,8 +468,7 @@ static void a_trace_is_shown(void **state) {
 }
 
 /* Heat maps of bins of iterations: what is in the page's tables, before a browser draws it. */
-static void a_trace_is_drawn(void **state) {
-    (void)state;
+TEST(a_trace_is_drawn) {
     write_file("four.csv", four);
     free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace && mkdir -p vega && "
                "for module in util time format loader dataflow statistics canvas scale scenegraph "
@@ -500,9 +487,8 @@ static void a_trace_is_drawn(void **state) {
 /* Tokens' ways from layer to layer, against chance: 4 x 3 / 6 = 2 go from 0 to 1 and to 2, 1 each
  * from
  * 3.  Of 128 experts a row is of two. */
-static void transitions_are_drawn(void **state) {
+TEST(transitions_are_drawn) {
     static const int way[6][3] = {{0, 0, 1}, {0, 0, 1}, {0, 0, 1}, {0, 0, 2}, {0, 3, 2}, {0, 3, 2}};
-    (void)state;
     FILE *file = fopen("ways.csv", "w");
     fputs("rank,layer,token,k0\n", file);
     for (int i = 0; i < 3 * 6; i++)
@@ -533,22 +519,4 @@ static int record_runs(void **state) {
     return failed;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_exported_run_is_what_the_database_has),
-        cmocka_unit_test(tokens_are_recorded_where_they_are_asked_for),
-        cmocka_unit_test(a_predicted_run_exchanges_the_bytes_of_its_trained_one),
-        cmocka_unit_test(predictions_count_tokens_that_they_are_given),
-        cmocka_unit_test(others_get_the_same_loads),
-        cmocka_unit_test(others_get_times_and_views),
-        cmocka_unit_test(unfinished_iterations_are_left_out),
-        cmocka_unit_test(a_replayed_trace_is_recorded_as_it_was),
-        cmocka_unit_test(many_experts_per_token_stay_as_many),
-        cmocka_unit_test(an_imported_file_is_what_it_says),
-        cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
-        cmocka_unit_test(a_trace_is_shown),
-        cmocka_unit_test(a_trace_is_drawn),
-        cmocka_unit_test(transitions_are_drawn),
-    };
-    return cmocka_run_group_tests_name("import and export", tests, record_runs, leave_folder);
-}
+TEST_GROUP(record_runs, leave_folder);

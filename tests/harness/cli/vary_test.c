@@ -1,6 +1,4 @@
 /* moeperf predict --vary over clusters, nodes and loads. */
-#include <math.h>
-
 #include "tests/harness/cli/shell.h"
 
 enum { MOST = 64 };
@@ -34,8 +32,7 @@ static int enter(void **state) {
 }
 
 /* The same bytes whether one process or several carry it out. */
-static void cells_are_the_same_bytes_every_time(void **state) {
-    (void)state;
+TEST(cells_are_the_same_bytes_every_time) {
     free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > one.json", 0));
     free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > two.json", 0));
     free(shell("taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') moeperf predict " SMALL
@@ -46,8 +43,7 @@ static void cells_are_the_same_bytes_every_time(void **state) {
 
 /* A cell has what a command of its own says of its cluster, its nodes and its loads, and of four
  * sequences for each of its ranks. */
-static void a_cell_is_what_it_is_alone(void **state) {
-    (void)state;
+TEST(a_cell_is_what_it_is_alone) {
     char line[512];
     size_t i;
     json_t *item, *cells = json_of("moeperf predict " SMALL CELLS "--fit --system fssdp --json", 0);
@@ -79,10 +75,9 @@ static void a_cell_is_what_it_is_alone(void **state) {
 }
 
 /* What is kept is predicted one after the other, each with the bound on its own conditions. */
-static void what_is_kept_is_the_same(void **state) {
+TEST(what_is_kept_is_the_same) {
 #define BATCHES                                                                                    \
     SMALL "--cluster h100 --loads w0 --system llep --vary batch=64,512 --vary nodes=1,2 "
-    (void)state;
     static const char *const keys[] = {"bound_ms", "bound_ms_mean", "of_bound", "ms_per_iteration"};
     json_t *one = json_of("moeperf predict --json " BATCHES, 0), *item;
     json_t *kept = json_of("moeperf predict --json --db kept.db " BATCHES, 0);
@@ -223,8 +218,7 @@ static void check_range(char *output, const json_t *systems, const char *system)
 }
 
 /* And in words as for programs. */
-static void standings_add_up(void **state) {
-    (void)state;
+TEST(standings_add_up) {
     size_t i;
     json_t *standing;
     char *output = shell("moeperf predict " SMALL CELLS SYSTEMS "--fit", 0);
@@ -245,8 +239,7 @@ static void standings_add_up(void **state) {
 
 /* 24 experts are not shared out evenly over 16 ranks, which fssdp and moonep can do and ep can't;
  * over 8 they are. */
-static void what_is_refused_ends_nothing(void **state) {
-    (void)state;
+TEST(what_is_refused_ends_nothing) {
     char *output =
         shell("moeperf predict " SMALL "--cluster h100 --loads 'zipf exponent=0.5' --set "
               "experts=24 --system fssdp --system moonep --vary nodes=1,2 --vary "
@@ -269,8 +262,7 @@ static void what_is_refused_ends_nothing(void **state) {
 
 /* Without a number of iterations a trace has all of its own; files of one name keep their folders;
  * what needs more memory than there is has no share of the bound. */
-static void points_are_what_they_are_called(void **state) {
-    (void)state;
+TEST(points_are_what_they_are_called) {
     free(shell("moeperf generate zipf --exponent 0.7 -o long.mptrace --layers 1 --experts 8 "
                "--ranks 1 --tokens 512 --iterations 33 && mkdir -p other && "
                "cp long.mptrace other",
@@ -300,8 +292,7 @@ static void points_are_what_they_are_called(void **state) {
 
 /* Three keys: the last one's values side by side, files by their names; and nothing is wider than
  * a page. */
-static void rows_name_all_but_the_last_key(void **state) {
-    (void)state;
+TEST(rows_name_all_but_the_last_key) {
     free(shell("mkdir -p folder && cp two.mptrace folder/three.mptrace", 0));
     char *output = shell("moeperf predict " SMALL "--fit --system fssdp --vary "
                          "loads=folder/three.mptrace,w0 --vary cluster=h100,hecate-b "
@@ -322,8 +313,7 @@ static void rows_name_all_but_the_last_key(void **state) {
 
 /* Loads of which the last iterations say nothing: at most 2 % slower than EP, with every iteration
  * counted, where a copy's way is longest (12.5 GB/s for 8 ranks), and where there is one node. */
-static void nodewise_survives_wrong_predictions(void **state) {
-    (void)state;
+TEST(nodewise_survives_wrong_predictions) {
     size_t i;
     json_t *item, *cells = json_of("moeperf predict --quiet --iterations 8 --system nodewise "
                                    "--set layers=3 --vary cluster=hecate-a,b200 --vary nodes=1,16 "
@@ -342,8 +332,7 @@ static void nodewise_survives_wrong_predictions(void **state) {
 }
 
 /* A file that is not there leaves its points out. */
-static void what_is_not_there_is_left_out(void **state) {
-    (void)state;
+TEST(what_is_not_there_is_left_out) {
     assert_says("moeperf predict " SMALL "--fit --cluster h100 --system fssdp --vary nodes=1,2 "
                 "--vary loads=w0,none.mptrace",
                 0, "Left out: nodes=1 loads=none.mptrace: ");
@@ -352,17 +341,4 @@ static void what_is_not_there_is_left_out(void **state) {
                 2, "none.mptrace");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cells_are_the_same_bytes_every_time),
-        cmocka_unit_test(a_cell_is_what_it_is_alone),
-        cmocka_unit_test(what_is_kept_is_the_same),
-        cmocka_unit_test(standings_add_up),
-        cmocka_unit_test(what_is_refused_ends_nothing),
-        cmocka_unit_test(points_are_what_they_are_called),
-        cmocka_unit_test(rows_name_all_but_the_last_key),
-        cmocka_unit_test(nodewise_survives_wrong_predictions),
-        cmocka_unit_test(what_is_not_there_is_left_out),
-    };
-    return cmocka_run_group_tests(tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

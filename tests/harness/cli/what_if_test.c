@@ -30,8 +30,7 @@ static const json_t *row(const json_t *answer, const char *what) {
     return NULL;
 }
 
-static void a_replayed_run_takes_as_long_as_it_took(void **state) {
-    (void)state;
+TEST(a_replayed_run_takes_as_long_as_it_took) {
     for (int run = 1; run <= 3; run++) {
         char line[160];
         snprintf(line, sizeof line,
@@ -73,8 +72,7 @@ static void a_replayed_run_takes_as_long_as_it_took(void **state) {
     }
 }
 
-static void the_table_says_what_costs(void **state) {
-    (void)state;
+TEST(the_table_says_what_costs) {
     static const char *const words[] = {
         "run 1 of r.db: suite real, job ep, system ep, workload skewed 0.90 on 2, 2\n",
         "\nmeasured   ",
@@ -123,8 +121,7 @@ static void assert_row(const char *output, const char *name, double ms, double s
 }
 
 /* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
-static void the_table_says_what_is_possible(void **state) {
-    (void)state;
+TEST(the_table_says_what_is_possible) {
     static const char *const lines[] = {"measured", "with ep, planned again", "with fssdp"};
     char *output = shell("moeperf predict --run 1 --db r.db --system fssdp", 0), line[160];
     json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
@@ -157,8 +154,7 @@ static void the_table_says_what_is_possible(void **state) {
     free(output);
 }
 
-static void systems_take_options(void **state) {
-    (void)state;
+TEST(systems_take_options) {
     json_t *answer = json_of("moeperf predict --run 2 --db r.db --json --system fssdp --system "
                              "fssdp:memory=1 --system swiftmoe --set options.slots=4",
                              0);
@@ -180,8 +176,7 @@ static void systems_take_options(void **state) {
     free(output);
 }
 
-static void predicted_runs_are_replayed_too(void **state) {
-    (void)state;
+TEST(predicted_runs_are_replayed_too) {
     free(shell("moeperf predict --cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 "
                "--set width=128 --set heads=4 --set experts=32 --set expert-width=256 --set "
                "sequence=64 --loads 'w6 heat=0.4 period=2 seed=9' --system fssdp --db p.db",
@@ -200,8 +195,7 @@ static void predicted_runs_are_replayed_too(void **state) {
     }
 }
 
-static void what_cant_be_answered_is_said(void **state) {
-    (void)state;
+TEST(what_cant_be_answered_is_said) {
     static const struct {
         const char *line, *words;
     } cases[] = {
@@ -238,14 +232,4 @@ static int record_runs(void **state) {
     return failed;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replayed_run_takes_as_long_as_it_took),
-        cmocka_unit_test(the_table_says_what_costs),
-        cmocka_unit_test(the_table_says_what_is_possible),
-        cmocka_unit_test(systems_take_options),
-        cmocka_unit_test(predicted_runs_are_replayed_too),
-        cmocka_unit_test(what_cant_be_answered_is_said),
-    };
-    return cmocka_run_group_tests_name("predict --run", tests, record_runs, leave_folder);
-}
+TEST_GROUP(record_runs, leave_folder);

@@ -2,8 +2,6 @@
 #include "harness/cluster/cluster.h"
 
 #include <glob.h>
-#include <math.h>
-#include <string.h>
 
 #include "profiler/record/record.h"
 #include "tests/support.h"

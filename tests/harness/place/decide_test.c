@@ -39,8 +39,7 @@ static uint32_t even(int64_t iteration, int layer, int source, int expert) {
     return TOKENS * TOP_K / EXPERTS;
 }
 
-static void even_loads_need_nothing(void **state) {
-    (void)state;
+TEST(even_loads_need_nothing) {
     struct mp_decision decision = decide("eplb", "options.interval=2", even, STEPS);
     assert_reason(&decision, MP_DECIDE_EVEN);
     assert_within(decision.expert_balance, 1, 1e-9);
@@ -59,8 +58,7 @@ static uint32_t hot(int64_t iteration, int layer, int source, int expert) {
     return expert / 4 == 2 ? 230 * 32 : 40 * 32;
 }
 
-static void what_stays_hot_is_placed(void **state) {
-    (void)state;
+TEST(what_stays_hot_is_placed) {
     struct mp_decision decision = decide("eplb", "options.interval=2", hot, STEPS);
     assert_reason(&decision, MP_DECIDE_SAVES);
     assert_true(decision.saves > 0.1);
@@ -94,8 +92,7 @@ static uint32_t jumping(int64_t iteration, int layer, int source, int expert) {
     return expert == iteration * 13 % EXPERTS ? 400 * 32 : 53 * 32;
 }
 
-static void what_jumps_is_left_alone(void **state) {
-    (void)state;
+TEST(what_jumps_is_left_alone) {
     struct mp_decision decision = decide("eplb", "options.interval=1", jumping, STEPS);
     assert_int_equal(decision.late_steps, LAYERS * STEPS);
     assert_int_equal(decision.late.longest, 1);
@@ -115,8 +112,7 @@ static uint32_t dominant(int64_t iteration, int layer, int source, int expert) {
     return expert == 5 ? 1025 * 32 : 33 * 32;
 }
 
-static void one_expert_takes_copies(void **state) {
-    (void)state;
+TEST(one_expert_takes_copies) {
     struct mp_decision moved = decide("smartmoe", "options.interval=2", dominant, STEPS);
     assert_int_equal(moved.dominated, LAYERS * STEPS);
     assert_false(moved.replicates);
@@ -135,8 +131,7 @@ static uint32_t half_idle(int64_t iteration, int layer, int source, int expert) 
     return expert < EXPERTS / 2 ? 2 * TOKENS * TOP_K / EXPERTS : 0;
 }
 
-static void idle_ranks_are_in_no_mean(void **state) {
-    (void)state;
+TEST(idle_ranks_are_in_no_mean) {
     struct mp_decision decision = decide("eplb", "options.interval=2", half_idle, STEPS);
     assert_int_equal(decision.idle, RANKS / 2);
     assert_int_equal(decision.padding, LAYERS * EXPERTS / 2);
@@ -148,8 +143,7 @@ static void idle_ranks_are_in_no_mean(void **state) {
 }
 
 /* One iteration is judged on itself, and says nothing of later ones. */
-static void one_iteration_has_no_later_one(void **state) {
-    (void)state;
+TEST(one_iteration_has_no_later_one) {
     struct mp_decision decision = decide("eplb", "options.interval=2", hot, 1);
     assert_true(decision.in_sample);
     assert_int_equal(decision.history, 1);
@@ -167,8 +161,7 @@ static uint32_t cooling(int64_t iteration, int layer, int source, int expert) {
 }
 
 /* What is placed is judged on what comes after. */
-static void the_future_judges(void **state) {
-    (void)state;
+TEST(the_future_judges) {
     struct mp_decision decision = decide("smartmoe", "options.interval=1000", hot, STEPS);
     assert_reason(&decision, MP_DECIDE_NO_CHANGE);
     assert_int_equal(decision.placed.steps, MP_PLACE_STEPS);
@@ -183,15 +176,4 @@ static void the_future_judges(void **state) {
     mp_decision_destroy(&decision);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(even_loads_need_nothing),
-        cmocka_unit_test(what_stays_hot_is_placed),
-        cmocka_unit_test(what_jumps_is_left_alone),
-        cmocka_unit_test(one_expert_takes_copies),
-        cmocka_unit_test(idle_ranks_are_in_no_mean),
-        cmocka_unit_test(one_iteration_has_no_later_one),
-        cmocka_unit_test(the_future_judges),
-    };
-    return cmocka_run_group_tests(tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

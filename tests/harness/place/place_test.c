@@ -2,7 +2,6 @@
 #include "harness/place/place.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "tests/harness/place/loads_support.h"
 
@@ -40,8 +39,7 @@ static double even_of(const struct mp_place_loads *loads, const struct mp_place_
 
 /* The outputs of the released code (a stable descending sort): hierarchical with 4 groups on 2
  * nodes, and global, where GPU 7 of layer 0 has expert 1 twice and GPU 6 of layer 1 expert 8. */
-static void eplb_places_as_released(void **state) {
-    (void)state;
+TEST(eplb_places_as_released) {
     static const struct {
         const char *policy;
         int32_t slot[2][16];
@@ -79,8 +77,7 @@ static void eplb_places_as_released(void **state) {
 }
 
 /* Ranks 0 to 3 hold one expert of eight, 4 to 7 another three; 0 has four more. */
-static void slots_are_as_many_everywhere(void **state) {
-    (void)state;
+TEST(slots_are_as_many_everywhere) {
     static const int64_t weight[] = {10, 40, 10, 10, 90, 80, 30, 20};
     static const uint64_t holders[] = {1, 2, 4, 8, 0x10, 0x20, 0x40, 0xc0};
     struct mp_placement home;
@@ -107,8 +104,7 @@ static void slots_are_as_many_everywhere(void **state) {
 }
 
 /* The padding goes to the expert with most routes per slot, which another one then is. */
-static void padding_goes_to_the_fullest_slots(void **state) {
-    (void)state;
+TEST(padding_goes_to_the_fullest_slots) {
     static const int64_t weight[] = {60, 50, 1, 1, 1, 1, 1, 1};
     static const uint64_t holders[] = {1, 1, 0x80, 0x80, 0x80, 0x80, 2, 4};
     struct mp_placement home;
@@ -130,8 +126,7 @@ static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert
 }
 
 /* A contiguous placement is plain expert parallelism. */
-static void what_stays_is_predicted_as_plain(void **state) {
-    (void)state;
+TEST(what_stays_is_predicted_as_plain) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
     struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
@@ -149,8 +144,7 @@ static void what_stays_is_predicted_as_plain(void **state) {
     end_job(&job, cluster);
 }
 
-static void a_placement_saves_and_its_moves_cost(void **state) {
-    (void)state;
+TEST(a_placement_saves_and_its_moves_cost) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_placed_job(&job, "eplb", ONE_NODE, 2, 16);
     struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
@@ -196,8 +190,7 @@ static uint32_t across(int64_t iteration, int layer, int source, int expert) {
     return expert == (source == 1 ? 15 : 2 * source) ? 100 : 0;
 }
 
-static void traffic_is_counted_link_by_link(void **state) {
-    (void)state;
+TEST(traffic_is_counted_link_by_link) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
     struct mp_place_loads loads = make_loads(2, 3, 16, across);
@@ -225,8 +218,7 @@ static void traffic_is_counted_link_by_link(void **state) {
     end_job(&job, cluster);
 }
 
-static void what_never_moves_is_refused(void **state) {
-    (void)state;
+TEST(what_never_moves_is_refused) {
     struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
     for (int i = 0; i < systems.count; i++) {
         struct mp_predict_job job;
@@ -246,8 +238,7 @@ static void what_never_moves_is_refused(void **state) {
     mp_place_loads_destroy(&loads);
 }
 
-static void files_say_what_engines_read(void **state) {
-    (void)state;
+TEST(files_say_what_engines_read) {
     struct mp_place_map map;
     struct mp_error error = {0};
     assert_int_equal(mp_place_map_contiguous(2, 2, 4, &map, NULL), MP_OK);
@@ -282,16 +273,4 @@ static void files_say_what_engines_read(void **state) {
     mp_place_map_destroy(&map);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eplb_places_as_released),
-        cmocka_unit_test(slots_are_as_many_everywhere),
-        cmocka_unit_test(padding_goes_to_the_fullest_slots),
-        cmocka_unit_test(what_stays_is_predicted_as_plain),
-        cmocka_unit_test(a_placement_saves_and_its_moves_cost),
-        cmocka_unit_test(traffic_is_counted_link_by_link),
-        cmocka_unit_test(what_never_moves_is_refused),
-        cmocka_unit_test(files_say_what_engines_read),
-    };
-    return cmocka_run_group_tests(tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -2,10 +2,6 @@
  * MOEPERF_CASES=2000 in the environment: as many cases of each system. */
 #include "harness/predict/bound.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "tests/harness/predict/predictor_support.h"
 
 static double bound_of(const struct test_case *test, int rounds) {
@@ -59,19 +55,17 @@ static int cases(int usual) {
 }
 
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
-static void no_system_is_below(void **state) {
+TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     double most = 0;
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int i = 0, count = cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             struct test_case test;
             double least = 0, taken = 0;
             int64_t dropped = 0;
-            uint64_t seed = test_random(&random);
+            uint64_t seed = test_random(random);
             random_case(&seed, systems.item[s]->name, &test);
             const int flat = test.job.job.exchange;
             test.job.job.exchange = (int)mp_system_exchange(systems.item[s], flat);
@@ -101,14 +95,12 @@ static void no_system_is_below(void **state) {
 }
 
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
-static void more_is_never_worse(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(more_is_never_worse) {
     for (int i = 0, count = cases(4); i < count; i++) {
         struct test_case test;
         struct mp_error error = {0};
-        random_case(&random, "ep", &test);
-        test_fill_loads(&test, &random, 0.8);
+        random_case(random, "ep", &test);
+        test_fill_loads(&test, random, 0.8);
         double before = bound_of(&test, 600);
         for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
             for (int j = 0; j < test.load[l].ranks * test.load[l].experts; j++)
@@ -125,8 +117,7 @@ static void more_is_never_worse(void **state) {
 
 /* One hot expert on one node: it has to be computed there or to travel.  A deduplicating exchange
  * may send a token's row once for all of its routes. */
-static void it_knows_what_travels(void **state) {
-    (void)state;
+TEST(it_knows_what_travels) {
     for (int deduplicates = 0; deduplicates < 2; deduplicates++) {
         struct test_machine machine = GOOD_MACHINE;
         struct test_case test;
@@ -245,23 +236,21 @@ static double best_of_all(const struct test_case *test, double launch, double ba
     return best;
 }
 
-static void it_is_below_all_splits_and_near(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(it_is_below_all_splits_and_near) {
     double sum = 0, worst = 1, most = 0;
     int count = cases(20) < 200 ? cases(20) : 200;
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
         struct test_case test;
         machine.nodes = PLACES;
         machine.ranks_per_node = 1;
         machine.launch = machine.latency = 1e-9;
-        machine.far_bandwidth *= pow(10, 4 * test_random_double(&random) - 2.5);
+        machine.far_bandwidth *= pow(10, 4 * test_random_double(random) - 2.5);
         test_case_create(&test, &machine, "ep", 1, EXPERTS, 1);
-        take_choices(&test, test_random_int(&random, 1, 2));
+        take_choices(&test, test_random_int(random, 1, 2));
         test.job.job.sequence = 2048;
-        test.job.job.expert_width = 64 << test_random_int(&random, 0, 5);
-        test_fill_loads(&test, &random, test_random_double(&random));
+        test.job.job.expert_width = 64 << test_random_int(random, 0, 5);
+        test_fill_loads(&test, random, test_random_double(random));
         double ratio =
             bound_of(&test, 600) / best_of_all(&test, machine.launch, machine.far_bandwidth);
         most = fmax(most, ratio);
@@ -288,28 +277,26 @@ static double time_of_placement(struct test_case *test, const uint32_t load[2][4
 
 /* All placements of four experts on two ranks without copies, of tokens that mostly have theirs at
  * hand: the best of them is above the bound, and not far. */
-static void it_is_near_the_best_placement(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(it_is_near_the_best_placement) {
     double sum = 0, worst = 1;
     int count = cases(20);
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
         struct test_case test;
         uint32_t load[2][4] = {{0}};
         double best = INFINITY;
-        machine.nodes = test_random_int(&random, 1, 2);
+        machine.nodes = test_random_int(random, 1, 2);
         machine.ranks_per_node = 3 - machine.nodes;
         test_case_create(&test, &machine, "ep", 1, 4, 1);
-        int partner = test_random_int(&random, 1, 3); /* of expert 0, at rank 0 */
+        int partner = test_random_int(random, 1, 3); /* of expert 0, at rank 0 */
         for (int rank = 0; rank < 2; rank++)
             for (int left = test_routes(&test); left > 0;) {
-                int some = test_random_int(&random, 1, left), expert;
+                int some = test_random_int(random, 1, left), expert;
                 do
-                    expert = test_random_int(&random, 0, 3);
+                    expert = test_random_int(random, 0, 3);
                 while ((expert == 0 || expert == partner) != (rank == 0));
-                if (test_random_int(&random, 0, 9) == 0)
-                    expert = test_random_int(&random, 0, 3);
+                if (test_random_int(random, 0, 9) == 0)
+                    expert = test_random_int(random, 0, 3);
                 load[rank][expert] += (uint32_t)some;
                 left -= some;
             }
@@ -324,12 +311,4 @@ static void it_is_near_the_best_placement(void **state) {
     }
     print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
     assert_true(sum > 0.6);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_system_is_below), cmocka_unit_test(more_is_never_worse),
-        cmocka_unit_test(it_knows_what_travels), cmocka_unit_test(it_is_near_the_best_placement),
-        cmocka_unit_test(it_is_below_all_splits_and_near)};
-    return cmocka_run_group_tests_name("bound", tests, NULL, NULL);
 }

@@ -59,18 +59,16 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     return all;
 }
 
-static void copies_arrive_once(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(copies_arrive_once) {
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 40));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_carriage *fetch = &predictor->fetch;
         struct mp_carriage *reduce = &predictor->layer[0].gradient[MP_SUM_COPIES];
         enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
-        int all = random_plan(&bench, &random, stage, copies);
+        int all = random_plan(&bench, random, stage, copies);
         double sent[64], received[64], back = 0;
         mp_predictor_carry_fetch(predictor, stage, fetch);
         assert_int_equal(fetch->any, all > 0);
@@ -94,17 +92,56 @@ static void copies_arrive_once(void **state) {
     }
 }
 
+/* Of copies of copies, those of one expert and rank follow its hops, and the owner sends nothing.
+ */
+TEST_RANDOM(copies_of_copies_stay_in_their_node) {
+    int stayed = 0;
+    for (int i = 0; i < 100; i++) {
+        struct bench bench;
+        struct mp_error error = {0};
+        int copies[64], late = 0;
+        create(&bench, random, "fssdp", test_random_int(random, 1, 40));
+        struct mp_predictor *predictor = bench.predictor;
+        struct mp_plan *plan = predictor->planner.plan;
+        random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
+        int begin = (int)(test_random(random) % (uint64_t)bench.machine.nodes) *
+                    bench.machine.ranks_per_node;
+        for (int e = 0; e < plan->experts; e++) {
+            int from = mp_placement_next(&plan->during, e, begin);
+            int end = begin + bench.machine.ranks_per_node;
+            bool near = from >= 0 && from < end && from != plan->during.owner[e];
+            for (int to = begin; near && to < end; to++)
+                if (!mp_placement_holds(&plan->during, e, to) && ++late)
+                    assert_ok(mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error),
+                              &error);
+        }
+        double sent[64], received[64], all[2] = {0};
+        mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
+        assert_int_equal(predictor->late_fetch.any, late > 0);
+        mp_traffic_totals(predictor->traffic, sent, received);
+        for (int r = 0; late > 0 && r < predictor->ranks; r++) {
+            bool inside = r >= begin && r < begin + bench.machine.ranks_per_node;
+            assert_true(inside || (sent[r] == 0 && received[r] == 0));
+            all[0] += sent[r];
+            all[1] += received[r];
+        }
+        for (int side = 0; late > 0 && side < 2; side++)
+            assert_close(all[side], late * bench.parameters, 1e-6);
+        stayed += late;
+        destroy(&bench);
+    }
+    assert_true(stayed > 0);
+}
+
 /* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
  * rank to rank. */
-static void no_port_carries_a_piece_twice(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(no_port_carries_a_piece_twice) {
     for (int i = 0; i < 100; i++) {
         struct bench bench;
         int copies[64];
-        create(&bench, &random, "fssdp", 1);
+        create(&bench, random, "fssdp", 1);
         struct mp_predictor *predictor = bench.predictor;
-        int all = random_plan(&bench, &random, MP_STAGE_BEFORE_GATE, copies);
+        int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
         mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
         double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
         for (int r = 0; all > 0 && r < predictor->ranks; r++)
@@ -137,13 +174,11 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
 
 /* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
  * Elsewhere, and without all ranks, the owner has two to send to. */
-static void a_broadcast_of_nccl_is_a_ring(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
     struct bench bench;
     int copies[64];
-    (void)state;
     do {
-        create(&bench, &random, "fssdp", 1);
+        create(&bench, random, "fssdp", 1);
         if (bench.machine.nodes > 1 && bench.machine.ranks_per_node > 2)
             break;
         destroy(&bench);
@@ -170,18 +205,16 @@ static double all_received(const struct mp_predictor *predictor,
 }
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
-static void slices_of_replicas_stay_among_them(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slices_of_replicas_stay_among_them) {
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct bench bench;
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_plan *plan = predictor->planner.plan;
         struct mp_predicted_layer *layer = &predictor->layer[0];
         bool sums = i % 2;
-        random_even_homes(&random, &predictor->planner.home[0]);
+        random_even_homes(random, &predictor->planner.home[0]);
         assert_ok(
             mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
                           sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES,
@@ -283,10 +316,9 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     phase[1] = slowest(gradients);
 }
 
-static void phases_take_what_symi_says(void **state) {
+TEST(phases_take_what_symi_says) {
     struct symi symi = {.prediction = {0}};
     double still[2], moving[2];
-    (void)state;
     create_symi(&symi);
     run_symi(&symi, MP_OPTIMIZER_REPLICA_SLICES, still);
     double local = symi.host_seconds / 2;
@@ -303,19 +335,17 @@ static void phases_take_what_symi_says(void **state) {
 }
 
 /* Slices of all ranks come to every holder, and gradients go back. */
-static void slices_come_from_everybody(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slices_come_from_everybody) {
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct bench bench;
-        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_plan *plan = predictor->planner.plan;
         struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
-        random_homes(&random, true, &predictor->planner.home[0]);
+        random_homes(random, true, &predictor->planner.home[0]);
         assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
                                 sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
                   &error);
@@ -346,12 +376,10 @@ static void slices_come_from_everybody(void **state) {
 }
 
 /* Experts that move take as long from host to host, and then their parameters come up. */
-static void what_moves_between_hosts_comes_up(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(what_moves_between_hosts_comes_up) {
     double clock[2][64];
     struct bench bench;
-    (void)state;
-    create(&bench, &random, "fssdp", 8);
+    create(&bench, random, "fssdp", 8);
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
         struct mp_transfers *moves = &predictor->planner.moves;
@@ -372,17 +400,4 @@ static void what_moves_between_hosts_comes_up(void **state) {
     assert_close(clock[1][1] - clock[0][1], 2 * bench.parameters / bench.machine.host_bandwidth,
                  1e-12);
     destroy(&bench);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_arrive_once),
-        cmocka_unit_test(no_port_carries_a_piece_twice),
-        cmocka_unit_test(a_broadcast_of_nccl_is_a_ring),
-        cmocka_unit_test(slices_come_from_everybody),
-        cmocka_unit_test(slices_of_replicas_stay_among_them),
-        cmocka_unit_test(phases_take_what_symi_says),
-        cmocka_unit_test(what_moves_between_hosts_comes_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Costs: worked out by hand on a device with round figures, and what must hold on any. */
 #include "harness/predict/cost.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/model/model.h"
 #include "tests/harness/predict/one_device.h"
@@ -17,8 +15,7 @@ static double moved(double bytes) {
     return 1e-6 + bytes / 1e9;
 }
 
-static void experts_by_hand(void **state) {
-    (void)state;
+TEST(experts_by_hand) {
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -47,8 +44,7 @@ static void experts_by_hand(void **state) {
 }
 
 /* Two are one that is twice as wide, with all tokens of the rank and their residual. */
-static void a_shared_expert_by_hand(void **state) {
-    (void)state;
+TEST(a_shared_expert_by_hand) {
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -84,8 +80,7 @@ static void a_shared_expert_by_hand(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void attention_by_hand(void **state) {
-    (void)state;
+TEST(attention_by_hand) {
     struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -119,8 +114,7 @@ static void attention_by_hand(void **state) {
 
 /* Serving: what the cache keeps is read and the new tokens' written, scores are of all that is
  * cached and half of the new square, and the head has one row of each sequence. */
-static void steps_of_serving_by_hand(void **state) {
-    (void)state;
+TEST(steps_of_serving_by_hand) {
     struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
     struct mp_predict_options options = default_options();
     double d = 64, kv = 32, h = 4, peak = 0.25e12, v = 50;
@@ -167,8 +161,7 @@ static void steps_of_serving_by_hand(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void everything_else_by_hand(void **state) {
-    (void)state;
+TEST(everything_else_by_hand) {
     struct mp_cluster *cluster = one_device("  elementwise: {value: 2e9, source: a test}\n"
                                             "  update: {value: 4e9, source: a test}\n");
     struct mp_job job = small_job();
@@ -232,14 +225,12 @@ static struct mp_job random_job(uint64_t *random) {
 }
 
 /* The model that the trainer trains counts its own operations and parameters. */
-static void counts_are_the_models(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(counts_are_the_models) {
     struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
     options.vocabulary = MP_VOCABULARY;
     for (int i = 0; i < 200; i++) {
-        struct mp_job job = random_job(&random);
+        struct mp_job job = random_job(random);
         struct mp_model_shape shape = {.layers = job.layers,
                                        .width = job.width,
                                        .heads = job.heads,
@@ -247,7 +238,7 @@ static void counts_are_the_models(void **state) {
                                        .expert_width = job.expert_width,
                                        .sequence = job.sequence,
                                        .top_k = mp_job_top_k(&job)};
-        options.attention = test_random_int(&random, 0, 1);
+        options.attention = test_random_int(random, 0, 1);
         struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
         double parameters = job.layers * (mp_costs_block_parameters(costs) +
@@ -283,9 +274,7 @@ static struct mp_job deep_job(void) {
 
 /* More routes take longer, never less than peak and memory allow, and a second table filled in
  * another order has the same bits. */
-static void experts_on_a_shipped_cluster(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(experts_on_a_shipped_cluster) {
     struct mp_cluster *cluster = shipped("hecate-a");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
@@ -302,8 +291,8 @@ static void experts_on_a_shipped_cluster(void **state) {
             last[direction] = seconds;
         }
     for (int i = 0; i < 20000; i++) {
-        int64_t rows = test_random_int(&random, 0, 1 << test_random_int(&random, 0, 21));
-        int direction = test_random_int(&random, MP_FORWARD, MP_BACKWARD);
+        int64_t rows = test_random_int(random, 0, 1 << test_random_int(random, 0, 21));
+        int direction = test_random_int(random, MP_FORWARD, MP_BACKWARD);
         double first = mp_costs_expert(up, rows, direction);
         assert_true(first == mp_costs_expert(other, rows, direction));
         assert_true(first == mp_costs_expert(up, rows, direction));
@@ -314,8 +303,7 @@ static void experts_on_a_shipped_cluster(void **state) {
 }
 
 /* Bits that any machine must come to. */
-static void golden_bits(void **state) {
-    (void)state;
+TEST(golden_bits) {
     struct mp_cluster *cluster = shipped("hecate-a");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
@@ -340,8 +328,7 @@ static void golden_bits(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void recompute_runs_forward_again(void **state) {
-    (void)state;
+TEST(recompute_runs_forward_again) {
     struct mp_cluster *cluster = shipped("hecate-b");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
@@ -362,8 +349,7 @@ static void recompute_runs_forward_again(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void planners_are_told(void **state) {
-    (void)state;
+TEST(planners_are_told) {
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -422,8 +408,7 @@ static void refuses(const struct mp_job *job, const struct mp_predict_options *o
     mp_cluster_destroy(cluster);
 }
 
-static void what_cannot_be_is_named(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_named) {
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     options.precision = MP_BF16;
@@ -440,21 +425,4 @@ static void what_cannot_be_is_named(void **state) {
     options = default_options();
     job.heads = 7;
     refuses(&job, &options, "width: 64 is not a multiple of 7 heads");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_by_hand),
-        cmocka_unit_test(a_shared_expert_by_hand),
-        cmocka_unit_test(attention_by_hand),
-        cmocka_unit_test(steps_of_serving_by_hand),
-        cmocka_unit_test(everything_else_by_hand),
-        cmocka_unit_test(counts_are_the_models),
-        cmocka_unit_test(experts_on_a_shipped_cluster),
-        cmocka_unit_test(golden_bits),
-        cmocka_unit_test(recompute_runs_forward_again),
-        cmocka_unit_test(planners_are_told),
-        cmocka_unit_test(what_cannot_be_is_named),
-    };
-    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 #define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 
-#include <string.h>
-
 #include "harness/predict/network.h"
 #include "tests/support.h"
 

@@ -22,8 +22,7 @@ static const struct {
     {MP_EXCHANGE_LEADER, 1, 0.65 + 0.8 + 4 + 0.5 + 1 + 0.8 + 0.65},
 };
 
-static void rounds_follow_each_other(void **state) {
-    (void)state;
+TEST(rounds_follow_each_other) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct shape shape = {2, 2, cases[i].ports, false, 100e6, 10e6, 0.25, 1, 0};
         struct mp_cluster *cluster = shape_cluster(&shape);
@@ -36,9 +35,4 @@ static void rounds_follow_each_other(void **state) {
         assert_close(seconds, cases[i].seconds, 1e-5);
         mp_cluster_destroy(cluster);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rounds_follow_each_other)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

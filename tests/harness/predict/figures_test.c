@@ -304,18 +304,16 @@ static void check_case(uint64_t *random, const struct test_case *test) {
     mp_predictor_destroy(predictor);
 }
 
-static void figures_are_what_spans_say(void **state) {
+TEST_RANDOM(figures_are_what_spans_say) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
             struct test_case test;
             const char *name = systems.item[s]->name;
-            random_case(&random, name, !strcmp(name, "fssdp") && i % 2, &test);
-            check_case(&random, &test);
+            random_case(random, name, !strcmp(name, "fssdp") && i % 2, &test);
+            check_case(random, &test);
             test_case_destroy(&test);
         }
 }
@@ -323,8 +321,7 @@ static void figures_are_what_spans_say(void **state) {
 /* Copies and their gradients in memory, by whether copies are freed after each forward, and of one
  * micro-batch or two that are alike.  Gradients are added up over micro-batches, so those of all
  * layers stay; of one, they are summed while the next layer's are made. */
-static void memory_is_of_what_is_held(void **state) {
-    (void)state;
+TEST(memory_is_of_what_is_held) {
     for (int i = 0; i < 4; i++) {
         static struct told told;
         const struct mp_predict_sink sink = {.context = &told, .facts = take_facts};
@@ -367,9 +364,8 @@ static void memory_is_of_what_is_held(void **state) {
 }
 
 /* Nobody has anything to send: nothing is uneven, and nothing is computed but what all compute. */
-static void without_routes_all_are_equal(void **state) {
+TEST(without_routes_all_are_equal) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
-    (void)state;
     for (int s = 0; s < 3; s++) {
         struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
@@ -384,13 +380,4 @@ static void without_routes_all_are_equal(void **state) {
         mp_predictor_destroy(predictor);
         test_case_destroy(&test);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_are_what_spans_say),
-        cmocka_unit_test(memory_is_of_what_is_held),
-        cmocka_unit_test(without_routes_all_are_equal),
-    };
-    return cmocka_run_group_tests_name("harness/predict/figures", tests, NULL, NULL);
 }

@@ -1,8 +1,5 @@
 /* The bound on what a run could have taken: with costs of uneven ranks no system is faster.
  * MOEPERF_CASES=2000 in the environment: as many cases of each system. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "harness/predict/bound.h"
 #include "tests/harness/predict/predictor_support.h"
 
@@ -155,17 +152,15 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
     return mp_bound_covers(system, MP_EXCHANGE_FLAT, dropped > 0, 1) ? least / taken : 0;
 }
 
-static void no_system_is_below(void **state) {
+TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     double most = 0, sum = 0;
     int covered = 0;
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int i = 0, count = cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
-            double share = share_of(test_random(&random), systems.item[s]);
+            double share = share_of(test_random(random), systems.item[s]);
             most = fmax(most, share);
             sum += share;
             covered += share > 0;
@@ -227,15 +222,13 @@ static void make_up_still(uint64_t *random, enum still still, struct fitted_case
 
 /* EP can't be beaten there, and takes what the bound says: of the slowest rank in each pass.  Ranks
  * that are alike share the update, too. */
-static void where_nothing_moves_it_is_the_time(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(where_nothing_moves_it_is_the_time) {
     double worst = 1, sum = 0;
     int count = cases(60);
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct fitted_case made = {0};
-        make_up_still(&random, (enum still)(i % STILLS), &made);
-        stay_at_home(&random, &made.test);
+        make_up_still(random, (enum still)(i % STILLS), &made);
+        stay_at_home(random, &made.test);
         struct mp_predictor *predictor = predictor_of(&made);
         struct mp_bound *bound = bound_of(&made, 0);
         double taken = test_step(predictor, &made.test).seconds;
@@ -250,12 +243,4 @@ static void where_nothing_moves_it_is_the_time(void **state) {
     }
     print_message("bound over time: mean %.6f, least %.6f\n", sum, worst);
     assert_true(sum > 0.99);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_system_is_below),
-        cmocka_unit_test(where_nothing_moves_it_is_the_time),
-    };
-    return cmocka_run_group_tests_name("harness/predict/fitted_bound", tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Predicted jobs: what they may say, the loads that they get, and what a run of them adds up to. */
 #include "harness/predict/job.h"
 
-#include <stdlib.h>
-
 #include "reference/base/random.h"
 #include "reference/model/replay.h"
 #include "tests/harness/predict/job_support.h"
@@ -28,8 +26,7 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
     return code;
 }
 
-static void what_is_written_reads_back(void **state) {
-    (void)state;
+TEST(what_is_written_reads_back) {
     struct mp_predict_job job, again;
     struct mp_cluster *cluster = make_job(&job, "fssdp");
     struct mp_error error = {0};
@@ -54,8 +51,7 @@ static void what_is_written_reads_back(void **state) {
 }
 
 /* What decides whether jobs are compared: for predictions, and for measured jobs. */
-static void settings_differ_where_rows_say_so(void **state) {
-    (void)state;
+TEST(settings_differ_where_rows_say_so) {
     static const struct {
         const char *assignment;
         bool predicted, measured;
@@ -105,8 +101,7 @@ static void settings_differ_where_rows_say_so(void **state) {
     }
 }
 
-static void bad_words_are_named(void **state) {
-    (void)state;
+TEST(bad_words_are_named) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -133,8 +128,7 @@ static void bad_words_are_named(void **state) {
     }
 }
 
-static void clusters_are_found_or_missed(void **state) {
-    (void)state;
+TEST(clusters_are_found_or_missed) {
     static const struct {
         const char *cluster, *change;
         int code;
@@ -162,10 +156,9 @@ static void clusters_are_found_or_missed(void **state) {
 }
 
 /* A name with a '/' or one that ends in ".yaml" is a file's, wherever it lies. */
-static void clusters_are_files_by_their_names(void **state) {
+TEST(clusters_are_files_by_their_names) {
     static const char *const names[] = {"own.yaml", "./own",
                                         MOEPERF_SOURCE "/harness/cluster/clusters/hecate-b.yaml"};
-    (void)state;
     assert_int_equal(system("cp " MOEPERF_SOURCE "/harness/cluster/clusters/hecate-b.yaml own.yaml"
                             " && cp own.yaml own"),
                      0);
@@ -219,8 +212,7 @@ static int predict(const struct mp_predict_job *job, const struct mp_cluster *cl
 
 /* 16 ranks, 32 experts, 3 layers; 2 sequences of 64 tokens per rank to 2 experts: 8 routes of a
  * source for an expert. */
-static void loads_fit_or_say_why_not(void **state) {
-    (void)state;
+TEST(loads_fit_or_say_why_not) {
     static const struct {
         const char *loads;
         bool fit;
@@ -288,8 +280,7 @@ static void loads_fit_or_say_why_not(void **state) {
 }
 
 /* What the trainer would replay (reference/model/replay.h). */
-static void routing_is_replayed_as_in_training(void **state) {
-    (void)state;
+TEST(routing_is_replayed_as_in_training) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_trace_stream *stream;
@@ -316,8 +307,7 @@ static void routing_is_replayed_as_in_training(void **state) {
 }
 
 /* Numbers of a rank's routes, which are apportioned to its tokens. */
-static void a_load_is_replayed_by_rank(void **state) {
-    (void)state;
+TEST(a_load_is_replayed_by_rank) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_trace_stream *stream;
@@ -345,8 +335,7 @@ static void a_load_is_replayed_by_rank(void **state) {
 
 /* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
  * one of each rank and micro-batch, unless that is too long. */
-static void tokens_of_a_trace_become_sequences(void **state) {
-    (void)state;
+TEST(tokens_of_a_trace_become_sequences) {
     static const struct {
         int experts;
         uint32_t routes; /* of a source to each expert; half as many tokens */
@@ -375,8 +364,7 @@ static void tokens_of_a_trace_become_sequences(void **state) {
 }
 
 /* Without a file there is nothing to take sizes from. */
-static void generated_loads_leave_a_job_as_it_is(void **state) {
-    (void)state;
+TEST(generated_loads_leave_a_job_as_it_is) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
     for (int i = 0; i < 2; i++) {
         struct mp_predict_job job;
@@ -391,8 +379,7 @@ static void generated_loads_leave_a_job_as_it_is(void **state) {
 }
 
 /* A trace that was ended before its first iteration has a shape, and no tokens to count. */
-static void an_empty_trace_says_no_tokens(void **state) {
-    (void)state;
+TEST(an_empty_trace_says_no_tokens) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     char words[] = "a test";
@@ -410,8 +397,7 @@ static void an_empty_trace_says_no_tokens(void **state) {
 }
 
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
-static void sequences_beyond_counting_are_not_adopted(void **state) {
-    (void)state;
+TEST(sequences_beyond_counting_are_not_adopted) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     mp_cluster_destroy(cluster);
@@ -430,8 +416,7 @@ static void sequences_beyond_counting_are_not_adopted(void **state) {
 }
 
 /* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
-static void a_replayed_trace_is_predicted(void **state) {
-    (void)state;
+TEST(a_replayed_trace_is_predicted) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
@@ -478,8 +463,7 @@ static bool number_step(void *context, const struct mp_prediction *prediction) {
 }
 
 /* write_shape's are 0, 10 and 20. */
-static void iterations_are_called_what_the_trace_calls_them(void **state) {
-    (void)state;
+TEST(iterations_are_called_what_the_trace_calls_them) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct numbers numbers = {.last = {-1, -1, -1}};
@@ -501,8 +485,7 @@ static void iterations_are_called_what_the_trace_calls_them(void **state) {
     end_job(&job, cluster);
 }
 
-static void a_job_takes_open_sizes_from_a_trace(void **state) {
-    (void)state;
+TEST(a_job_takes_open_sizes_from_a_trace) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
@@ -521,8 +504,7 @@ static void a_job_takes_open_sizes_from_a_trace(void **state) {
 }
 
 /* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
-static void sums_of_a_run_need_no_flag(void **state) {
-    (void)state;
+TEST(sums_of_a_run_need_no_flag) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_trace_stream *stream;
@@ -545,8 +527,7 @@ static void sums_of_a_run_need_no_flag(void **state) {
     end_job(&job, cluster);
 }
 
-static void a_shape_of_a_known_model_is_adopted(void **state) {
-    (void)state;
+TEST(a_shape_of_a_known_model_is_adopted) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     FILE *file = fopen("v3.json", "w");
@@ -577,8 +558,7 @@ static int compare_doubles(const void *left, const void *right) {
 }
 
 /* fssdp copies, deepspeed drops. */
-static void a_summary_is_of_its_iterations(void **state) {
-    (void)state;
+TEST(a_summary_is_of_its_iterations) {
     for (int turn = 0; turn < 6; turn++) {
         bool drops = turn / 3;
         int stop_after = 3 * (turn % 3); /* 0: to the end */
@@ -611,8 +591,7 @@ static void a_summary_is_of_its_iterations(void **state) {
     }
 }
 
-static void all_systems_meet_the_same_loads(void **state) {
-    (void)state;
+TEST(all_systems_meet_the_same_loads) {
     struct seen first, seen;
     struct mp_prediction_summary summary;
     watch_job("ep", 0, &first, &summary);
@@ -624,8 +603,7 @@ static void all_systems_meet_the_same_loads(void **state) {
     }
 }
 
-static void the_same_job_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(the_same_job_gives_the_same_bits) {
     struct seen seen;
     struct mp_prediction_summary one, two;
     watch_job("fssdp", 0, &seen, &one);
@@ -635,8 +613,7 @@ static void the_same_job_gives_the_same_bits(void **state) {
 
 /* FlexMoE's experts move after every other iteration: in the open, or under the next one, where the
  * same bytes take their time of the background. */
-static void moves_hide_under_the_next_iteration(void **state) {
-    (void)state;
+TEST(moves_hide_under_the_next_iteration) {
     static const char *const ways[] = {"options.moves=exposed", "options.moves=asynchronous"};
     struct mp_prediction_summary summary[2];
     for (int way = 0; way < 2; way++) {
@@ -682,8 +659,7 @@ static void count_assumed(void *context, const char *place, const char *unit,
     *(int *)context += quantity->assumed && strncmp(place, "device.efficiency", 17) != 0;
 }
 
-static void assumptions_are_what_nobody_said(void **state) {
-    (void)state;
+TEST(assumptions_are_what_nobody_said) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
     struct lines lines = {0};
@@ -718,30 +694,4 @@ static void assumptions_are_what_nobody_said(void **state) {
     end_job(&job, cluster);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_reads_back),
-        cmocka_unit_test(settings_differ_where_rows_say_so),
-        cmocka_unit_test(bad_words_are_named),
-        cmocka_unit_test(clusters_are_found_or_missed),
-        cmocka_unit_test(clusters_are_files_by_their_names),
-        cmocka_unit_test(loads_fit_or_say_why_not),
-        cmocka_unit_test(routing_is_replayed_as_in_training),
-        cmocka_unit_test(a_load_is_replayed_by_rank),
-        cmocka_unit_test(tokens_of_a_trace_become_sequences),
-        cmocka_unit_test(generated_loads_leave_a_job_as_it_is),
-        cmocka_unit_test(an_empty_trace_says_no_tokens),
-        cmocka_unit_test(sequences_beyond_counting_are_not_adopted),
-        cmocka_unit_test(a_replayed_trace_is_predicted),
-        cmocka_unit_test(iterations_are_called_what_the_trace_calls_them),
-        cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
-        cmocka_unit_test(a_summary_is_of_its_iterations),
-        cmocka_unit_test(all_systems_meet_the_same_loads),
-        cmocka_unit_test(sums_of_a_run_need_no_flag),
-        cmocka_unit_test(a_shape_of_a_known_model_is_adopted),
-        cmocka_unit_test(the_same_job_gives_the_same_bits),
-        cmocka_unit_test(moves_hide_under_the_next_iteration),
-        cmocka_unit_test(assumptions_are_what_nobody_said),
-    };
-    return cmocka_run_group_tests_name("predicted jobs", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -42,9 +42,8 @@ static double seconds_of(struct mp_bound *bound, uint32_t hot) {
     return seconds;
 }
 
-static void systems_share_a_bound(void **state) {
+TEST(systems_share_a_bound) {
     struct mp_known_bounds *known = known_bounds();
-    (void)state;
     const struct mp_bound *first = take(known, "ep", NULL);
     assert_ptr_equal(take(known, "fssdp", "options.memory=2"), first);
     assert_ptr_equal(take(known, "llep", "name=another"), first);
@@ -53,12 +52,11 @@ static void systems_share_a_bound(void **state) {
 
 /* Whatever is said of a job but its name and system makes it another one: with its own number, and
  * the first one's comes back. */
-static void other_conditions_have_their_own(void **state) {
+TEST(other_conditions_have_their_own) {
     static const char *const more[] = {"expert-width=64", "gate=switch", "mode=prefill",
                                        "predict.planning=0.5"};
     struct mp_known_bounds *known = known_bounds();
     double usual = seconds_of(take(known, "ep", NULL), 40);
-    (void)state;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         struct mp_known_bounds *fresh = known_bounds();
         double own = seconds_of(take(known, "ep", more[i]), 40);
@@ -70,11 +68,10 @@ static void other_conditions_have_their_own(void **state) {
 }
 
 /* One bit more is another number, wherever it is. */
-static void numbers_are_known_bit_for_bit(void **state) {
+TEST(numbers_are_known_bit_for_bit) {
     struct mp_known_bounds *known = known_bounds();
     double a[] = {1, 2, 3}, b[] = {4}, *seconds;
     const struct mp_known_part part[] = {{a, 3}, {b, 1}};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         double *number = i < 3 ? &a[i] : b, before = *number;
         *number += 1e-15 * *number;
@@ -98,10 +95,9 @@ static void numbers_are_known_bit_for_bit(void **state) {
 }
 
 /* Of loads that were there once nothing is worked out again: what is known is what is said. */
-static void what_is_known_is_said(void **state) {
+TEST(what_is_known_is_said) {
     struct mp_known_bounds *known = known_bounds();
     struct mp_bound *bound = take(known, "ep", NULL);
-    (void)state;
     double cold = seconds_of(bound, 4), hot = seconds_of(bound, 400);
     assert_true(hot > cold);
     assert_true(seconds_of(bound, 4) == cold && seconds_of(bound, 400) == hot);
@@ -110,12 +106,4 @@ static void what_is_known_is_said(void **state) {
     mp_known_bounds_destroy(known);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(systems_share_a_bound),
-        cmocka_unit_test(other_conditions_have_their_own),
-        cmocka_unit_test(numbers_are_known_bit_for_bit),
-        cmocka_unit_test(what_is_known_is_said),
-    };
-    return cmocka_run_group_tests_name("harness/predict/known_bounds", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -11,9 +11,8 @@ static void fit(int columns, const double x[], const double y[], double weight[]
 }
 
 /* A rank that lost its processor once does not bend the line. */
-static void what_is_far_is_left_out(void **state) {
+TEST(what_is_far_is_left_out) {
     double x[POINTS][2], y[POINTS], weight[2] = {0};
-    (void)state;
     for (int i = 0; i < POINTS; i++) {
         x[i][0] = i;
         x[i][1] = 1;
@@ -28,9 +27,8 @@ static void what_is_far_is_left_out(void **state) {
     assert_close(mp_fit_at(&points, 7, weight), 3 * 7 + 50, 0.01);
 }
 
-static void nothing_costs_less_than_nothing(void **state) {
+TEST(nothing_costs_less_than_nothing) {
     double x[POINTS][2], y[POINTS], weight[2] = {0};
-    (void)state;
     for (int i = 0; i < POINTS; i++) {
         x[i][0] = i;
         x[i][1] = 1;
@@ -42,9 +40,8 @@ static void nothing_costs_less_than_nothing(void **state) {
 }
 
 /* The second column is twice the first one: what it begins with stays, the first gets the rest. */
-static void what_is_alike_goes_to_the_first(void **state) {
+TEST(what_is_alike_goes_to_the_first) {
     double x[POINTS][2], y[POINTS], weight[2] = {0, 1};
-    (void)state;
     for (int i = 0; i < POINTS; i++) {
         x[i][0] = 5;
         x[i][1] = 10;
@@ -56,9 +53,8 @@ static void what_is_alike_goes_to_the_first(void **state) {
 }
 
 /* Large values are not far from anything before a first line through all of them is there. */
-static void what_is_large_is_not_far(void **state) {
+TEST(what_is_large_is_not_far) {
     double x[POINTS][2], y[POINTS], weight[2] = {0};
-    (void)state;
     for (int i = 0; i < POINTS; i++) {
         x[i][0] = i % 4 ? 1 : 100;
         x[i][1] = 1;
@@ -70,9 +66,8 @@ static void what_is_large_is_not_far(void **state) {
 }
 
 /* Every column there is room for gets its own weight. */
-static void as_many_columns_as_there_may_be(void **state) {
+TEST(as_many_columns_as_there_may_be) {
     double x[POINTS][MP_FIT_COLUMNS], y[POINTS] = {0}, weight[MP_FIT_COLUMNS] = {0};
-    (void)state;
     for (int i = 0; i < POINTS; i++)
         for (int c = 0; c < MP_FIT_COLUMNS; c++) {
             x[i][c] = c == i % MP_FIT_COLUMNS ? 20 : 1;
@@ -81,15 +76,4 @@ static void as_many_columns_as_there_may_be(void **state) {
     fit(MP_FIT_COLUMNS, &x[0][0], y, weight);
     for (int c = 0; c < MP_FIT_COLUMNS; c++)
         assert_close(weight[c], c + 1, 1e-9);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_far_is_left_out),
-        cmocka_unit_test(nothing_costs_less_than_nothing),
-        cmocka_unit_test(what_is_alike_goes_to_the_first),
-        cmocka_unit_test(what_is_large_is_not_far),
-        cmocka_unit_test(as_many_columns_as_there_may_be),
-    };
-    return cmocka_run_group_tests_name("harness/predict/least_squares", tests, NULL, NULL);
 }

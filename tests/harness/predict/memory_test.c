@@ -26,8 +26,7 @@ static struct mp_memory memory_of(const struct mp_predict_options *options) {
     return memory;
 }
 
-static void states_by_hand(void **state) {
-    (void)state;
+TEST(states_by_hand) {
     struct mp_predict_options options = default_options();
     struct mp_memory memory = memory_of(&options);
     double expert = 2 * 64 * 128, block = 4 * 64 + 4 * 64 * 64 + 64 * 8;
@@ -45,8 +44,7 @@ static void states_by_hand(void **state) {
 }
 
 /* Serving: parameters, one block's activations, and keys and values of all tokens in all layers. */
-static void serving_keeps_a_cache_and_nothing_of_training(void **state) {
-    (void)state;
+TEST(serving_keeps_a_cache_and_nothing_of_training) {
     struct mp_predict_options options = default_options();
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
@@ -105,8 +103,7 @@ static struct mp_memory memory_under(const char *system, const char *option) {
 }
 
 /* State in host memory leaves the device, and nothing else does. */
-static void offloaded_state_is_not_there(void **state) {
-    (void)state;
+TEST(offloaded_state_is_not_there) {
     static const struct {
         const char *name;
         double kept; /* of 2 * 8 experts on 8 ranks, by one of them */
@@ -123,8 +120,7 @@ static void offloaded_state_is_not_there(void **state) {
 }
 
 /* A cluster that says nothing of its hosts is asked to only where state lies there. */
-static void hosts_must_be_known(void **state) {
-    (void)state;
+TEST(hosts_must_be_known) {
     for (int missing = 0; missing < 2; missing++) {
         struct test_machine machine = GOOD_MACHINE;
         struct mp_error error = {0};
@@ -150,8 +146,7 @@ static void hosts_must_be_known(void **state) {
  * Then the gate's: input and dropout's mask (3 h), probabilities, and of each of 2 routes three
  * numbers; of each row sent the one that came back; and at the expert 2 (h + 2 F) and an index per
  * route. */
-static void activations_by_hand(void **state) {
-    (void)state;
+TEST(activations_by_hand) {
     struct mp_predict_options options = default_options();
     double h = 64, a = 4, s = 32, f = 128, e = 8, n = 32, layers = 2;
     double gate = 3 * h + 4 * e + 2 * 12, sent = 150 * 2 * h, sent_once = 90 * 2 * h;
@@ -191,8 +186,7 @@ static void activations_by_hand(void **state) {
 
 /* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
  * layers; in 32 bits and as a mask in one. */
-static void one_hot_matrices_by_hand(void **state) {
-    (void)state;
+TEST(one_hot_matrices_by_hand) {
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -219,8 +213,7 @@ static void one_hot_matrices_by_hand(void **state) {
  * asserted: with their gradients of two layers that comes to 64 % more in all; with
  * re-materialisation copies of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more
  * than expert parallelism in all (printed: 11.6 %). */
-static void published_ratios(void **state) {
-    (void)state;
+TEST(published_ratios) {
     struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -307,11 +300,10 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
  * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with.  The
  * last gate has an alignment loss, a number of every token that is kept in all layers and copied to
  * the host. */
-static void the_model_takes_what_is_predicted(void **state) {
+TEST(the_model_takes_what_is_predicted) {
     static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
     struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
-    (void)state;
     options.precision = MP_FP32;
     options.attention = MP_ATTENTION_FLASH;
     options.vocabulary = MP_VOCABULARY;
@@ -376,12 +368,11 @@ static struct mp_memory predicted(const char *system, const char *option, const 
 }
 
 /* Eight ranks of 512 tokens, top 2: 1024 routes each. */
-static void predictions_follow_rows(void **state) {
+TEST(predictions_follow_rows) {
     static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     static const int one[16] = {[6] = 8, [7] = 8}, half[16] = {8, 2, 2, 2, 2};
     const double row = 256 * 2, route = (256 + 2 * 1024) * 2 + 4, routes = 1024;
     int rank;
-    (void)state;
     struct mp_memory usual = predicted("ep", NULL, even, &rank);
     assert_close(usual.buffers, 2 * routes * row, 0);
     /* Everything to rank 3 in one layer: seven ranks' routes more. */
@@ -408,19 +399,4 @@ static void predictions_follow_rows(void **state) {
     assert_int_equal(rank % GOOD_MACHINE.ranks_per_node, 0);
     assert_close(through.buffers - usual.buffers, 2 * GOOD_MACHINE.ranks_per_node * routes * row,
                  1e-12);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_by_hand),
-        cmocka_unit_test(serving_keeps_a_cache_and_nothing_of_training),
-        cmocka_unit_test(offloaded_state_is_not_there),
-        cmocka_unit_test(hosts_must_be_known),
-        cmocka_unit_test(activations_by_hand),
-        cmocka_unit_test(one_hot_matrices_by_hand),
-        cmocka_unit_test(published_ratios),
-        cmocka_unit_test(the_model_takes_what_is_predicted),
-        cmocka_unit_test(predictions_follow_rows),
-    };
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

@@ -10,8 +10,6 @@
  * the sender's and the receiver's. */
 #include "harness/predict/network.h"
 
-#include <unistd.h>
-
 #include "tests/harness/predict/exchange.h"
 
 #define SIMGRID_OPTIONS                                                                            \
@@ -166,7 +164,7 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
     mp_cluster_destroy(cluster);
 }
 
-static void close_to_simgrid(void **state) {
+TEST_RANDOM(close_to_simgrid) {
     static const int sizes[][2] = {{2, 4}, {4, 4}, {4, 8}, {8, 8}};
     static const double bytes[] = {10240, 1 << 20, 64 << 20};
     print_message("ranks  cards  kind            bytes/rank  SimGrid, s     ours, s    error  of a "
@@ -181,7 +179,7 @@ static void close_to_simgrid(void **state) {
                     sizes[size][0], sizes[size][1], sizes[size][1] >> (size + kind + b) % 3,
                     false,          150e9,          12.5e9,
                     2e-6,           5e-6,           (size + kind + b) % 2 ? 5e9 : 0};
-                compare(*state, &shape, (enum kind)kind, bytes[b]);
+                compare(random, &shape, (enum kind)kind, bytes[b]);
             }
     qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
     qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);
@@ -225,8 +223,7 @@ static int remove_folder(void **state) {
 
 #else
 
-static void close_to_simgrid(void **state) {
-    (void)state;
+TEST(close_to_simgrid) {
     (void)SIMGRID_OPTIONS;
     (void)OPTIMIZED;
     skip("libsimgrid-dev was not there when this was built");
@@ -237,11 +234,4 @@ static void close_to_simgrid(void **state) {
 
 #endif
 
-int main(void) {
-    uint64_t seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(close_to_simgrid, &seed),
-    };
-    return cmocka_run_group_tests_name("network against SimGrid", tests, make_folder,
-                                       remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

@@ -87,8 +87,7 @@ static const struct {
     {"as wide as the card", 2, 2, 1, 1, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
 };
 
-static void hand_worked_cases(void **state) {
-    (void)state;
+TEST(hand_worked_cases) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct shape shape = {
             cases[i].nodes,      cases[i].ranks, cases[i].ports, false, 100e6, 10e6, 0.25, 1,
@@ -106,8 +105,7 @@ static void hand_worked_cases(void **state) {
     }
 }
 
-static void copies_stay_at_home(void **state) {
-    (void)state;
+TEST(copies_stay_at_home) {
     struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1, 0};
     struct bench bench = make_bench(&shape);
     double done, seconds, sent, received, ready = 3;
@@ -122,8 +120,7 @@ static void copies_stay_at_home(void **state) {
     free_bench(&bench);
 }
 
-static void collectives_follow_their_formulas(void **state) {
-    (void)state;
+TEST(collectives_follow_their_formulas) {
     /* Two nodes of four, two cards: all-gather of 30 MB each: 1 step between, two ranks on a
      * card: 3*2/1 + 1; then 3 steps of 60 MB inside: 6/10 + 0.25. */
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
@@ -230,22 +227,20 @@ static void check_bounds(const struct draw *draw) {
         assert_true(fabs(makespan - first - busiest) <= 1e-5 * busiest);
 }
 
-static void bounds_hold(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(bounds_hold) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         check_bounds(&draw);
         free_bench(&draw.bench);
     }
 }
 
-static void back_is_forward_of_the_transpose(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(back_is_forward_of_the_transpose) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double back[MOST_RANKS];
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         int n = draw.bench.ranks;
         mp_traffic_clear(draw.bench.traffic);
         for (int from = 0; from < n; from++)
@@ -260,12 +255,11 @@ static void back_is_forward_of_the_transpose(void **state) {
     }
 }
 
-static void times_scale(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(times_scale) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double twice[MOST_RANKS];
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         free_bench(&draw.bench);
         draw.shape.near_latency = draw.shape.far_latency = 0;
         draw.bench = make_bench(&draw.shape);
@@ -285,12 +279,11 @@ static void times_scale(void **state) {
 }
 
 /* Nodes in the opposite order: everybody is done when he was. */
-static void nodes_are_alike(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(nodes_are_alike) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double ready[MOST_RANKS], done[MOST_RANKS];
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         int n = draw.bench.ranks, per = draw.shape.ranks, other[MOST_RANKS];
         mp_traffic_clear(draw.bench.traffic);
         for (int r = 0; r < n; r++)
@@ -308,18 +301,17 @@ static void nodes_are_alike(void **state) {
 
 /* The last rank is never done earlier for a message that grows, or a rank that comes later. (Single
  * ranks may be: a large message of another rank makes theirs the short ones.) */
-static void more_takes_no_less(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(more_takes_no_less) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double more[MOST_RANKS];
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         int n = draw.bench.ranks;
         double before = largest(draw.done, n);
         for (int k = 0; k < 5; k++) {
-            mp_traffic_add(draw.bench.traffic, test_random_int(seed, 0, n - 1),
-                           test_random_int(seed, 0, n - 1), 1e5 * test_random_double(seed));
-            draw.ready[test_random_int(seed, 0, n - 1)] += 1e-5 * test_random_double(seed);
+            mp_traffic_add(draw.bench.traffic, test_random_int(random, 0, n - 1),
+                           test_random_int(random, 0, n - 1), 1e5 * test_random_double(random));
+            draw.ready[test_random_int(random, 0, n - 1)] += 1e-5 * test_random_double(random);
             mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, more);
             double after = largest(more, n);
             assert_true(after - 0.25 >= (before - 0.25) * (1 - 1e-5));
@@ -374,12 +366,11 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
 /* Alone a gate takes bytes / bandwidth and messages * cost, and so does an exchange whose ranks
  * come at once; no exchange takes less than that, nor than at a lower cost; bytes are what they
  * were. */
-static void messages_cost_what_is_said(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(messages_cost_what_is_said) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         int n = draw.bench.ranks;
         double before = largest(draw.done, n), first = before;
         for (int r = 0; r < n; r++)
@@ -409,8 +400,7 @@ static void messages_cost_what_is_said(void **state) {
 
 /* 10 MB/s, 2 s, a message costs 0.5 s: in a ring it does with every step, and for as many ranks as
  * share a card. */
-static void messages_cost_in_rings(void **state) {
-    (void)state;
+TEST(messages_cost_in_rings) {
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
     struct bench bench = make_priced(&shape, 0.5);
     assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 2 * 0.5 + 3 * 0.85, 1e-12);
@@ -423,12 +413,11 @@ static void messages_cost_in_rings(void **state) {
     free_bench(&bench);
 }
 
-static void bytes_are_conserved(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(bytes_are_conserved) {
     for (int i = 0; i < DRAWS; i++) {
         struct draw draw;
         double sent[MOST_RANKS], received[MOST_RANKS], sums[2] = {0};
-        draw_exchange(seed, &draw);
+        draw_exchange(random, &draw);
         int n = draw.bench.ranks;
         mp_traffic_totals(draw.bench.traffic, sent, received);
         for (int r = 0; r < n; r++) {
@@ -501,8 +490,7 @@ static bool sends(size_t pattern, int from, int to, int ranks) {
 }
 
 /* Many ranks and few, and a number that fills no lanes. */
-static void gates_are_queues(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(gates_are_queues) {
     static const int shapes[][3] = {{18, 6, 6}, {18, 6, 3}, {18, 6, 1}, {5, 3, 3}, {3, 5, 1}};
     for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
         const int *of = shapes[i / PATTERNS];
@@ -516,11 +504,11 @@ static void gates_are_queues(void **state) {
         assert_non_null(ready);
         for (int f = 0; f < n * n; f++)
             if (sends(i % PATTERNS, f / n, f % n, n))
-                matrix[f] = test_random(seed) % 3 ? ceil(most * test_random_double(seed)) : 0;
+                matrix[f] = test_random(random) % 3 ? ceil(most * test_random_double(random)) : 0;
         /* Some come together, some hardly after them, one when all is over. */
         for (int r = 0; r < n; r++)
-            ready[r] = 1e-4 * test_random_int(seed, 0, 9) + 1e-9 * test_random_int(seed, 0, 9);
-        ready[test_random_int(seed, 0, n - 1)] = 0.1 * test_random_int(seed, 0, 1);
+            ready[r] = 1e-4 * test_random_int(random, 0, 9) + 1e-9 * test_random_int(random, 0, 9);
+        ready[test_random_int(random, 0, n - 1)] = 0.1 * test_random_int(random, 0, 1);
         fill_traffic(bench.traffic, matrix, n);
         mp_network_exchange(bench.network, bench.traffic, false, ready, done);
         assert_within(largest(done, n), last_gate(bench.cluster, matrix, ready), 1e-7);
@@ -532,12 +520,11 @@ static void gates_are_queues(void **state) {
 
 /* Few of many: nodes that take part in an exchange, among others that do not, are done when they
  * are alone.  Gates of their own: to the bit, since neither order nor sums change. */
-static void those_who_do_nothing_do_not_matter(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(those_who_do_nothing_do_not_matter) {
     for (int i = 0; i < 60; i++) {
-        int per = 1 << test_random_int(seed, 0, 3), few = test_random_int(seed, 2, 40 / per);
-        int many = few + test_random_int(seed, 0, 200 / per), at[64] = {0};
-        int ports = per >> test_random_int(seed, 0, 3);
+        int per = 1 << test_random_int(random, 0, 3), few = test_random_int(random, 2, 40 / per);
+        int many = few + test_random_int(random, 0, 200 / per), at[64] = {0};
+        int ports = per >> test_random_int(random, 0, 3);
         struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
         struct bench alone = make_bench(&shape);
         shape.nodes = many;
@@ -546,17 +533,17 @@ static void those_who_do_nothing_do_not_matter(void **state) {
         double *few_ready = done + among.ranks, *few_done = few_ready + among.ranks;
         assert_non_null(ready);
         for (int node = 0, left = few; node < many; node++) /* which nodes they are, ascending */
-            if (test_random_int(seed, 0, many - node - 1) < left)
+            if (test_random_int(random, 0, many - node - 1) < left)
                 at[few - left--] = node;
         for (int r = 0; r < among.ranks; r++)
-            ready[r] = 1e-4 + 1e-4 * test_random_double(seed);
+            ready[r] = 1e-4 + 1e-4 * test_random_double(random);
         ready[at[0] * per] = 1e-4; /* times are counted from the first one's coming */
         for (int r = 0; r < alone.ranks; r++)
             few_ready[r] = ready[at[r / per] * per + r % per];
         for (int m = 0; m < 4 * alone.ranks; m++) { /* in no order, some twice */
-            int from = test_random_int(seed, 0, alone.ranks - 1);
-            int to = test_random_int(seed, 0, alone.ranks - 1);
-            double bytes = ceil(1e6 * test_random_double(seed));
+            int from = test_random_int(random, 0, alone.ranks - 1);
+            int to = test_random_int(random, 0, alone.ranks - 1);
+            double bytes = ceil(1e6 * test_random_double(random));
             mp_traffic_add(alone.traffic, from, to, bytes);
             mp_traffic_add(among.traffic, at[from / per] * per + from % per,
                            at[to / per] * per + to % per, bytes);
@@ -596,22 +583,22 @@ static int rows_of(void *context, int from, uint32_t rows[], int32_t to[]) {
     return count;
 }
 
-static void order_of_adding_is_no_matter(void **state) {
-    uint64_t *seed = *state;
+TEST_RANDOM(order_of_adding_is_no_matter) {
     for (int i = 0; i < 60; i++) {
-        struct shape shape = random_shape(seed);
+        struct shape shape = random_shape(random);
         shape.nodes += i % 3 * 20;
         struct bench bench = make_bench(&shape);
         struct mp_traffic *filled;
         struct mp_error error = {0};
-        int n = bench.ranks, some = test_random_int(seed, 1, 30);
+        int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
         assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
         for (size_t f = 0; f < pairs; f++)
-            matrix[f] = test_random_int(seed, 0, some) ? 0 : (uint32_t)(test_random(seed) % 5000);
+            matrix[f] =
+                test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
         struct rows rows = {matrix, n};
         mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
         mp_traffic_fill(filled, rows_of, &rows, 512);
@@ -620,7 +607,7 @@ static void order_of_adding_is_no_matter(void **state) {
                 for (int to = 0; from % 2 != pass && to < n; to++)
                     mp_traffic_add(bench.traffic, from, to, 512.0 * matrix[from * n + to]);
             for (int r = 0; r < n; r++)
-                ready[r] = 1e-4 * test_random_double(seed);
+                ready[r] = 1e-4 * test_random_double(random);
             mp_network_exchange(bench.network, bench.traffic, pass, ready, ready + n);
         }
         mp_network_exchange(bench.network, filled, true, ready, ready + 2 * n);
@@ -637,8 +624,7 @@ static void order_of_adding_is_no_matter(void **state) {
 }
 
 /* Bytes are kept by message: a matrix of so many ranks would take a thousand times as much. */
-static void memory_follows_messages(void **state) {
-    (void)state;
+TEST(memory_follows_messages) {
     enum { NODES = 2048, PER_NODE = 8, RANKS = NODES * PER_NODE, MOST = 50 << 20 };
     static double ready[RANKS], done[RANKS];
     struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0, 0};
@@ -707,34 +693,10 @@ static void close_to_fair_sharing(uint64_t *seed, bool staggered) {
     }
 }
 
-static void together_as_with_fair_sharing(void **state) {
-    close_to_fair_sharing(*state, false);
+TEST_RANDOM(together_as_with_fair_sharing) {
+    close_to_fair_sharing(random, false);
 }
 
-static void staggered_as_with_fair_sharing(void **state) {
-    close_to_fair_sharing(*state, true);
-}
-
-int main(void) {
-    uint64_t seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hand_worked_cases),
-        cmocka_unit_test(copies_stay_at_home),
-        cmocka_unit_test(collectives_follow_their_formulas),
-        cmocka_unit_test_prestate(bounds_hold, &seed),
-        cmocka_unit_test_prestate(back_is_forward_of_the_transpose, &seed),
-        cmocka_unit_test_prestate(times_scale, &seed),
-        cmocka_unit_test_prestate(nodes_are_alike, &seed),
-        cmocka_unit_test_prestate(more_takes_no_less, &seed),
-        cmocka_unit_test_prestate(messages_cost_what_is_said, &seed),
-        cmocka_unit_test(messages_cost_in_rings),
-        cmocka_unit_test_prestate(bytes_are_conserved, &seed),
-        cmocka_unit_test_prestate(gates_are_queues, &seed),
-        cmocka_unit_test_prestate(those_who_do_nothing_do_not_matter, &seed),
-        cmocka_unit_test_prestate(order_of_adding_is_no_matter, &seed),
-        cmocka_unit_test(memory_follows_messages),
-        cmocka_unit_test_prestate(together_as_with_fair_sharing, &seed),
-        cmocka_unit_test_prestate(staggered_as_with_fair_sharing, &seed),
-    };
-    return cmocka_run_group_tests_name("network", tests, NULL, NULL);
+TEST_RANDOM(staggered_as_with_fair_sharing) {
+    close_to_fair_sharing(random, true);
 }

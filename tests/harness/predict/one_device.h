@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
 #define MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
 
-#include <string.h>
-
 #include "harness/predict/cost.h"
 #include "tests/support.h"
 

@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "harness/predict/recording.h"
+#include "harness/predict/spools.h"
 #include "tests/harness/predict/predictor_support.h"
 #include "tests/results/runs.h"
 
@@ -174,6 +174,12 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
                                   &asked->systems, &asked->other, error);
 }
 
+/* Of a run that has all that it takes. */
+static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
+    struct mp_error error = {0};
+    runs_ok(ask(folder, run, asked, &error), &error);
+}
+
 static void forget(struct asked *asked) {
     mp_other_system_destroy(asked->other);
     mp_what_if_destroy(asked->what_if);
@@ -222,13 +228,11 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
                          (way ? BACKWARD : 1) * (share * FIXED + PER_ROUTE * routes), 0.02);
 }
 
-static void costs_are_those_of_the_spans(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(costs_are_those_of_the_spans) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     record(folder, &random, PER_ROW, true);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     assert_experts(fitted, 0.5);
     for (int r = 0; r < 2 * RANKS; r++)
@@ -270,11 +274,10 @@ static bool is_close(double value, double expected, double share) {
 }
 
 static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int run) {
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .slow = 3};
     double balanced = record_kind(folder, random, &kind);
-    runs_ok(ask(folder, run, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, run, &asked);
     const double *speed = mp_other_system_fitted(asked.other)->speed;
     const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
     bool holds =
@@ -285,35 +288,31 @@ static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int 
     return holds;
 }
 
-static void a_slow_rank_stays_slow(void **state) {
-    assert_mostly(*state, slow_rank_is_slow);
+RUNS_TEST(a_slow_rank_stays_slow) {
+    assert_mostly(folder, slow_rank_is_slow);
 }
 
 /* Nothing but half of an expert more on one of the ranks. */
-static void a_balanced_system_takes_what_is_left(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_balanced_system_takes_what_is_left) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     double balanced = record(folder, &random, 0, true);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
     forget(&asked);
 }
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
  * not. */
-static void the_bound_is_the_best_placement(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_bound_is_the_best_placement) {
     uint64_t random = test_seed();
     for (int slow = 1; slow <= 3; slow += 2) {
-        struct asked asked;
-        struct mp_error error = {0};
         const struct kind kind = {.job = job_text, .slow = slow};
         double balanced = record_kind(folder, &random, &kind);
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
-        runs_ok(ask(folder, 1 + slow / 2, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, 1 + slow / 2, &asked);
         assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
         double bound = bound_of(&asked), mean = mean_of(&asked);
         double ratio = bound / (attention + share * (balanced - attention));
@@ -326,55 +325,47 @@ static void the_bound_is_the_best_placement(void **state) {
 }
 
 /* What the model lacks is in it as it is in every system's time. */
-static void the_bound_has_what_the_model_lacks(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_bound_has_what_the_model_lacks) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     double bound = bound_of(&asked);
     assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
     assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
     forget(&asked);
 }
 
-static void experts_in_shards_have_no_bound(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(experts_in_shards_have_no_bound) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_true(isnan(bound_of(&asked)));
     assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
     forget(&asked);
 }
 
 /* Iterations that are longer are so with any system. */
-static void own_work_is_that_of_the_iteration(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(own_work_is_that_of_the_iteration) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
     forget(&asked);
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
-static void own_work_beside_layers_has_its_place(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(own_work_beside_layers_has_its_place) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .around = 1000};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int r = 0; r < RANKS; r++) {
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_FORWARD, -1)[r] * 1e6, 1000, 1e-3);
@@ -387,31 +378,27 @@ static void own_work_beside_layers_has_its_place(void **state) {
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
-static void what_the_model_lacks_stays(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_the_model_lacks_stays) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
     forget(&asked);
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
-static void copies_take_what_ranks_stood_still(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(copies_take_what_ranks_stood_still) {
     uint64_t random = test_seed();
     double byte[2];
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
         record_kind(folder, &random, &kind);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         assert_true(mp_other_system_fitted(asked.other)->copies_counted);
         byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
         forget(&asked);
@@ -420,7 +407,7 @@ static void copies_take_what_ranks_stood_still(void **state) {
 }
 
 /* Without rows to take it from, the bandwidth (1e9 B/s) says what a row takes. */
-static void sizes_are_those_of_who_ran_it(void **state) {
+RUNS_TEST(sizes_are_those_of_who_ran_it) {
     static const struct {
         struct kind kind;
         int row, expert; /* B */
@@ -439,13 +426,11 @@ static void sizes_are_those_of_who_ran_it(void **state) {
          3 * 64 * 2,
          true},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &cases[i].kind);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         const struct mp_setting *setting = mp_other_system_setting(asked.other);
         assert_false(fitted->rows_counted);
@@ -459,20 +444,18 @@ static void sizes_are_those_of_who_ran_it(void **state) {
 
 /* In steps, half of the rows are there at once, and the others arrive under their experts; experts
  * are called once more in each of 4 passes. */
-static void steps_save_time_where_transfers_pass_beside_work(void **state) {
+RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
     static const char *const flat[][2] = {{"shadows", "0"}, {"smart-schedule", "no"}};
     static const char *const steps[][2] = {{"shadows", "0"}, {"group-size", "1"}};
     static const struct kind kinds[] = {
         {.per_row = SLOW_ROW, .job = JOB("system: ep")},
         {.per_row = SLOW_ROW, .job = JOB("system: ep, device: cuda")},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &kinds[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         double measured = measured_of(&asked);
         assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
         double stepped = answer_of(&asked, "fastermoe", steps, 2).seconds;
@@ -487,14 +470,12 @@ static void steps_save_time_where_transfers_pass_beside_work(void **state) {
 
 /* All experts have as many routes: what they take beside them is what the run measured of one, and
  * the rest goes with routes. */
-static void what_a_run_cannot_tell_apart_it_has_measured(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int way = 0; way < 2; way++) {
         double times = way ? BACKWARD : 1;
@@ -507,19 +488,17 @@ static void what_a_run_cannot_tell_apart_it_has_measured(void **state) {
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
  * exchange: seen where nothing hides it. */
-static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
+RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
 #define STEPS "system: fastermoe, options: {shadows: 0, group-size: 1}"
     static const struct kind kinds[] = {
         {.per_row = PER_ROW, .job = JOB(STEPS)},
         {.per_row = PER_ROW, .job = JOB(STEPS ", device: cuda")},
     };
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        struct asked asked;
-        struct mp_error error = {0};
         record_kind(folder, &random, &kinds[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
@@ -532,10 +511,9 @@ static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
  * once. */
 static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
-    struct asked asked;
-    struct mp_error error = {0};
     record(folder, random, 0, true);
-    runs_ok(ask(folder, run, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, run, &asked);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
     bool pays = moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
@@ -543,22 +521,21 @@ static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     return pays;
 }
 
-static void experts_that_moved_stay_there(void **state) {
-    assert_mostly(*state, moving_pays);
+RUNS_TEST(experts_that_moved_stay_there) {
+    assert_mostly(folder, moving_pays);
 }
 
-static void systems_take_options(void **state) {
+RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
-    struct runs_folder *folder = *state;
     uint64_t random = test_seed();
-    struct asked asked;
     struct mp_error error = {0};
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
     record_kind(folder, &random, &kind);
-    runs_ok(ask(folder, 1, &asked, &error), &error);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
     assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
@@ -586,8 +563,7 @@ static void systems_take_options(void **state) {
     forget(&asked);
 }
 
-static void what_is_missing_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_missing_is_named) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
@@ -628,7 +604,7 @@ static const char *const others[] = {"ep",      "fssdp",     "fastermoe", "laer"
 enum { OTHERS = sizeof others / sizeof *others, MOST_RANKS = 8 };
 
 static bool keep_step(void *context, const struct mp_prediction *prediction) {
-    return mp_predict_recording_step(context, prediction, NULL) == MP_OK;
+    return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
 /* The job as it would be written into a database; owned by the caller. */
@@ -647,7 +623,7 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
                     const struct mp_systems *systems, const char *const set[], const char *name) {
     struct mp_cluster *cluster = test_cluster(machine);
     struct mp_predict_job job;
-    struct mp_predict_recording *recording;
+    struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct mp_error error = {0};
     char spools[96], path[MOST_RANKS][128], system[64];
@@ -661,12 +637,12 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     job.file.job.ranks_per_node = machine->ranks_per_node;
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
-    runs_ok(mp_predict_recording_create(spools, &job, cluster, &recording, &error), &error);
+    runs_ok(mp_predict_spools_create(spools, &job, cluster, &recording, &error), &error);
     const struct mp_predict_watch watch = {recording, keep_step, NULL};
-    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
-                               &summary, &error),
+    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch, &summary,
+                               &error),
             &error);
-    runs_ok(mp_predict_recording_finish(&recording, MP_OK, "", &summary, &error), &error);
+    runs_ok(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error), &error);
     for (int r = 0; r < job.file.job.ranks; r++) {
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
@@ -691,17 +667,18 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
                           const char *const set[], double limit, double limit_alone) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    struct asked asked;
     double measured[OTHERS], sum = 0, worst = 0, alone = 0;
     runs_ok(mp_systems_register_all(&systems, &error), &error);
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         measured[i] = measured_of(&asked);
         forget(&asked);
     }
     for (int i = 0; i < OTHERS; i++) {
-        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        struct asked asked;
+        ask_whole(folder, i + 1, &asked);
         double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
             struct mp_other_answer answer = answer_of(&asked, others[other], NULL, 0);
@@ -737,61 +714,26 @@ static const char *const sizes[] = {"layers=2",
 enum { LOADS = 8, MICRO_BATCHES };
 
 /* Planners' intervals count iterations from the first, whatever the loads call it. */
-static void others_take_what_they_are_predicted_to_take(void **state) {
+RUNS_TEST(others_take_what_they_are_predicted_to_take) {
     struct test_machine machine = GOOD_MACHINE;
     const char *numbered[sizeof sizes / sizeof *sizes];
     memcpy(numbered, sizes, sizeof sizes);
     numbered[LOADS] = "loads=w6 heat=0.4 period=2 seed=9 first-iteration=37";
     machine.nodes = 1;
-    assert_others(*state, &machine, numbered, 0.03, 0.005);
+    assert_others(folder, &machine, numbered, 0.03, 0.005);
 }
 
 /* What passes inside nodes is hidden by what leaves them, and only known to be no slower. */
-static void nodes_share_their_links(void **state) {
+RUNS_TEST(nodes_share_their_links) {
     struct test_machine machine = GOOD_MACHINE;
-    assert_others(*state, &machine, sizes, 0.12, 0.06);
+    assert_others(folder, &machine, sizes, 0.12, 0.06);
 }
 
-static void micro_batches_are_carried_out(void **state) {
+RUNS_TEST(micro_batches_are_carried_out) {
     struct test_machine machine = GOOD_MACHINE;
     const char *several[sizeof sizes / sizeof *sizes];
     memcpy(several, sizes, sizeof sizes);
     several[MICRO_BATCHES] = "predict.micro-batches=2";
     machine.nodes = 1;
-    assert_others(*state, &machine, several, 0.1, 0.005);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(costs_are_those_of_the_spans, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_slow_rank_stays_slow, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_balanced_system_takes_what_is_left, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(the_bound_is_the_best_placement, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(the_bound_has_what_the_model_lacks, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(experts_in_shards_have_no_bound, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(own_work_beside_layers_has_its_place, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(what_the_model_lacks_stays, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(copies_take_what_ranks_stood_still, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
-                                        runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_a_run_cannot_tell_apart_it_has_measured, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(a_run_in_steps_shows_calls_and_what_is_not_hidden,
-                                        runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(experts_that_moved_stay_there, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(systems_take_options, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(others_take_what_they_are_predicted_to_take, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(nodes_share_their_links, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(micro_batches_are_carried_out, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("harness/predict/other_system", tests, NULL, NULL);
+    assert_others(folder, &machine, several, 0.1, 0.005);
 }

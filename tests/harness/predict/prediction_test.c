@@ -133,13 +133,12 @@ static void expect_iteration(struct schedule *schedule) {
 /* Two ranks of one node, an expert each.  Rank 0 has 724 routes for its own expert and sends 300,
  * rank 1 sends 424 and keeps 600; the longer message takes 424 rows of 512 bytes over 1e11 B/s and
  * 5 us, more than any copy on a device.  Rank 0's expert has 1148 rows, rank 1's 900. */
-static void two_ranks_by_hand(void **state) {
+TEST(two_ranks_by_hand) {
     static const uint32_t load[] = {724, 300, 424, 600};
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
     struct recorded recorded = {0};
     struct mp_predict_sink sink = {.context = &recorded, .span = keep_span};
-    (void)state;
     machine.nodes = 1;
     machine.ranks_per_node = 2;
     test_case_create(&test, &machine, "ep", 1, 2, 1);
@@ -209,16 +208,14 @@ static void add_experts(struct mp_costs *costs, const struct mp_load *load, int 
 }
 
 /* A network that takes no time leaves the critical path of own work. */
-static void own_work_alone(void **state) {
+TEST_RANDOM(own_work_alone) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
-    uint64_t random = test_seed();
     double clock[RANKS] = {0}, copy[RANKS];
-    (void)state;
     machine.latency = 0;
     machine.bandwidth = machine.far_bandwidth = 1e15;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
-    test_fill_loads(&test, &random, 0.7);
+    test_fill_loads(&test, random, 0.7);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_costs *costs = predictor->costs;
     struct mp_prediction prediction = test_step(predictor, &test);
@@ -252,18 +249,16 @@ static void own_work_alone(void **state) {
 
 /* Devices that take next to no time leave the exchanges, one after the other, and the sums of
  * gradients, which find no gap before the end. */
-static void travelling_alone(void **state) {
+TEST_RANDOM(travelling_alone) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     double clock[RANKS] = {0}, sum[RANKS], begin[3];
-    (void)state;
     machine.peak = machine.memory_bandwidth = 1e15;
     machine.launch = 0;
     machine.bandwidth = machine.far_bandwidth = 1e8;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
-    test_fill_loads(&test, &random, 0.7);
+    test_fill_loads(&test, random, 0.7);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_prediction prediction = test_step(predictor, &test);
     struct mp_network *network = predictor->network;
@@ -296,77 +291,13 @@ static void travelling_alone(void **state) {
     test_case_destroy(&test);
 }
 
-/* ---- what must hold between systems ---- */
-
-static struct mp_prediction predict(const struct test_machine *machine, const char *system,
-                                    double heat) {
-    struct test_case test;
-    uint64_t random = 5;
-    test_case_create(&test, machine, system, 4, 16, 1);
-    test.job.job.width = 1024;
-    test.job.job.expert_width = 8192;
-    test.job.job.sequence = 1024;
-    test_fill_loads(&test, &random, heat);
-    struct mp_prediction prediction = test_predict(&test);
-    test_case_destroy(&test);
-    return prediction;
-}
-
-static void balanced_loads_are_balanced(void **state) {
-    (void)state;
-    static const char *const systems[] = {"ep", "free-balance", "smartmoe", "llep"};
-    for (int i = 0; i < 4; i++)
-        assert_close(predict(&GOOD_MACHINE, systems[i], 0).imbalance, 1, 1e-12);
-}
-
-/* Copies pay where links are fast, and less so where they are slow. */
-static void copies_pay_on_fast_links(void **state) {
-    struct test_machine fast = GOOD_MACHINE, slow = GOOD_MACHINE;
-    (void)state;
-    fast.peak = 2e13;
-    fast.far_bandwidth = 1e11;
-    slow.peak = 2e13;
-    slow.far_bandwidth = 1e9;
-    double gain[2];
-    for (int i = 0; i < 2; i++) {
-        const struct test_machine *machine = i ? &slow : &fast;
-        struct mp_prediction owners = predict(machine, "ep", 0.9);
-        struct mp_prediction copies = predict(machine, "fssdp", 0.9);
-        struct mp_prediction bound = predict(machine, "free-balance", 0.9);
-        assert_true(owners.imbalance >= copies.imbalance);
-        assert_true(bound.imbalance < 1.01);
-        assert_true(bound.seconds < owners.seconds);
-        assert_true(bound.expert_seconds_max <= copies.expert_seconds_max);
-        assert_int_equal(owners.copies, 0);
-        gain[i] = owners.seconds / copies.seconds;
-    }
-    assert_true(gain[0] > 1.1);
-    assert_true(gain[1] < gain[0]);
-}
-
-/* A processor that copies itself takes longer the more of it that takes. */
-static void copying_takes_from_computing(void **state) {
-    struct test_machine machine = GOOD_MACHINE;
-    double last = 0, attention = 0;
-    (void)state;
-    machine.peak = 2e13;
-    machine.far_bandwidth = 1e11;
-    for (int i = 2; i >= 0; i--) {
-        machine.overlap = i / 2.0;
-        struct mp_prediction prediction = predict(&machine, "fssdp", 0.9);
-        assert_true(prediction.seconds > last);
-        assert_true(prediction.attention_seconds > attention);
-        last = prediction.seconds;
-        attention = prediction.attention_seconds;
-    }
-}
+/* ---- micro-batches ---- */
 
 /* Copies that stay travel once in an iteration, and their gradients too; those that are freed after
  * each forward travel every time, twice. */
-static void copies_stay_over_micro_batches(void **state) {
+TEST(copies_stay_over_micro_batches) {
     struct test_machine machine = GOOD_MACHINE;
     double before[2][2], again[2][2], reduce[2][2];
-    (void)state;
     machine.far_bandwidth = 1e11;
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
@@ -395,17 +326,4 @@ static void copies_stay_over_micro_batches(void **state) {
     assert_close(before[1][1] / before[1][0], 3, 1e-12);
     assert_close(again[1][1] / before[1][1], 1, 1e-12);
     assert_close(reduce[1][1] / reduce[1][0], 3, 1e-12);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_by_hand),
-        cmocka_unit_test(own_work_alone),
-        cmocka_unit_test(travelling_alone),
-        cmocka_unit_test(balanced_loads_are_balanced),
-        cmocka_unit_test(copies_pay_on_fast_links),
-        cmocka_unit_test(copying_takes_from_computing),
-        cmocka_unit_test(copies_stay_over_micro_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
 #define MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
 
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
 #include "tests/reference/plan/plan_support.h"

@@ -199,17 +199,15 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
     mp_predictor_destroy(predictor);
 }
 
-static void every_system_keeps_the_laws(void **state) {
+TEST_RANDOM(every_system_keeps_the_laws) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
             struct test_case test;
-            random_case(&random, systems.item[s]->name, &test);
-            check_case(&random, &test, systems.item[s]);
+            random_case(random, systems.item[s]->name, &test);
+            check_case(random, &test, systems.item[s]);
             test_case_destroy(&test);
         }
 }
@@ -235,17 +233,15 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
     return watcher.hash;
 }
 
-static void same_inputs_same_bytes(void **state) {
+TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    uint64_t random = test_seed();
-    (void)state;
     assert_ok(mp_systems_register_all(&systems, &error), &error);
     for (int s = 0; s < systems.count; s++) {
         struct test_case test;
         struct mp_prediction first[3], again[3];
-        uint64_t seed = test_random(&random);
-        random_case(&random, systems.item[s]->name, &test);
+        uint64_t seed = test_random(random);
+        random_case(random, systems.item[s]->name, &test);
         uint64_t hash = hash_of(&test, seed, true, SIZE_MAX, first);
         assert_true(hash == hash_of(&test, seed, true, SIZE_MAX, again));
         assert_memory_equal(first, again, sizeof first);
@@ -260,11 +256,10 @@ static void same_inputs_same_bytes(void **state) {
     }
 }
 
-static void loads_of_another_shape_are_refused(void **state) {
+TEST(loads_of_another_shape_are_refused) {
     struct test_case test;
     struct mp_prediction prediction;
     struct mp_error error = {0};
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
@@ -292,14 +287,12 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
 
 /* FasterMoE's topology-aware gate in predictions: every source keeps the limit in every
  * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
-static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
+TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
     struct test_case test;
     struct mp_error error = {0};
     struct seen_loads seen;
     char words[64];
-    uint64_t random = test_seed();
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
@@ -307,7 +300,7 @@ static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
     snprintf(words, sizeof words, "options.outgoing-fraction=%.9f", (LIMIT + 0.5) / tokens);
     assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error), &error);
     assert_ok(mp_job_set(&test.job, words, &test.systems, &error), &error);
-    test_fill_loads(&test, &random, 0.5);
+    test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
@@ -338,20 +331,18 @@ static void a_gate_that_keeps_tokens_home_is_predicted(void **state) {
 }
 
 /* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
-static void a_loss_that_knows_the_topology_is_predicted(void **state) {
+TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
     struct test_case test;
     struct mp_error error = {0};
     struct seen_loads seen;
-    uint64_t random = test_seed();
-    (void)state;
     test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
     assert_ok(mp_job_set(&test.job, "options.pull=0.7", &test.systems, &error), &error);
     assert_ok(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, &error), &error);
-    test_fill_loads(&test, &random, 0.5);
+    test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
@@ -378,11 +369,10 @@ static void a_loss_that_knows_the_topology_is_predicted(void **state) {
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
-static void a_gate_with_room_changes_nothing(void **state) {
+TEST(a_gate_with_room_changes_nothing) {
     struct mp_error error = {0};
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct test_case test;
         uint64_t same = random;
@@ -420,12 +410,10 @@ static const struct {
                 {MP_PHASE_DISPATCH, MP_BACKWARD}};
 
 /* The rank's own work is longer by all products with the matrices, shorter by rows copied. */
-static void one_hot_dispatch_costs_its_products(void **state) {
-    (void)state;
+TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     struct mp_prediction prediction[2];
     struct mp_memory memory[2];
     double products_seconds = 0;
-    uint64_t random = test_seed();
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
         struct test_case test;
@@ -435,7 +423,7 @@ static void one_hot_dispatch_costs_its_products(void **state) {
                              one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
                              &test.systems, &error),
                   &error);
-        test_fill_loads(&test, &random, 0.3);
+        test_fill_loads(&test, random, 0.3);
         struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
         assert_ok(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error), &error);
@@ -456,11 +444,10 @@ static void one_hot_dispatch_costs_its_products(void **state) {
 
 /* No row of a token travels twice, however many chunks there are; when they do is another matter.
  */
-static void chunks_of_tokens_have_the_same_rows(void **state) {
+TEST(chunks_of_tokens_have_the_same_rows) {
     struct mp_prediction prediction[MP_MOST_DEGREE + 1];
     struct mp_error error = {0};
     uint64_t random = test_seed();
-    (void)state;
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
         uint64_t same = random;
@@ -479,16 +466,14 @@ static void chunks_of_tokens_have_the_same_rows(void **state) {
 }
 
 /* More memory than there is: a result, of the fullest rank. */
-static void out_of_memory_is_a_result(void **state) {
+TEST_RANDOM(out_of_memory_is_a_result) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
     struct mp_memory memory;
-    uint64_t random = test_seed();
     int rank;
-    (void)state;
     machine.memory = 1e6;
     test_case_create(&test, &machine, "fssdp", 3, 16, 1);
-    test_fill_loads(&test, &random, 0.9);
+    test_fill_loads(&test, random, 0.9);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
@@ -503,10 +488,9 @@ static void out_of_memory_is_a_result(void **state) {
 }
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
-static void late_copies_are_told_apart(void **state) {
+TEST(late_copies_are_told_apart) {
     enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
     struct mp_plan plan = {.during.words = WORDS};
-    (void)state;
     for (int expert = 0; expert < EXPERTS; expert++)
         for (int rank = 0; rank < RANKS; rank++) {
             uint64_t late[EXPERTS * WORDS] = {0};
@@ -520,20 +504,4 @@ static void late_copies_are_told_apart(void **state) {
                 assert_false(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS));
             }
         }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_system_keeps_the_laws),
-        cmocka_unit_test(same_inputs_same_bytes),
-        cmocka_unit_test(loads_of_another_shape_are_refused),
-        cmocka_unit_test(a_gate_that_keeps_tokens_home_is_predicted),
-        cmocka_unit_test(a_loss_that_knows_the_topology_is_predicted),
-        cmocka_unit_test(a_gate_with_room_changes_nothing),
-        cmocka_unit_test(one_hot_dispatch_costs_its_products),
-        cmocka_unit_test(chunks_of_tokens_have_the_same_rows),
-        cmocka_unit_test(out_of_memory_is_a_result),
-        cmocka_unit_test(late_copies_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

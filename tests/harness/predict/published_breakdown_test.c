@@ -15,11 +15,6 @@
  * of it is waiting for the busiest device of a layer, and the measured devices differ two to three
  * times as much as the recorded ones.  FSDP's iterations, though, are 14 % longer beside LAER's
  * than recorded routes explain. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/input.h"
@@ -200,8 +195,7 @@ static double mean_of(const double value[RANKS]) {
 }
 
 /* One rate, calibrated with FSDP, predicts the other two. */
-static void expert_times_of_methods(void **state) {
-    (void)state;
+TEST(expert_times_of_methods) {
     skip_without_traces();
     double rate = 0;
     for (int method = FSDP; method < METHODS; method++) {
@@ -229,8 +223,7 @@ static double error_of(const double predicted[RANKS], const double measured[RANK
     return sum / RANKS;
 }
 
-static void expert_times_of_devices(void **state) {
-    (void)state;
+TEST(expert_times_of_devices) {
     skip_without_traces();
     for (int method = 0; method < METHODS; method++) {
         struct outcome outcome = predict(method);
@@ -247,8 +240,7 @@ static void expert_times_of_devices(void **state) {
     }
 }
 
-static void exchanges_and_iterations_in_order(void **state) {
-    (void)state;
+TEST(exchanges_and_iterations_in_order) {
     skip_without_traces();
     struct outcome outcome[METHODS];
     for (int method = 0; method < METHODS; method++) {
@@ -279,11 +271,4 @@ static int setup(void **state) {
     return read_published(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(expert_times_of_methods),
-        cmocka_unit_test(expert_times_of_devices),
-        cmocka_unit_test(exchanges_and_iterations_in_order),
-    };
-    return cmocka_run_group_tests_name("published breakdown", tests, setup, NULL);
-}
+TEST_GROUP(setup, NULL);

@@ -23,11 +23,6 @@
  * Rows and micro-batches of the trace that were timed are inferred (rows 0 to 7 of micro-batch 0;
  * all rows of 0 and 1); others fit as well, the experts' shares hardly differ between them.  So are
  * sizes: those of the larger GPT of harness/suites/paper/smartmoe.yaml. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
@@ -217,17 +212,17 @@ static int read_all(void **state) {
     return mp_systems_register_all(&systems, &error);
 }
 
-static void layer_times_are_predicted(void **state) {
+TEST_WITH(layer_times_are_predicted, read_all, NULL) {
     const char *whole = "predictor, whole", *by_expert = "predictor, by expert";
     need_file(loads_path);
     need_file(on_one_node.path);
     need_file(on_two_nodes.path);
     read_times(&on_one_node);
     read_times(&on_two_nodes);
-    predict(&on_two_nodes, MP_ROWS_WHOLE, *state);
+    predict(&on_two_nodes, MP_ROWS_WHOLE, fixture);
     double at_once = held_out(&on_two_nodes, on_two_nodes.predicted, whole);
-    predict(&on_one_node, MP_ROWS_BY_EXPERT, *state);
-    predict(&on_two_nodes, MP_ROWS_BY_EXPERT, *state);
+    predict(&on_one_node, MP_ROWS_BY_EXPERT, fixture);
+    predict(&on_two_nodes, MP_ROWS_BY_EXPERT, fixture);
     double near_line = held_out(&on_one_node, on_one_node.busiest, "routes of the busiest rank:");
     double far_line = held_out(&on_two_nodes, on_two_nodes.busiest, "routes of the busiest rank:");
     double near = held_out(&on_one_node, on_one_node.predicted, by_expert);
@@ -239,9 +234,4 @@ static void layer_times_are_predicted(void **state) {
     double transferred = error_of(&on_two_nodes, on_two_nodes.predicted, line, 0);
     print_message("16 ranks from the constants of 8: mean absolute error %.2f %%\n", transferred);
     assert_true(transferred <= 7.5);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(layer_times_are_predicted, read_all)};
-    return cmocka_run_group_tests_name("published layers", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  *
  * On machines on which arithmetic is all that own work costs: a product takes its operations over
  * the peak, everything else nothing. */
-#include <string.h>
-
 #include "tests/harness/predict/predictor_support.h"
 
 /* A token per position of a sequence, one sequence per rank; a row has 1024 bytes. */
@@ -216,18 +214,16 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
  * Meanwhile the block's gradients have set out, and go now: 1,628,160 / (24 * 2 MiB / 40 s) =
  * 1.294.  The lower layer's sums come behind them and have its gate and attention alone:
  *   1.294 + 40 - 16.25 = 25.044 */
-static void sums_of_40_seconds(void **state) {
+TEST(sums_of_40_seconds) {
     static const struct hand_worked hand = {40, 31.875, 7.75, 25.044, 1};
-    (void)state;
     hides_as_worked_out(&hand);
 }
 
 /* The same with 30 - 8.125 = 21.875; the upper layer's sums end under the experts below, when the
  * second exchange is still to come, and the block's gradients (0.970) too: 30.97 < 32.25; so the
  * lower layer's sums go at once: 30 - 16.25 = 13.75. */
-static void sums_of_30_seconds(void **state) {
+TEST(sums_of_30_seconds) {
     static const struct hand_worked hand = {30, 21.875, 0, 13.75, 0.5};
-    (void)state;
     hides_as_worked_out(&hand);
 }
 
@@ -276,36 +272,22 @@ static void ends_as_worked_out(const struct pipelined *hand) {
     test_case_destroy(&test);
 }
 
-static void a_pipelined_exchange_ends_when_it_should(void **state) {
+TEST(a_pipelined_exchange_ends_when_it_should) {
     static const struct pipelined hand = {0, 1, {1, 2, 3, 4}, {3, 5, 7, 9}, {5, 6, 8, 10}};
-    (void)state;
     ends_as_worked_out(&hand);
 }
 
 /* The processor does half of the copying: the first and the last step have one neighbour that
  * travels meanwhile, 2 + 1/2, the others two, 2 + 2/2. */
-static void a_pipelined_exchange_takes_from_computing(void **state) {
+TEST(a_pipelined_exchange_takes_from_computing) {
     static const struct pipelined hand = {
         0.5, 1, {1, 2, 3, 4}, {3.5, 6.5, 9.5, 12}, {5, 7.5, 10.5, 13}};
-    (void)state;
     ends_as_worked_out(&hand);
 }
 
 /* Where three units travel in a step, no step takes more than twice as long for it: two units of
  * which half are the processor's, 2 + 2/2 for all. */
-static void no_step_takes_twice_as_long(void **state) {
+TEST(no_step_takes_twice_as_long) {
     static const struct pipelined hand = {0.5, 3, {3, 6, 9, 12}, {6, 9, 12, 15}, {15, 18, 21, 24}};
-    (void)state;
     ends_as_worked_out(&hand);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_of_40_seconds),
-        cmocka_unit_test(sums_of_30_seconds),
-        cmocka_unit_test(a_pipelined_exchange_ends_when_it_should),
-        cmocka_unit_test(a_pipelined_exchange_takes_from_computing),
-        cmocka_unit_test(no_step_takes_twice_as_long),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

@@ -199,27 +199,25 @@ static void check_sources(const struct bench *bench, const struct mp_steps *step
     }
 }
 
-static void every_route_is_in_its_step(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(every_route_is_in_its_step) {
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
         struct mp_steps_memory memory = {0};
         struct mp_error error = {0};
-        create(&bench, &random);
+        create(&bench, random);
         for (int again = 0; again < 3; again++) {
-            draw_plan(&bench, &random);
+            draw_plan(&bench, random);
             const struct mp_plan *plan = &bench.example.plan;
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
-            bool by_expert = test_random_int(&random, 0, 1);
+            bool by_expert = test_random_int(random, 0, 1);
             assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
                                     late_of(&bench), by_expert, NULL, &error),
                       &error);
             assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
             assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
             for (int step = 0; step < steps.steps; step++)
-                check_step(&bench, &random, &steps, step);
+                check_step(&bench, random, &steps, step);
             check_work(&bench, &steps, steps.steps);
             check_sources(&bench, &steps);
             destroy_plan(&bench);
@@ -262,17 +260,15 @@ static void check_hop(struct bench *bench, uint64_t *random, const struct mp_ste
     check_as_expected(bench, random, steps->traffic[hop], alone);
 }
 
-static void rows_are_passed_on_hop_by_hop(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
         struct mp_steps_memory memory = {0};
         struct mp_error error = {0};
         double alone[64] = {0};
-        create(&bench, &random);
-        draw_plan(&bench, &random);
+        create(&bench, random);
+        draw_plan(&bench, random);
         bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
         assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
                                 NULL, false, NULL, &error),
@@ -280,7 +276,7 @@ static void rows_are_passed_on_hop_by_hop(void **state) {
         assert_int_equal(steps.steps, 1);
         assert_int_equal(steps.hops, steps.rounds);
         for (int hop = 0; hop < steps.rounds; hop++)
-            check_hop(&bench, &random, &steps, hop, alone);
+            check_hop(&bench, random, &steps, hop, alone);
         assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
         check_sources(&bench, &steps);
         assert_int_equal(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
@@ -331,9 +327,7 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
         }
 }
 
-static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps = {0};
@@ -341,14 +335,14 @@ static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
         struct mp_error error = {0};
         double alone[64] = {0}, distinct[64 * 130];
         int size[MP_MOST_LEVELS];
-        create(&bench, &random);
-        draw_plan(&bench, &random);
+        create(&bench, random);
+        draw_plan(&bench, random);
         struct mp_plan *plan = &bench.example.plan;
-        int levels = draw_levels(&random, bench.ranks, size);
+        int levels = draw_levels(random, bench.ranks, size);
         plan->exchange = MP_EXCHANGE_DEDUPLICATED;
         memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
         for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
-            distinct[n] = test_random_int(&random, 0, 9);
+            distinct[n] = test_random_int(random, 0, 9);
         assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
                                 distinct, &error),
                   &error);
@@ -357,7 +351,7 @@ static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
         double row = mp_costs_row_bytes(bench.costs);
         for (int hop = 0; hop < steps.rounds; hop++) {
             add_tokens(&bench, size, hop, distinct, row);
-            check_as_expected(&bench, &random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
+            check_as_expected(&bench, random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
                               alone);
         }
         mp_steps_destroy(&steps);
@@ -368,15 +362,13 @@ static void rows_of_tokens_are_passed_on_level_by_level(void **state) {
 }
 
 /* Without copies that come late nothing stays behind the last step. */
-static void nothing_is_late_unless_said(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(nothing_is_late_unless_said) {
     struct bench bench;
     struct mp_steps steps = {0};
     struct mp_steps_memory memory = {0};
     struct mp_error error = {0};
-    (void)state;
-    create(&bench, &random);
-    draw_plan(&bench, &random);
+    create(&bench, random);
+    draw_plan(&bench, random);
     assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
                             false, NULL, &error),
               &error);
@@ -394,16 +386,14 @@ static double allocated(void) {
 }
 
 /* What predictors keep of layers has a limit: it is what was really allocated. */
-static void bytes_are_those_that_were_allocated(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(bytes_are_those_that_were_allocated) {
     for (int i = 0; i < 12; i++) {
         struct bench bench;
         struct mp_steps steps[2] = {{0}, {0}};
         struct mp_steps_memory memory = {0};
         struct mp_error error = {0};
-        create(&bench, &random);
-        draw_plan(&bench, &random);
+        create(&bench, random);
+        draw_plan(&bench, random);
         double before = 0;
         for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
             before = allocated();
@@ -420,15 +410,4 @@ static void bytes_are_those_that_were_allocated(void **state) {
         destroy_plan(&bench);
         destroy(&bench);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_route_is_in_its_step),
-        cmocka_unit_test(rows_are_passed_on_hop_by_hop),
-        cmocka_unit_test(rows_of_tokens_are_passed_on_level_by_level),
-        cmocka_unit_test(nothing_is_late_unless_said),
-        cmocka_unit_test(bytes_are_those_that_were_allocated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

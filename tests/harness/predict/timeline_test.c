@@ -73,13 +73,12 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
 
 /* 3 s one way, then 2 s the other way; at once they would take 3 s.  The gates are busy for all of
  * it; a rank that is 1 s late delays both rounds. */
-static void rounds_come_one_after_the_other(void **state) {
+TEST(rounds_come_one_after_the_other) {
     struct bench bench;
     struct mp_error error = {0};
     struct mp_traffic *round[2];
     static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
     double done[RANKS];
-    (void)state;
     create(&bench, 1);
     for (int i = 0; i < 2; i++) {
         assert_ok(mp_traffic_create(bench.network, &round[i], &error), &error);
@@ -99,17 +98,15 @@ static void rounds_come_one_after_the_other(void **state) {
 
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
  * communication that is waiting, in others work. */
-static void an_injected_delay_is_one_rank_s(void **state) {
+TEST_RANDOM(an_injected_delay_is_one_rank_s) {
     struct bench bench;
-    uint64_t random = test_seed();
-    (void)state;
     create(&bench, 1);
     struct mp_inject *inject = &bench.timeline.inject;
-    *inject = (struct mp_inject){.rank = test_random_int(&random, 0, RANKS - 1),
+    *inject = (struct mp_inject){.rank = test_random_int(random, 0, RANKS - 1),
                                  .phase = MP_PHASE_EXPERT,
-                                 .seconds = 1e-3 * test_random_int(&random, 1, 1000),
-                                 .every = test_random_int(&random, 1, 3),
-                                 .layer = test_random_int(&random, 0, 1) ? MP_ALL : 1};
+                                 .seconds = 1e-3 * test_random_int(random, 1, 1000),
+                                 .every = test_random_int(random, 1, 3),
+                                 .layer = test_random_int(random, 0, 1) ? MP_ALL : 1};
     for (int i = 0; i < 6; i++) {
         double expected = 2;
         mp_timeline_begin(&bench.timeline, i, 100 + i);
@@ -139,10 +136,9 @@ static void an_injected_delay_is_one_rank_s(void **state) {
 }
 
 /* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
-static void background_takes_the_gaps(void **state) {
+TEST(background_takes_the_gaps) {
     struct bench bench;
     const double seconds[RANKS] = {2.5, 0}, received[RANKS] = {7, 0};
-    (void)state;
     create(&bench, 1);
     int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, received);
     mp_timeline_work(&bench.timeline, 1);
@@ -164,10 +160,9 @@ static void background_takes_the_gaps(void **state) {
 }
 
 /* The second one issued waits for the first, and begins when the last rank has issued it. */
-static void background_takes_turns(void **state) {
+TEST(background_takes_turns) {
     struct bench bench;
     const double first[RANKS] = {1, 1}, second[RANKS] = {1, 1}, late[RANKS] = {0, 4};
-    (void)state;
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
     int64_t one = mp_timeline_start(&bench.timeline, FETCH, first, first, NULL);
@@ -190,9 +185,8 @@ static void background_takes_turns(void **state) {
 
 /* Half of a transfer's time is the processor's: 3 s of work beside 2 s of transfer take 4 s; with
  * nothing left to it, work stands still meanwhile. */
-static void copying_stretches_work(void **state) {
+TEST(copying_stretches_work) {
     const double seconds[RANKS] = {2, 0};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct bench bench;
         create(&bench, i / 2.0);
@@ -216,10 +210,9 @@ static void copying_stretches_work(void **state) {
 }
 
 /* Who comes early waits for who comes late. */
-static void late_ranks_are_counted(void **state) {
+TEST(late_ranks_are_counted) {
     struct bench bench;
     const double late[RANKS] = {0, 4};
-    (void)state;
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
     exchange(&bench);
@@ -232,16 +225,4 @@ static void late_ranks_are_counted(void **state) {
     assert_close(bench.timeline.clock[0], 11, 1e-6);
     assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
     destroy(&bench);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounds_come_one_after_the_other),
-        cmocka_unit_test(an_injected_delay_is_one_rank_s),
-        cmocka_unit_test(background_takes_the_gaps),
-        cmocka_unit_test(background_takes_turns),
-        cmocka_unit_test(copying_stretches_work),
-        cmocka_unit_test(late_ranks_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,12 +73,11 @@ static double moved(double bytes) {
     return 1e-6 + bytes / 1e12;
 }
 
-static void rows_are_not_columns(void **state) {
+TEST(rows_are_not_columns) {
     struct mp_cluster *cluster = steep_device();
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     double n = 32, d = 64, f = 128, e = 8, v = 50, k = 2;
-    (void)state;
     options.vocabulary = 50;
     for (int matrices = 2; matrices <= 3; matrices++) {
         options.expert_matrices = matrices;
@@ -202,7 +201,7 @@ static void assert_spans(const struct kept *kept) {
 
 /* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
  * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
-static void spans_by_hand(void **state) {
+TEST(spans_by_hand) {
     struct test_machine machine = GOOD_MACHINE;
     struct mp_error error = {0};
     struct kept kept = {{{{{0}}}}, {{0}}};
@@ -214,7 +213,6 @@ static void spans_by_hand(void **state) {
     static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0};
     static const struct mp_scheduled_phase sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, 0};
     static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0};
-    (void)state;
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     struct mp_cluster *cluster = test_cluster(&machine);
@@ -313,12 +311,11 @@ static void assert_seconds(struct mp_what_if *what_if, struct mp_what_if_change 
 
 /* As it was: both meet at 6 + i, leave at 7 + i and 9 + i, meet at 11 + i, leave at 13 + i, and
  * rank 1 is through at 15 + i. */
-static void changes_by_hand(void **state) {
+TEST(changes_by_hand) {
     struct recording recording;
     struct mp_what_if *what_if;
     struct mp_error error = {0};
     struct mp_what_if_change change = mp_what_if_nothing();
-    (void)state;
     make_recording(&recording);
     assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
     assert_int_equal(mp_what_if_layers(what_if), LAYERS);
@@ -344,12 +341,11 @@ static void changes_by_hand(void **state) {
 }
 
 /* A second of rank 1's gap counts as its own. */
-static void ranks_by_hand(void **state) {
+TEST(ranks_by_hand) {
     struct recording recording;
     struct mp_what_if *what_if;
     struct mp_error error = {0};
     double own, waiting;
-    (void)state;
     make_recording(&recording);
     assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
     mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
@@ -359,14 +355,4 @@ static void ranks_by_hand(void **state) {
     assert_close(own, 7.5 + 2 + 2, 1e-12);
     assert_close(waiting, 3 + 2, 1e-12);
     mp_what_if_destroy(what_if);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_not_columns),
-        cmocka_unit_test(spans_by_hand),
-        cmocka_unit_test(changes_by_hand),
-        cmocka_unit_test(ranks_by_hand),
-    };
-    return cmocka_run_group_tests_name("harness/predict/uneven", tests, NULL, NULL);
 }

@@ -48,8 +48,7 @@ static double median(struct mp_what_if *what_if, struct mp_what_if_change change
     return mp_what_if_median(what_if, &change);
 }
 
-static void slowdowns_are_those_by_hand(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(slowdowns_are_those_by_hand) {
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
         struct mp_recorded recorded;
@@ -99,8 +98,7 @@ static void slowdowns_are_those_by_hand(void **state) {
 }
 
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
-static void who_left_before_needs_nobody_later(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
@@ -136,8 +134,7 @@ static void who_left_before_needs_nobody_later(void **state) {
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
-static void spans_across_an_iterations_ends_are_left_out(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
     struct mp_recorded recorded;
     struct mp_error error = {0};
@@ -176,8 +173,7 @@ static void spans_across_an_iterations_ends_are_left_out(void **state) {
 }
 
 /* Random runs of ranks that meet again and again give their own times back. */
-static void random_runs_give_themselves_back(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(random_runs_give_themselves_back) {
     uint64_t random = test_seed();
     for (int round = 1; round <= 20; round++) {
         enum { MEETINGS = 12, ITERATIONS = 3 };
@@ -245,8 +241,7 @@ static void random_runs_give_themselves_back(void **state) {
     }
 }
 
-static void what_is_missing_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
     struct mp_error error = {0};
     assert_int_equal(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL);
@@ -283,8 +278,7 @@ static void what_is_missing_is_named(void **state) {
 
 /* Rank 1 takes part in the layer and has no span of its experts: evenly each has half of the 10 ms
  * of rank 0, and without rank 0 nobody computes anything. */
-static void who_has_no_span_had_nothing_to_compute(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
@@ -323,20 +317,4 @@ static void who_has_no_span_had_nothing_to_compute(void **state) {
     assert_close(median(what_if, change), 3e-3, 1e-5);
     mp_what_if_destroy(what_if);
     mp_recorded_destroy(&recorded);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slowdowns_are_those_by_hand, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(who_left_before_needs_nobody_later, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(spans_across_an_iterations_ends_are_left_out, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(random_runs_give_themselves_back, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(who_has_no_span_had_nothing_to_compute, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("harness/predict/what_if", tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/reference/plan/plan_support.h"
 
@@ -60,8 +58,7 @@ static void end(struct tasks *tasks) {
     mp_workers_release(tasks->shared, sizeof *tasks->shared);
 }
 
-static void every_task_is_carried_out_once(void **state) {
-    (void)state;
+TEST(every_task_is_carried_out_once) {
     for (int processes = 1; processes <= 128; processes *= 2) {
         struct tasks tasks = begin();
         struct mp_error error = {0};
@@ -76,11 +73,10 @@ static void every_task_is_carried_out_once(void **state) {
 }
 
 /* In their order, by a process that is not this one and sees what it has left itself. */
-static void one_worker_takes_one_after_the_other(void **state) {
+TEST(one_worker_takes_one_after_the_other) {
     struct tasks tasks = begin();
     struct mp_error error = {0};
     const struct mp_workers workers = {1, &tasks, carry_out, NULL};
-    (void)state;
     tasks.own = 100;
     assert_ok(mp_workers_run(&workers, FIRST, TASKS, &error), &error);
     for (int i = FIRST; i < TASKS; i++) {
@@ -92,11 +88,10 @@ static void one_worker_takes_one_after_the_other(void **state) {
     end(&tasks);
 }
 
-static void nothing_to_do_is_done(void **state) {
+TEST(nothing_to_do_is_done) {
     struct tasks tasks = begin();
     struct mp_error error = {0};
     const struct mp_workers workers = {4, &tasks, carry_out, tell};
-    (void)state;
     assert_ok(mp_workers_run(&workers, FIRST, FIRST, &error), &error);
     assert_int_equal(tasks.shared->turns, 0);
     mp_workers_release(NULL, sizeof *tasks.shared);
@@ -104,11 +99,10 @@ static void nothing_to_do_is_done(void **state) {
 }
 
 /* Two of them are at work for ever, and no other task is begun. */
-static void progress_stops_them(void **state) {
+TEST(progress_stops_them) {
     struct tasks tasks = begin();
     struct mp_error error = {0};
     const struct mp_workers workers = {2, &tasks, never_end, tell};
-    (void)state;
     tasks.enough = 2;
     assert_int_equal(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EINTERRUPTED);
     assert_string_equal(error.text, "stopped by the user");
@@ -118,8 +112,7 @@ static void progress_stops_them(void **state) {
     end(&tasks);
 }
 
-static void a_process_that_dies_is_told_of(void **state) {
-    (void)state;
+TEST(a_process_that_dies_is_told_of) {
     for (int processes = 1; processes <= 4; processes += 3) {
         struct tasks tasks = begin();
         struct mp_error error = {0};
@@ -130,15 +123,4 @@ static void a_process_that_dies_is_told_of(void **state) {
         assert_int_equal(tasks.shared->times[FIRST], 0);
         end(&tasks);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_is_carried_out_once),
-        cmocka_unit_test(one_worker_takes_one_after_the_other),
-        cmocka_unit_test(nothing_to_do_is_done),
-        cmocka_unit_test(progress_stops_them),
-        cmocka_unit_test(a_process_that_dies_is_told_of),
-    };
-    return cmocka_run_group_tests_name("harness/predict/workers", tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Clocks that run apart, as the ends of collectives on them show. */
 #include "harness/record/clocks.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { MEETINGS = 400, CLOCKS = 3 };
@@ -36,8 +34,7 @@ static void meet(const struct machine machine[], int machines, struct meeting_cl
     }
 }
 
-static void offsets_and_speeds_are_found(void **state) {
-    (void)state;
+TEST(offsets_and_speeds_are_found) {
     static struct meeting room[CLOCKS][MEETINGS];
     struct meeting_clock clock[CLOCKS];
     const struct machine machine[CLOCKS] = {
@@ -60,8 +57,7 @@ static void offsets_and_speeds_are_found(void **state) {
 }
 
 /* Ends that differ by less than they scatter are no other clock. */
-static void one_clock_is_left_alone(void **state) {
-    (void)state;
+TEST(one_clock_is_left_alone) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 50000, 1}, {2000, 50000, 1}};
@@ -73,8 +69,7 @@ static void one_clock_is_left_alone(void **state) {
     }
 }
 
-static void one_host_has_one_clock(void **state) {
-    (void)state;
+TEST(one_host_has_one_clock) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     struct machine machine[2] = {{0, 100, 1}, {CLOCK_SAME_NS - 200, 100, 1}};
@@ -92,8 +87,7 @@ static void one_host_has_one_clock(void **state) {
 }
 
 /* Those that took long end at any time: what was short counts. */
-static void short_meetings_count(void **state) {
-    (void)state;
+TEST(short_meetings_count) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 100, 1}, {9000000, 100, 1}};
@@ -112,8 +106,7 @@ static void short_meetings_count(void **state) {
 /* One of them began to record an operation later than the other: the counts don't match, and the
  * clocks are not to be put beside one another by them.  Where each waits 0 to 4 ms, a tenth fits.
  */
-static void other_meetings_are_no_meetings(void **state) {
-    (void)state;
+TEST(other_meetings_are_no_meetings) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 1000, 1}, {5000, 1000, 1}};
@@ -135,8 +128,7 @@ static void other_meetings_are_no_meetings(void **state) {
 
 /* Three in ten end 50 us earlier or later than the others say.  Who waited long may have left so
  * much later than it seems; who came last can't. */
-static void the_last_to_come_leaves_with_the_others(void **state) {
-    (void)state;
+TEST(the_last_to_come_leaves_with_the_others) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 0, 1}, {0, 0, 1}};
@@ -157,8 +149,7 @@ static void the_last_to_come_leaves_with_the_others(void **state) {
 }
 
 /* The third process meets only the second; its offset from the first is the sum, as its error. */
-static void clocks_are_compared_through_others(void **state) {
-    (void)state;
+TEST(clocks_are_compared_through_others) {
     static struct meeting room[CLOCKS][MEETINGS];
     struct meeting_clock clock[CLOCKS];
     const struct machine machine[CLOCKS] = {{0, 10, 1}, {500000, 10, 1}, {-800000, 10, 1}};
@@ -178,8 +169,7 @@ static void clocks_are_compared_through_others(void **state) {
 }
 
 /* Who waits for 1 us and leaves up to 20 us late has met the others all the same. */
-static void ends_may_scatter_more_than_waiting_takes(void **state) {
-    (void)state;
+TEST(ends_may_scatter_more_than_waiting_takes) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 20000, 1}, {7000000000, 20000, 1}};
@@ -196,8 +186,7 @@ static void ends_may_scatter_more_than_waiting_takes(void **state) {
 
 /* A tenth of a second apart at the end of a window of its beginning: far more than a meeting takes.
  */
-static void a_clock_may_run_away(void **state) {
-    (void)state;
+TEST(a_clock_may_run_away) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 20000, 1}, {0, 20000, 1 + 400e-3}};
@@ -214,8 +203,7 @@ static void a_clock_may_run_away(void **state) {
 
 /* Processes that share a core leave in turns, 70 us later than the other: not half of the ends are
  * right, and what was short says where the clock can be. */
-static void whoever_leaves_late_does_so_in_turns(void **state) {
-    (void)state;
+TEST(whoever_leaves_late_does_so_in_turns) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 0, 1}, {5000000, 0, 1}};
@@ -237,8 +225,7 @@ static void whoever_leaves_late_does_so_in_turns(void **state) {
 }
 
 /* One meeting deviates from nothing, and is known no better than by what it took. */
-static void few_meetings_are_known_by_what_they_took(void **state) {
-    (void)state;
+TEST(few_meetings_are_known_by_what_they_took) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 0, 1}, {9000000000, 0, 1}};
@@ -251,8 +238,7 @@ static void few_meetings_are_known_by_what_they_took(void **state) {
     assert_int_equal(clock[1].sample[0].error_ns, 100000);
 }
 
-static void who_meets_nobody_is_not_aligned(void **state) {
-    (void)state;
+TEST(who_meets_nobody_is_not_aligned) {
     static struct meeting room[2][MEETINGS];
     struct meeting_clock clock[2];
     const struct machine machine[2] = {{0, 10, 1}, {0, 10, 1}};
@@ -264,8 +250,7 @@ static void who_meets_nobody_is_not_aligned(void **state) {
     assert_int_equal(clock[1].samples, 0);
 }
 
-static void names_say_what_synchronises(void **state) {
-    (void)state;
+TEST(names_say_what_synchronises) {
     static const char *const all[] = {"AllReduce",       "all_to_allv", "_reduce_scatter_base",
                                       "gloo:all_gather", "barrier",     "ALLREDUCE"};
     static const char *const some[] = {"Broadcast", "reduce", "gather", "scatter", "send", ""};
@@ -273,23 +258,4 @@ static void names_say_what_synchronises(void **state) {
         assert_true(meeting_synchronises(all[i]));
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         assert_false(meeting_synchronises(some[i]));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offsets_and_speeds_are_found),
-        cmocka_unit_test(one_clock_is_left_alone),
-        cmocka_unit_test(one_host_has_one_clock),
-        cmocka_unit_test(short_meetings_count),
-        cmocka_unit_test(other_meetings_are_no_meetings),
-        cmocka_unit_test(the_last_to_come_leaves_with_the_others),
-        cmocka_unit_test(clocks_are_compared_through_others),
-        cmocka_unit_test(ends_may_scatter_more_than_waiting_takes),
-        cmocka_unit_test(a_clock_may_run_away),
-        cmocka_unit_test(whoever_leaves_late_does_so_in_turns),
-        cmocka_unit_test(few_meetings_are_known_by_what_they_took),
-        cmocka_unit_test(who_meets_nobody_is_not_aligned),
-        cmocka_unit_test(names_say_what_synchronises),
-    };
-    return cmocka_run_group_tests_name("clocks", tests, NULL, NULL);
 }

@@ -42,8 +42,7 @@ static int64_t add_run(struct runs_folder *folder) {
     return run_id;
 }
 
-static void what_collectors_left_is_beside_the_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_collectors_left_is_beside_the_run) {
     struct mp_error error = {0};
     char said[2000] = "", path[MP_PATH_SIZE];
     int64_t run_id = add_run(folder);
@@ -75,8 +74,7 @@ static void what_collectors_left_is_beside_the_run(void **state) {
 }
 
 /* Each variable has room for one library, and the user's own goes first. */
-static void what_the_user_has_set_stays(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_the_user_has_set_stays) {
     setenv("NCCL_PROFILER_PLUGIN", "none", 1);
     mp_devices_offer(folder->path);
     assert_string_equal(getenv("NCCL_PROFILER_PLUGIN"), "none");
@@ -84,19 +82,9 @@ static void what_the_user_has_set_stays(void **state) {
     unsetenv("NCCL_PROFILER_PLUGIN");
 }
 
-static void a_missing_folder_is_an_error(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_folder_is_an_error) {
     struct mp_error error = {0};
     assert_int_equal(mp_devices_keep(folder->store, 1, "/nowhere/at/all", false, stdout, &error),
                      MP_EIO);
     assert_non_null(strstr(error.text, "/nowhere/at/all"));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {TEST(what_the_user_has_set_stays),
-                                              TEST(what_collectors_left_is_beside_the_run),
-                                              TEST(a_missing_folder_is_an_error)};
-    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
 }

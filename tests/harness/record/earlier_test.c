@@ -41,8 +41,7 @@ static int add(struct runs_folder *folder, const char *spools, struct mp_error *
     return code;
 }
 
-static void a_program_that_still_records_is_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_program_that_still_records_is_refused) {
     struct mp_error error = {0};
     char spools[80], path[120], words[200];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -64,8 +63,7 @@ static void a_program_that_still_records_is_refused(void **state) {
     }
 }
 
-static void what_a_killed_program_left_is_no_complete_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
     struct mp_error error = {0};
     char spools[80], path[120];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -86,8 +84,7 @@ static void what_a_killed_program_left_is_no_complete_run(void **state) {
 }
 
 /* A number that has been given to another process since means that the first has ended. */
-static void processes_are_known_by_number_and_time(void **state) {
-    (void)state;
+TEST(processes_are_known_by_number_and_time) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, day_ns = 86400000000000;
@@ -105,15 +102,4 @@ static void processes_are_known_by_number_and_time(void **state) {
     assert_false(mp_processes_runs_since(child, now_ns)); /* though nobody has asked how it ended */
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_false(mp_processes_runs_since(child, now_ns));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_program_that_still_records_is_refused),
-        TEST(what_a_killed_program_left_is_no_complete_run),
-        cmocka_unit_test(processes_are_known_by_number_and_time),
-    };
-    return cmocka_run_group_tests_name("earlier", tests, NULL, NULL);
 }

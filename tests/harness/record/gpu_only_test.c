@@ -123,8 +123,7 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
     return code;
 }
 
-static void gpu_work_is_kept_without_ranges(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     struct mp_error error = {0};
     char spools[80], damaged[100], said[2000] = "", expected[64];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -149,8 +148,7 @@ static void gpu_work_is_kept_without_ranges(void **state) {
     assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */
 }
 
-static void a_program_that_left_nothing_is_no_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST_ALONE(a_program_that_left_nothing_is_no_run) {
     struct mp_error error = {0};
     char spools[80], said[2000] = "";
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
@@ -159,17 +157,4 @@ static void a_program_that_left_nothing_is_no_run(void **state) {
     assert_non_null(strstr(error.text, "program: no process has made an NVTX range"));
     assert_answer(folder, 0, "SELECT count(*) FROM run");
     assert_int_equal(access(spools, F_OK), -1);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                            "MV2_COMM_WORLD_RANK",  "RANK",
-                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
-    static const struct CMUnitTest tests[] = {TEST(gpu_work_is_kept_without_ranges),
-                                              TEST(a_program_that_left_nothing_is_no_run)};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    return cmocka_run_group_tests_name("gpu_only", tests, NULL, NULL);
 }

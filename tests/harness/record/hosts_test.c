@@ -177,8 +177,8 @@ static int merge_all(struct world *world) {
 }
 
 /* hosts 0: any number. */
-static struct world world_of(void **state, int hosts, int ranks_of_host) {
-    struct world world = {.folder = *state,
+static struct world world_of(struct runs_folder *folder, int hosts, int ranks_of_host) {
+    struct world world = {.folder = folder,
                           .late_ns = 20000,
                           .seed = test_seed(),
                           .has_exchange = true,
@@ -223,8 +223,8 @@ static void assert_aligned(const struct world *world) {
     }
 }
 
-static void clocks_are_aligned_to_within_what_is_stated(void **state) {
-    struct world world = world_of(state, 0, RANKS_OF_HOST);
+RUNS_TEST(clocks_are_aligned_to_within_what_is_stated) {
+    struct world world = world_of(folder, 0, RANKS_OF_HOST);
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
     assert_aligned(&world);
@@ -247,8 +247,8 @@ static void clocks_are_aligned_to_within_what_is_stated(void **state) {
 }
 
 /* Wall clocks are minutes apart, and the ranks are still of one time. */
-static void wall_clocks_say_nothing(void **state) {
-    struct world world = world_of(state, 2, 1);
+RUNS_TEST(wall_clocks_say_nothing) {
+    struct world world = world_of(folder, 2, 1);
     world.host[1].wall_ns = world.host[0].wall_ns + INT64_C(3600000000000);
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
@@ -260,8 +260,8 @@ static void wall_clocks_say_nothing(void **state) {
         "0");
 }
 
-static void without_anything_in_common_wall_clocks_count(void **state) {
-    struct world world = world_of(state, 3, 1);
+RUNS_TEST(without_anything_in_common_wall_clocks_count) {
+    struct world world = world_of(folder, 3, 1);
     for (int h = 0; h < world.hosts; h++)
         world.host[h].wall_ns = INT64_C(1700000000000000000) + h * 1000000;
     world.has_exchange = world.has_local = false;
@@ -312,8 +312,8 @@ static void write_collectives(struct world *world, int host, int rank, int64_t t
     runs_ok(spool_writer_close(&writer, &world->error), &world->error);
 }
 
-static void collectives_of_nccl_count(void **state) {
-    struct world world = world_of(state, 3, 2);
+RUNS_TEST(collectives_of_nccl_count) {
+    struct world world = world_of(folder, 3, 2);
     world.has_exchange = false;
     record_all(&world);
     for (int rank = 0; rank < world.ranks; rank++)
@@ -328,8 +328,8 @@ static void collectives_of_nccl_count(void **state) {
 }
 
 /* Hosts of one name that started at different times are several. */
-static void hosts_of_one_name_are_several(void **state) {
-    struct world world = world_of(state, 2, 1);
+RUNS_TEST(hosts_of_one_name_are_several) {
+    struct world world = world_of(folder, 2, 1);
     strcpy(world.host[1].name, world.host[0].name);
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
@@ -350,8 +350,8 @@ static void assert_refused(struct world *world, const char *const folder[], int 
     assert_string_equal(runs_query(world->folder->store, "SELECT count(*) FROM run"), "0");
 }
 
-static void what_is_not_one_run_is_refused(void **state) {
-    struct world world = world_of(state, 3, 1);
+RUNS_TEST(what_is_not_one_run_is_refused) {
+    struct world world = world_of(folder, 3, 1);
     char part[4][100];
     const char *const all[] = {part[0], part[1], part[2]}, *const two[] = {part[0], part[2]},
                       *const again[] = {part[0], part[1], part[2], part[1]},
@@ -385,8 +385,8 @@ static void what_is_not_one_run_is_refused(void **state) {
     assert_int_equal(merge(&world, all, 3, false), MP_OK);
 }
 
-static void runs_of_other_launches_are_refused(void **state) {
-    struct world world = world_of(state, 2, 1);
+RUNS_TEST(runs_of_other_launches_are_refused) {
+    struct world world = world_of(folder, 2, 1);
     char part[2][100];
     const char *const both[] = {part[0], part[1]};
     for (int i = 0; i < 2; i++)
@@ -400,8 +400,8 @@ static void runs_of_other_launches_are_refused(void **state) {
     assert_refused(&world, both, 2, "is of run job 17 and ");
 }
 
-static void folders_without_spools_are_named(void **state) {
-    struct world world = world_of(state, 2, 1);
+RUNS_TEST(folders_without_spools_are_named) {
+    struct world world = world_of(folder, 2, 1);
     const char *const nowhere[] = {"/nowhere/at/all"}, *const empty[] = {world.folder->path};
     assert_int_equal(merge(&world, nowhere, 1, false), MP_ENOTFOUND);
     assert_non_null(strstr(world.error.text, "/nowhere/at/all: No such file"));
@@ -410,8 +410,7 @@ static void folders_without_spools_are_named(void **state) {
 }
 
 /* What a killed program left beside the database goes, a living one's stays. */
-static void what_dead_programs_left_is_removed(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_dead_programs_left_is_removed) {
     char host[64] = "", dead[200], alive[200], made[MP_PATH_SIZE], file[220];
     struct mp_error error = {0};
     pid_t child = fork();
@@ -428,21 +427,4 @@ static void what_dead_programs_left_is_removed(void **state) {
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(made, W_OK), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(clocks_are_aligned_to_within_what_is_stated),
-        TEST(wall_clocks_say_nothing),
-        TEST(without_anything_in_common_wall_clocks_count),
-        TEST(collectives_of_nccl_count),
-        TEST(hosts_of_one_name_are_several),
-        TEST(what_is_not_one_run_is_refused),
-        TEST(runs_of_other_launches_are_refused),
-        TEST(folders_without_spools_are_named),
-        TEST(what_dead_programs_left_is_removed),
-    };
-    return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

@@ -1,9 +1,6 @@
 /* Spools whose clock or ranges cannot be right, mapped: nothing of them is lost or made up. */
 #include "harness/record/mapping.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "profiler/record/format.h"
 #include "tests/support.h"
 
@@ -13,9 +10,12 @@ static const char rules_text[] = "rules:\n"
                                  "  - {name: counted, phase: dispatch, layer: count}\n"
                                  "  - {name: meet, phase: combine, layer: count, waits: all}\n"
                                  "  - {name: block, phase: expert, layer: count,\n"
-                                 "     direction: forward, tokens: payload}\n";
+                                 "     direction: forward, tokens: payload}\n"
+                                 "  - {name: attends, phase: attention}\n"
+                                 "  - {name: returns, phase: dispatch, layer: count,\n"
+                                 "     direction: backward, tokens: payload}\n";
 
-enum { STEP = 1, WORK, COUNTED, MEET, BLOCK };
+enum { STEP = 1, WORK, COUNTED, MEET, BLOCK, ATTENDS, RETURNS };
 
 static const struct mp_record_loads no_loads;
 
@@ -44,6 +44,8 @@ static int set_up(void **state) {
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){MEET}, 16, "meet");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){BLOCK}, 16, "block");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){ATTENDS}, 16, "attends");
+    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){RETURNS}, 16, "returns");
     *state = &fixture;
     return 0;
 }
@@ -56,6 +58,9 @@ static int tear_down(void **state) {
     unlink(fixture->mapped);
     return rmdir(fixture->folder);
 }
+
+#define MAPPING_TEST(function)                                                                     \
+    TEST_TAKING(function, struct fixture *fixture, set_up, tear_down, 1, #function, NULL)
 
 static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
     const struct mp_range is = {.start_ns = start_ns, .end_ns = end_ns, .name = name, .thread = 1};
@@ -86,8 +91,7 @@ static const struct mp_mapping_totals *map(struct fixture *fixture, const char *
     return mp_mapping_totals(fixture->mapping);
 }
 
-static void a_clock_may_jump_anywhere(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_clock_may_jump_anywhere) {
     range(fixture, STEP, INT64_MIN, INT64_MIN + 10);
     range(fixture, WORK, 100, 200);
     range(fixture, WORK, 90, 50); /* it jumped back meanwhile */
@@ -100,8 +104,7 @@ static void a_clock_may_jump_anywhere(void **state) {
 }
 
 /* More than 64 bits of nanoseconds lie between its ends: its clock was not right. */
-static void a_range_longer_than_time_is_no_span(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_range_longer_than_time_is_no_span) {
     range(fixture, WORK, INT64_MIN, 1);
     range(fixture, STEP, -2, INT64_MAX);
     range(fixture, WORK, -1, INT64_MAX - 1);
@@ -111,8 +114,7 @@ static void a_range_longer_than_time_is_no_span(void **state) {
     assert_int_equal(totals->iterations, 0);
 }
 
-static void an_open_range_is_no_span_whenever_it_began(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(an_open_range_is_no_span_whenever_it_began) {
     range(fixture, WORK, -500, 0);
     range(fixture, WORK, 500, 0);
     range(fixture, WORK, 600, 700);
@@ -122,8 +124,7 @@ static void an_open_range_is_no_span_whenever_it_began(void **state) {
     assert_int_equal(totals->spans, 1);
 }
 
-static void the_reason_for_its_end_is_written_whole_and_last(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(the_reason_for_its_end_is_written_whole_and_last) {
     static char reason[1501];
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
@@ -164,8 +165,7 @@ static void assert_spans(const struct fixture *fixture, const char *expected) {
 }
 
 /* The way back of the second counted range comes first, as autograd has it. */
-static void echoes_are_of_their_range_s_layer(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(echoes_are_of_their_range_s_layer) {
     range(fixture, STEP, 100, 900);
     range(fixture, COUNTED, 200, 210);
     range(fixture, COUNTED, 300, 310);
@@ -178,8 +178,7 @@ static void echoes_are_of_their_range_s_layer(void **state) {
 }
 
 /* Iteration 1's work is done on the GPU while the host is in iteration 2. */
-static void a_gpu_s_time_stands_for_the_host_s(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(a_gpu_s_time_stands_for_the_host_s) {
     for (int step = 0; step < 2; step++) {
         const int host = 100 + 100 * step, device = 1000 + 1000 * step;
         range(fixture, STEP, host, host + 90);
@@ -202,8 +201,7 @@ static void a_gpu_s_time_stands_for_the_host_s(void **state) {
 }
 
 /* What lies in another range is no span, and neither are its echoes. */
-static void echoes_fall_away_with_their_range(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(echoes_fall_away_with_their_range) {
     range(fixture, STEP, 100, 900);
     range(fixture, STEP, 150, 800);
     range(fixture, WORK, 200, 300);
@@ -214,8 +212,7 @@ static void echoes_fall_away_with_their_range(void **state) {
     assert_spans(fixture, "iteration 0 -1 - 100, expert 0 -1 - 200, ");
 }
 
-static void of_equal_ranges_the_outer_one_counts(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(of_equal_ranges_the_outer_one_counts) {
     for (uint16_t level = 2; level-- > 0;) { /* the inner one ends first */
         const struct mp_range is = {.start_ns = 200,
                                     .end_ns = 300,
@@ -229,27 +226,32 @@ static void of_equal_ranges_the_outer_one_counts(void **state) {
 }
 
 /* Ranges one after the other, 'e' experts, 'x' exchanges, by the clock's tens; 'E' and 'X' are
- * echoes of the latest such ranges without one, backward. */
+ * echoes of the latest such ranges without one, backward.  'l' are experts that say their layer,
+ * '|' is attention, 'b' an exchange that is known to be backward. */
 static void ranges(struct fixture *fixture, const char *order) {
     int64_t begun_ns[2][16];
     int begun[2] = {0};
     for (int64_t i = 0; order[i]; i++) {
         const int64_t start_ns = 200 + 10 * i;
         const bool is_experts = order[i] == 'e' || order[i] == 'E';
-        const uint32_t name = is_experts ? WORK : COUNTED;
+        const uint32_t name = is_experts        ? WORK
+                              : order[i] == 'l' ? BLOCK
+                              : order[i] == '|' ? ATTENDS
+                              : order[i] == 'b' ? RETURNS
+                                                : COUNTED;
         if (order[i] == 'E' || order[i] == 'X') {
             echo(fixture, name, begun_ns[is_experts][--begun[is_experts]], start_ns, start_ns + 5,
                  MP_RANGE_BACKWARD);
         } else {
             range(fixture, name, start_ns, start_ns + 5);
-            begun_ns[is_experts][begun[is_experts]++] = start_ns;
+            if (order[i] == 'e' || order[i] == 'x')
+                begun_ns[is_experts][begun[is_experts]++] = start_ns;
         }
     }
 }
 
 /* The exchanges' phases, layers and directions, as "d0f c0f ...", of one iteration of ranges. */
-static void assert_exchanges(void **state, const char *order, const char *expected) {
-    struct fixture *fixture = *state;
+static void assert_exchanges(struct fixture *fixture, const char *order, const char *expected) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
@@ -275,49 +277,51 @@ static void assert_exchanges(void **state, const char *order, const char *expect
     assert_int_equal(totals->combines, combines);
 }
 
-static void what_comes_behind_experts_is_their_way_back(void **state) {
-    assert_exchanges(state, "xexxex", "d0- c0- d1- c1-");
-}
+static const struct {
+    const char *name, *order, *expected;
+} exchanges[] = {
+    {"what comes behind experts is their way back", "xexxex", "d0- c0- d1- c1-"},
+    {"backward the ways are the other way round", "xexxexxExxEx",
+     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    /* As autograd has them, where the experts' own way back is not recorded. */
+    {"an echo goes the way of its exchange", "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    {"exchanges may be cut into chunks", "xxeexx", "d0- d0- c0- c0-"},
+    {"chunks may overlap", "xxexex", "d0- d0- c0- c1-"},
+    /* A backward pass of which the experts are not recorded. */
+    {"what lies behind the last way back mirrors it", "xexxexxxxx",
+     "d0- c0- d1- c1- c1b d1b c0b d0b"},
+    {"other numbers behind the last way back stay", "xexxexxx", "d0- c0- d1- c1- d4- d5-"},
+    {"layers have the same number behind the last way back", "xexxexbbb",
+     "d0- c0- d1- c1- d0b d1b d2b"},
+    {"layers of experts are no counts of exchanges", "xlxxlxxxx", "d0f c0f d1f c1f d-1- d-1- d-1-"},
+    /* Counts go ahead, tokens there and back, and of the backward pass the latter only. */
+    {"attention divides layers", "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b"},
+    {"only the last layer has the backward pass behind it", "|xlx|xlxxxxx",
+     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+    /* Its exchanges are beside its experts, and more are something else. */
+    {"a backward pass with experts is told by them", "xexxExbb", "d0f c0f c0b d0b d0b d1b"},
+    {"what has no experts beside it is of no layer", "b|xlx|xlx|bbb",
+     "d-1b d0f c0f d1f c1f d-1b d-1b d-1b"},
+    {"the backward pass is no way back", "|xlxbb", "d0f c0f c0b d0b"},
+    {"attention may stand between some layers", "|xlx|xlxxlx", "d0f c0f d1f c1f d2f c2f"},
+    {"an echo has no layer that its exchange has not", "xxlX", "d-1- d-1f d-1b"},
+    {"one exchange a layer is counted", "x|l|x|l", "d0- d1-"},
+    /* The way back is not recorded; nor is it where each way there has two ranges. */
+    {"dispatches alone stay", "xexexe", "d0- d1- d2-"},
+    {"a way back that is cut stays", "xxex", "d0- d1- d2-"},
+    {"two dispatches of a layer stay", "xxexxexxe", "d0- d1- d2- d3- d4- d5-"},
+};
 
-static void backward_the_ways_are_the_other_way_round(void **state) {
-    assert_exchanges(state, "xexxexxExxEx", "d0f c0f d1f c1f c1b d1b c0b d0b");
-}
-
-/* As autograd has them, where the experts' own way back is not recorded. */
-static void an_echo_goes_the_way_of_its_exchange(void **state) {
-    assert_exchanges(state, "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b");
-}
-
-static void exchanges_may_be_cut_into_chunks(void **state) {
-    assert_exchanges(state, "xxeexx", "d0- d0- c0- c0-");
-}
-
-static void chunks_may_overlap(void **state) {
-    assert_exchanges(state, "xxexex", "d0- d0- c0- c1-");
-}
-
-/* A backward pass of which the experts are not recorded. */
-static void what_lies_behind_the_last_way_back_stays(void **state) {
-    assert_exchanges(state, "xexxexxxxx", "d0- c0- d1- c1- d4- d5- d6- d7-");
-}
-
-/* The way back is not recorded; nor is it where each way there has two ranges. */
-static void dispatches_alone_stay(void **state) {
-    assert_exchanges(state, "xexexe", "d0- d1- d2-");
-}
-
-static void a_way_back_that_is_cut_stays(void **state) {
-    assert_exchanges(state, "xxex", "d0- d1- d2-");
-}
-
-static void two_dispatches_of_a_layer_stay(void **state) {
-    assert_exchanges(state, "xxexxexxe", "d0- d1- d2- d3- d4- d5-");
+TEST_EACH(exchanges_have_their_directions, exchanges, row) {
+    void *fixture;
+    assert_int_equal(set_up(&fixture), 0);
+    assert_exchanges(fixture, row->order, row->expected);
+    assert_int_equal(tear_down(&fixture), 0);
 }
 
 /* A block of experts, whose products take longest after its first meeting: in total, though not in
  * the first block. */
-static void waiting_cuts_the_span_that_it_is_in(void **state) {
-    struct fixture *fixture = *state;
+MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
@@ -354,28 +358,71 @@ static void waiting_cuts_the_span_that_it_is_in(void **state) {
                               "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+/* Backward the order of pieces is another one. */
+MAPPING_TEST(tokens_are_of_the_piece_that_is_longest_in_its_direction) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    const struct mp_range is = {.start_ns = 200,
+                                .end_ns = 400,
+                                .name = BLOCK,
+                                .thread = 1,
+                                .value = 70,
+                                .value_type = MP_VALUE_I64};
+    const struct mp_range meets = {.start_ns = 570, .end_ns = 580, .name = MEET, .thread = 2};
+    range(fixture, STEP, 100, 900);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    range(fixture, MEET, 210, 220);
+    echo(fixture, BLOCK, 200, 500, 600, MP_RANGE_BACKWARD);
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &meets, sizeof meets, NULL);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_EXPERT)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-210 0, 500-570 70, 220-400 70, 580-600 0, ");
+}
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(a_clock_may_jump_anywhere),
-        TEST(a_range_longer_than_time_is_no_span),
-        TEST(an_open_range_is_no_span_whenever_it_began),
-        TEST(echoes_are_of_their_range_s_layer),
-        TEST(a_gpu_s_time_stands_for_the_host_s),
-        TEST(echoes_fall_away_with_their_range),
-        TEST(of_equal_ranges_the_outer_one_counts),
-        TEST(what_comes_behind_experts_is_their_way_back),
-        TEST(backward_the_ways_are_the_other_way_round),
-        TEST(an_echo_goes_the_way_of_its_exchange),
-        TEST(exchanges_may_be_cut_into_chunks),
-        TEST(chunks_may_overlap),
-        TEST(what_lies_behind_the_last_way_back_stays),
-        TEST(dispatches_alone_stay),
-        TEST(a_way_back_that_is_cut_stays),
-        TEST(two_dispatches_of_a_layer_stay),
-        TEST(waiting_cuts_the_span_that_it_is_in),
-        TEST(the_reason_for_its_end_is_written_whole_and_last),
-    };
-    return cmocka_run_group_tests_name("mapping", tests, NULL, NULL);
+static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
+                  int64_t tokens) {
+    const struct mp_range is = {.start_ns = start_ns,
+                                .end_ns = end_ns,
+                                .name = name,
+                                .thread = 1,
+                                .value = (uint64_t)tokens,
+                                .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
+    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+}
+
+/* Their sum, of ranges of the same phase, wherever in it they lie. */
+MAPPING_TEST(who_lacks_tokens_has_those_inside) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char text[128] = "";
+    size_t length = 0;
+    range(fixture, STEP, 100, 900);
+    for (int own = 0; own < 2; own++) {
+        const int64_t start_ns = 200 + 300 * own;
+        block(fixture, BLOCK, start_ns, start_ns + 100, own ? 9 : -1);
+        block(fixture, BLOCK, start_ns + 10, start_ns + 20, 30);
+        block(fixture, RETURNS, start_ns + 25, start_ns + 30, 1000);
+        block(fixture, BLOCK, start_ns + 40, start_ns + 50, -1);
+        block(fixture, BLOCK, start_ns + 100, start_ns + 100, 12);
+    }
+    block(fixture, BLOCK, 850, 860, -1);
+    map(fixture, "");
+    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
+                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
+                                       (int)record.as.span.tokens);
+    mp_spool_close(reader);
+    assert_string_equal(text, "200-300 42, 500-600 9, 850-860 -1, ");
 }

@@ -63,8 +63,7 @@ static void be_the_program(const char *spools, const char *own_file) {
     _exit(0);
 }
 
-static void what_happened_to_a_recording_is_said(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     static char name[] = "program";
     static char *const command[] = {name, NULL};
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
@@ -109,15 +108,4 @@ static void what_happened_to_a_recording_is_said(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT group_concat(name) FROM v_fact WHERE "
                                                   "value LIKE '%closed%'"),
                         "cupti.note,nccl.note");
-}
-
-int main(void) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                            "MV2_COMM_WORLD_RANK",  "RANK",
-                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
-    static const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        what_happened_to_a_recording_is_said, runs_setup, runs_teardown)};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    return cmocka_run_group_tests_name("notes", tests, NULL, NULL);
 }

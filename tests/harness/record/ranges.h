@@ -2,10 +2,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
 #define MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/record/suggest.h"
 #include "profiler/record/format.h"
 #include "tests/support.h"
@@ -16,7 +12,7 @@ enum { RANGES_RANKS = 4, RANGES_NAMES = 1 << 15, RANGES_TEXT = 1 << 20 };
 struct ranges {
     char folder[32], file[64], path[RANGES_RANKS][64];
     int ranks;
-    struct mp_rules in_use;
+    struct mp_rules in_use, rules; /* rules: that are proposed, as they read back */
     struct mp_recorder *recorder;
     struct mp_record_thread *thread;
     char *name[RANGES_NAMES]; /* by id, of the spool that is being written */
@@ -36,11 +32,16 @@ static inline int ranges_set_up(void **state) {
 static inline int ranges_tear_down(void **state) {
     struct ranges *ranges = *state;
     mp_rules_destroy(&ranges->in_use);
+    mp_rules_destroy(&ranges->rules);
     for (int i = 0; i < ranges->ranks; i++)
         unlink(ranges->path[i]);
     unlink(ranges->file);
     return rmdir(ranges->folder);
 }
+
+#define RANGES_TEST(function)                                                                      \
+    TEST_TAKING(function, struct ranges *ranges, ranges_set_up, ranges_tear_down, 1, #function,    \
+                NULL)
 
 static inline void ranges_begin(struct ranges *ranges, int rank) {
     struct mp_error error = {0};
@@ -115,13 +116,14 @@ static inline void ranges_say(struct ranges *ranges, char said[], size_t size) {
 }
 
 /* Writes the file, reads it back and keeps its text. */
-static inline void ranges_suggest(struct ranges *ranges, struct mp_rules *rules) {
+static inline void ranges_suggest(struct ranges *ranges) {
     struct mp_suggestion *suggestion = ranges_judge(ranges);
     struct mp_error error = {0};
     if (mp_suggestion_write(suggestion, ranges->file, "moeperf record --from x", &error))
         fail_msg("%s", error.text);
     mp_suggestion_destroy(suggestion);
-    if (mp_rules_load(ranges->file, rules, &error))
+    mp_rules_destroy(&ranges->rules);
+    if (mp_rules_load(ranges->file, &ranges->rules, &error))
         fail_msg("%s", error.text);
     FILE *file = fopen(ranges->file, "r");
     ranges->text[fread(ranges->text, 1, RANGES_TEXT - 1, file)] = '\0';

@@ -1,5 +1,3 @@
-#include <string.h>
-#include <unistd.h>
 
 #include "harness/record/rules.h"
 #include "tests/support.h"
@@ -39,8 +37,7 @@ static const struct match_case matches[] = {
     {"\xff*", "\xff\xfe", true, -1, -1, MP_PHASES},
 };
 
-static void patterns_cover_the_whole_name(void **state) {
-    (void)state;
+TEST(patterns_cover_the_whole_name) {
     for (size_t i = 0; i < sizeof matches / sizeof *matches; i++) {
         struct mp_rule_capture capture;
         const struct match_case *c = &matches[i];
@@ -65,19 +62,17 @@ static bool plainly(const char *pattern, const char *text) {
     return (*pattern == '?' || *pattern == *text) && plainly(pattern + 1, text + 1);
 }
 
-static void random_patterns_match_as_the_plainest_matcher_says(void **state) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(random_patterns_match_as_the_plainest_matcher_says) {
     int matched = 0;
-    (void)state;
     for (int round = 0; round < 20000; round++) {
         char pattern[12] = "", text[14] = "";
         struct mp_rule_capture capture;
-        int length = test_random_int(&seed, 0, 10);
+        int length = test_random_int(random, 0, 10);
         for (int i = 0; i < length; i++)
-            pattern[i] = "ab*?*"[test_random_int(&seed, 0, 4)];
-        length = test_random_int(&seed, 0, 12);
+            pattern[i] = "ab*?*"[test_random_int(random, 0, 4)];
+        length = test_random_int(random, 0, 12);
         for (int i = 0; i < length; i++)
-            text[i] = "ab"[test_random_int(&seed, 0, 1)];
+            text[i] = "ab"[test_random_int(random, 0, 1)];
         bool expected = plainly(pattern, text);
         assert_int_equal(mp_rule_match(pattern, text, &capture), expected);
         matched += expected;
@@ -85,10 +80,9 @@ static void random_patterns_match_as_the_plainest_matcher_says(void **state) {
     assert_true(matched > 1000 && matched < 19000);
 }
 
-static void stars_cost_no_more_than_the_product(void **state) {
+TEST(stars_cost_no_more_than_the_product) {
     static char pattern[1001], text[100001];
     struct mp_rule_capture capture;
-    (void)state;
     for (int i = 0; i < 1000; i += 2)
         memcpy(pattern + i, "*a", 2);
     memset(text, 'a', 100000);
@@ -96,7 +90,7 @@ static void stars_cost_no_more_than_the_product(void **state) {
     assert_false(mp_rule_match(pattern, text, &capture)); /* within the test's time */
 }
 
-static void files_say_what_they_mean(void **state) {
+TEST(files_say_what_they_mean) {
     static const char text[] = "description: a test\n"
                                "rules:\n"
                                "  - name: \"step {iteration}\"\n"
@@ -120,7 +114,6 @@ static void files_say_what_they_mean(void **state) {
     struct mp_rules rules = {0};
     struct mp_error error = {0};
     struct mp_rule_capture capture;
-    (void)state;
     assert_int_equal(mp_rules_parse("text", text, sizeof text - 1, &rules, &error), MP_OK);
     assert_int_equal(rules.count, 3);
     const struct mp_rule *rule = mp_rules_find(&rules, "step 7", "any", &capture);
@@ -174,8 +167,7 @@ static const struct {
     {"rules: [\n", "text:"},
 };
 
-static void mistakes_are_named_with_their_line(void **state) {
-    (void)state;
+TEST(mistakes_are_named_with_their_line) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_rules rules = {0};
         struct mp_error error = {0};
@@ -189,8 +181,7 @@ static void mistakes_are_named_with_their_line(void **state) {
 }
 
 /* What moeperf show rules prints: the example in it is a rules file, and nothing is left out. */
-static void the_grammar_is_one_that_is_read(void **state) {
-    (void)state;
+TEST(the_grammar_is_one_that_is_read) {
     static const char *const words[] = {"layer", "direction", "waits", "stream", "iteration-ends"};
     struct mp_rules rules = {0};
     struct mp_error error = {0};
@@ -214,16 +205,4 @@ static void the_grammar_is_one_that_is_read(void **state) {
         assert_non_null(strstr(mp_rules_grammar, mp_phase_name((enum mp_phase)phase)));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         assert_non_null(strstr(mp_rules_grammar, words[i]));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_cover_the_whole_name),
-        cmocka_unit_test(random_patterns_match_as_the_plainest_matcher_says),
-        cmocka_unit_test(stars_cost_no_more_than_the_product),
-        cmocka_unit_test(files_say_what_they_mean),
-        cmocka_unit_test(the_grammar_is_one_that_is_read),
-        cmocka_unit_test(mistakes_are_named_with_their_line),
-    };
-    return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

@@ -2,9 +2,6 @@
  * are read back, and give the phases. */
 #include "harness/record/suggest.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
 #include "tests/harness/record/ranges.h"
@@ -76,19 +73,16 @@ static void assert_phase(const struct mp_rules *rules, const struct known_name *
         assert_int_not_equal(rule->layer.source, MP_RULE_COUNT);
 }
 
-static void names_of_frameworks_have_their_phase(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(names_of_frameworks_have_their_phase) {
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < KNOWN; i++)
         ranges_add(ranges, known[i].domain, known[i].name, 100 * i, 100 * i + 50, 1);
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
+    ranges_suggest(ranges);
     for (int i = 0; i < KNOWN; i++)
-        assert_phase(&rules, &known[i]);
-    assert_int_equal(rules.ends, 1); /* two ready-made files have it */
+        assert_phase(&ranges->rules, &known[i]);
+    assert_int_equal(ranges->rules.ends, 1); /* two ready-made files have it */
     assert_non_null(strstr(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges"));
-    mp_rules_destroy(&rules);
 }
 
 /* ---- structure ---- */
@@ -130,45 +124,37 @@ static void record_unknown(struct ranges *ranges, const char *step, bool tells_l
     }
 }
 
-static void structure_says_what_names_do_not(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(structure_says_what_names_do_not) {
     struct mp_rule_capture capture;
     record_unknown(ranges, "xyzzy ", true);
-    ranges_suggest(ranges, &rules);
-    const struct mp_rule *rule = mp_rules_find(&rules, "xyzzy 17", "", &capture);
+    ranges_suggest(ranges);
+    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "xyzzy 17", "", &capture);
     assert_non_null(rule);
     assert_int_equal(rule->phase, MP_PHASE_ITERATION);
     assert_int_equal(capture.iteration, 17);
-    rule = mp_rules_find(&rules, "zap", "", &capture);
+    rule = mp_rules_find(&ranges->rules, "zap", "", &capture);
     assert_non_null(rule);
     assert_int_equal(rule->phase, MP_PHASE_WAIT);
     assert_true(rule->waits.constant == INT64_MAX);
     static const char *const others[] = {"frob 1", "blip", "fnord", "wrap"};
     for (int i = 0; i < 4; i++) /* what they do nobody can know */
-        assert_null(mp_rules_find(&rules, others[i], "", &capture));
+        assert_null(mp_rules_find(&ranges->rules, others[i], "", &capture));
     assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
     assert_non_null(strstr(ranges->text, "# 36 ranges, "));
     assert_non_null(strstr(ranges->text, "2 of 2 processes, 18 on each, inside xyzzy {iteration}"));
-    assert_int_equal(rules.ends, 0);
-    mp_rules_destroy(&rules);
+    assert_int_equal(ranges->rules.ends, 0);
 }
 
-static void without_a_range_of_iterations_their_end_is_found(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(without_a_range_of_iterations_their_end_is_found) {
     record_unknown(ranges, NULL, true);
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(rules.ends, 1);
-    assert_string_equal(rules.end[0].name, "fnord");
+    ranges_suggest(ranges);
+    assert_int_equal(ranges->rules.ends, 1);
+    assert_string_equal(ranges->rules.end[0].name, "fnord");
     assert_non_null(strstr(ranges->text, "\"frob {layer}\""));
-    mp_rules_destroy(&rules);
 }
 
 /* Of two that cover the time the outer one, of two that are called so the longer one. */
-static void one_range_is_the_iteration(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(one_range_is_the_iteration) {
     struct mp_rule_capture capture;
     for (int called = 0; called < 2; called++) {
         ranges_begin(ranges, called);
@@ -184,40 +170,36 @@ static void one_range_is_the_iteration(void **state) {
         ranges->ranks = 1; /* each by itself */
         if (called)
             strcpy(ranges->path[0], ranges->path[called]);
-        ranges_suggest(ranges, &rules);
-        assert_int_equal(rules.count, 1);
-        assert_non_null(mp_rules_find(&rules, called ? "iteration" : "outer", "", &capture));
-        assert_int_equal(rules.rule[0].phase, MP_PHASE_ITERATION);
-        mp_rules_destroy(&rules);
+        ranges_suggest(ranges);
+        assert_int_equal(ranges->rules.count, 1);
+        assert_non_null(
+            mp_rules_find(&ranges->rules, called ? "iteration" : "outer", "", &capture));
+        assert_int_equal(ranges->rules.rule[0].phase, MP_PHASE_ITERATION);
         unlink(ranges->path[0]);
         unlink(ranges->file);
     }
 }
 
 /* What the file makes of the ranges, once somebody has said what frob is. */
-static void a_suggestion_maps_ranges_when_it_is_filled_in(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(a_suggestion_maps_ranges_when_it_is_filled_in) {
     struct mp_mapping *mapping = NULL;
     struct mp_error error = {0};
     char extra[] = "rules:\n  - {name: \"frob {layer}\", phase: expert, direction: forward}\n";
     record_unknown(ranges, "xyzzy ", true);
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(mp_rules_parse("extra", extra, strlen(extra), &rules, &error), MP_OK);
+    ranges_suggest(ranges);
+    assert_int_equal(mp_rules_parse("extra", extra, strlen(extra), &ranges->rules, &error), MP_OK);
     for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(mp_mapping_create(ranges->path[rank], &rules, &mapping, &error), MP_OK);
+        assert_int_equal(mp_mapping_create(ranges->path[rank], &ranges->rules, &mapping, &error),
+                         MP_OK);
         assert_int_equal(mp_mapping_totals(mapping)->iterations, STEPS);
         assert_int_equal(mp_mapping_totals(mapping)->spans, STEPS + 2 * STEPS * LAYERS);
         assert_int_equal(mp_mapping_totals(mapping)->of_model, STEPS * LAYERS);
         mp_mapping_destroy(mapping);
     }
-    mp_rules_destroy(&rules);
 }
 
 /* Experts inside a range called so, too: it is the inner one that is meant. */
-static void a_layer_with_its_parts_inside_is_left_out(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(a_layer_with_its_parts_inside_is_left_out) {
     struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
     ranges_add(ranges, "", "experts", -500, -400, 1); /* once, elsewhere */
@@ -229,18 +211,15 @@ static void a_layer_with_its_parts_inside_is_left_out(void **state) {
         ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
     }
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
-    assert_null(mp_rules_find(&rules, "moe layer", "", &capture));
-    assert_non_null(mp_rules_find(&rules, "experts", "", &capture));
-    assert_non_null(mp_rules_find(&rules, "mlp", "", &capture));
+    ranges_suggest(ranges);
+    assert_null(mp_rules_find(&ranges->rules, "moe layer", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "experts", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "mlp", "", &capture));
     assert_non_null(strstr(ranges->text, "holds ranges that say more"));
-    mp_rules_destroy(&rules);
 }
 
 /* Two meetings around what is called experts, in a layer of its own. */
-static void meetings_next_to_experts_are_exchanges(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(meetings_next_to_experts_are_exchanges) {
     struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
@@ -256,20 +235,18 @@ static void meetings_next_to_experts_are_exchanges(void **state) {
         }
         ranges_end(ranges);
     }
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(mp_rules_find(&rules, "there", "", &capture)->phase, MP_PHASE_DISPATCH);
-    assert_int_equal(mp_rules_find(&rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
-    assert_int_equal(mp_rules_find(&rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
-    assert_null(mp_rules_find(&rules, "frob", "", &capture));
-    mp_rules_destroy(&rules);
+    ranges_suggest(ranges);
+    assert_int_equal(mp_rules_find(&ranges->rules, "there", "", &capture)->phase,
+                     MP_PHASE_DISPATCH);
+    assert_int_equal(mp_rules_find(&ranges->rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
+    assert_int_equal(mp_rules_find(&ranges->rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
+    assert_null(mp_rules_find(&ranges->rules, "frob", "", &capture));
 }
 
 /* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
  * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
  * which is long, as far apart as they come. */
-static void busy_ranks_meet_where_names_say_so(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(busy_ranks_meet_where_names_say_so) {
     struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
@@ -282,21 +259,18 @@ static void busy_ranks_meet_where_names_say_so(void **state) {
         }
         ranges_end(ranges);
     }
-    ranges_suggest(ranges, &rules);
-    const struct mp_rule *rule = mp_rules_find(&rules, "combine", "", &capture);
+    ranges_suggest(ranges);
+    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "combine", "", &capture);
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
-    rule = mp_rules_find(&rules, "permute", "", &capture);
+    rule = mp_rules_find(&ranges->rules, "permute", "", &capture);
     assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
-    rule = mp_rules_find(&rules, "a2a", "", &capture);
+    rule = mp_rules_find(&ranges->rules, "a2a", "", &capture);
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
-    mp_rules_destroy(&rules);
 }
 
 /* What is known by a rule counts, not what its caller's name looks like. */
-static void callers_of_known_exchanges_are_left_out(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(callers_of_known_exchanges_are_left_out) {
     struct mp_rule_capture capture;
     char said[4000] = "";
     ranges_begin(ranges, 0);
@@ -313,18 +287,15 @@ static void callers_of_known_exchanges_are_left_out(void **state) {
     ranges_end(ranges);
     ranges_say(ranges, said, sizeof said);
     assert_non_null(strstr(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n"));
-    ranges_suggest(ranges, &rules);
-    assert_null(mp_rules_find(&rules, "## alltoall_fwd ##", "", &capture));
-    assert_non_null(mp_rules_find(&rules, "nccl:all_to_all", "", &capture));
-    assert_non_null(mp_rules_find(&rules, "alltoall alone", "", &capture));
-    assert_non_null(mp_rules_find(&rules, "attention", "", &capture));
-    mp_rules_destroy(&rules);
+    ranges_suggest(ranges);
+    assert_null(mp_rules_find(&ranges->rules, "## alltoall_fwd ##", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "nccl:all_to_all", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "alltoall alone", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "attention", "", &capture));
 }
 
 /* As torch's emit_nvtx writes them: neither layers nor iterations. */
-static void numbers_of_operators_say_nothing(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(numbers_of_operators_say_nothing) {
     char name[64];
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < 6; i++) {
@@ -333,15 +304,12 @@ static void numbers_of_operators_say_nothing(void **state) {
         ranges_add(ranges, "", name, 100 * i + 10, 100 * i + 50, 1);
     }
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
+    ranges_suggest(ranges);
     assert_non_null(strstr(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
                                          "dispatch, layer: count, direction: forward}"));
-    mp_rules_destroy(&rules);
 }
 
-static void ranks_may_have_different_names(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(ranks_may_have_different_names) {
     char said[4000] = "";
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
@@ -356,18 +324,15 @@ static void ranks_may_have_different_names(void **state) {
     ranges_say(ranges, said, sizeof said);
     assert_non_null(strstr(said, "        10     0.000     2/2   expert     rank * experts\n"));
     assert_non_null(strstr(said, "         5     0.000     1/2   -          only here\n"));
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(rules.count, 1);
+    ranges_suggest(ranges);
+    assert_int_equal(ranges->rules.count, 1);
     assert_non_null(strstr(ranges->text, "2 of 2 processes, 5 on each; a guess"));
     assert_non_null(strstr(ranges->text, "1 of 2 processes\n"));
-    mp_rules_destroy(&rules);
 }
 
 /* ---- many names, hostile names ---- */
 
-static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(ten_thousand_names_are_told_in_a_few_lines) {
     char said[8000] = "", name[64];
     int lines = 0;
     ranges_begin(ranges, 0);
@@ -388,14 +353,13 @@ static void ten_thousand_names_are_told_in_a_few_lines(void **state) {
     assert_non_null(strstr(said, "and 9989 more names\n"));
     const char *seldom = strstr(said, "seldom"), *once = strstr(said, "oddaaaa");
     assert_true(seldom && once && seldom < once);
-    ranges_suggest(ranges, &rules);
+    ranges_suggest(ranges);
     assert_true(strlen(ranges->text) < 40000);
     assert_non_null(strstr(ranges->text, "# and 9801 more\n"));
     lines = 0;
     for (const char *at = ranges->text; (at = strstr(at, ", phase: }")); at++)
         lines++;
     assert_int_equal(lines, 200);
-    mp_rules_destroy(&rules);
 }
 
 static const char *const hostile[] = {
@@ -412,9 +376,7 @@ static const char *const hostile[] = {
 };
 
 /* Every one has a rule of its own. */
-static void hostile_names_are_quoted(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(hostile_names_are_quoted) {
     struct mp_rule_capture capture;
     char said[4000] = "";
     enum { HOSTILE = sizeof hostile / sizeof *hostile };
@@ -422,11 +384,11 @@ static void hostile_names_are_quoted(void **state) {
     for (int i = 0; i < HOSTILE; i++)
         ranges_add(ranges, "do\nmain \x01", hostile[i], 10 * i, 10 * i + 5, 1);
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(rules.count, HOSTILE);
+    ranges_suggest(ranges);
+    assert_int_equal(ranges->rules.count, HOSTILE);
     const struct mp_rule *found[HOSTILE];
     for (int i = 0; i < HOSTILE; i++) {
-        found[i] = mp_rules_find(&rules, hostile[i], "do\nmain \x01", &capture);
+        found[i] = mp_rules_find(&ranges->rules, hostile[i], "do\nmain \x01", &capture);
         if (!found[i])
             fail_msg("nothing for %s", hostile[i]);
         assert_int_equal(found[i]->phase, MP_PHASE_EXPERT);
@@ -436,13 +398,10 @@ static void hostile_names_are_quoted(void **state) {
     ranges_say(ranges, said, sizeof said);
     for (const char *at = said; *at; at++)
         assert_true(*at == '\n' || ((unsigned char)*at >= ' ' && *at != 0x7f));
-    mp_rules_destroy(&rules);
 }
 
 /* Whatever its bytes are, a name's proposal is read back and covers it. */
-static void random_names_are_covered(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(random_names_are_covered) {
     enum { NAMES = 150 };
     static char name[NAMES][64];
     uint64_t seed = test_seed();
@@ -458,21 +417,18 @@ static void random_names_are_covered(void **state) {
         ranges_add(ranges, "", name[i], 10 * i, 10 * i + 5, 1);
     }
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
+    ranges_suggest(ranges);
     for (int i = 0; i < NAMES; i++) {
         struct mp_rule_capture capture;
-        const struct mp_rule *rule = mp_rules_find(&rules, name[i], "", &capture);
+        const struct mp_rule *rule = mp_rules_find(&ranges->rules, name[i], "", &capture);
         if (!rule || rule->phase == MP_PHASES)
             fail_msg("nothing covers %s", name[i]);
     }
-    mp_rules_destroy(&rules);
 }
 
 /* ---- rules in use ---- */
 
-static void rules_in_use_stay(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(rules_in_use_stay) {
     struct mp_rule_capture capture;
     struct mp_error error = {0};
     static const char text[] =
@@ -493,10 +449,10 @@ static void rules_in_use_stay(void **state) {
     ranges_add(ranges, "", "frobber", 20, 30, 1);
     ranges_add(ranges, "", "head 3", 30, 40, 1);
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
-    assert_int_equal(rules.count, 2);
-    assert_int_equal(rules.ends, 1);
-    const struct mp_rule *rule = mp_rules_find(&rules, "frobx", "mine", &capture);
+    ranges_suggest(ranges);
+    assert_int_equal(ranges->rules.count, 2);
+    assert_int_equal(ranges->rules.ends, 1);
+    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "frobx", "mine", &capture);
     assert_int_equal(rule->phase, MP_PHASE_SHARED);
     assert_string_equal(rule->layer.field, "block");
     assert_string_equal(rule->tokens.field, "");
@@ -505,14 +461,11 @@ static void rules_in_use_stay(void **state) {
     assert_string_equal(rule->waits.field, "ns");
     assert_int_equal(rule->iteration.constant, 3);
     assert_true(rule->in_flight);
-    assert_non_null(mp_rules_find(&rules, "expert 3", "", &capture));
+    assert_non_null(mp_rules_find(&ranges->rules, "expert 3", "", &capture));
     assert_int_equal(capture.phase, MP_PHASE_EXPERT);
-    mp_rules_destroy(&rules);
 }
 
-static void payloads_are_proposed(void **state) {
-    struct ranges *ranges = *state;
-    struct mp_rules rules = {0};
+RANGES_TEST(payloads_are_proposed) {
     struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < 3; i++) {
@@ -525,19 +478,17 @@ static void payloads_are_proposed(void **state) {
         mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &echo, sizeof echo, NULL);
     }
     ranges_end(ranges);
-    ranges_suggest(ranges, &rules);
+    ranges_suggest(ranges);
     assert_null(strstr(ranges->text, "# 6 ranges"));
-    const struct mp_rule *rule = mp_rules_find(&rules, "experts", "", &capture);
+    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "experts", "", &capture);
     assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
     assert_string_equal(rule->tokens.field, "");
-    rule = mp_rules_find(&rules, "all_to_all", "", &capture);
+    rule = mp_rules_find(&ranges->rules, "all_to_all", "", &capture);
     assert_int_equal(rule->tokens.source, MP_RULE_UNSAID);
     assert_int_equal(rule->bytes.source, MP_RULE_FIELD);
-    mp_rules_destroy(&rules);
 }
 
-static void a_file_that_is_there_stays(void **state) {
-    struct ranges *ranges = *state;
+RANGES_TEST(a_file_that_is_there_stays) {
     struct mp_suggestion *suggestion = NULL;
     struct mp_error error = {0};
     const char *const path[] = {ranges->path[0]};
@@ -557,29 +508,4 @@ static void a_file_that_is_there_stays(void **state) {
     assert_int_equal(fread(text, 1, sizeof text, file), 4);
     fclose(file);
     assert_string_equal(text, "mine");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, ranges_set_up, ranges_tear_down)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(names_of_frameworks_have_their_phase),
-        TEST(structure_says_what_names_do_not),
-        TEST(without_a_range_of_iterations_their_end_is_found),
-        TEST(one_range_is_the_iteration),
-        TEST(a_suggestion_maps_ranges_when_it_is_filled_in),
-        TEST(a_layer_with_its_parts_inside_is_left_out),
-        TEST(meetings_next_to_experts_are_exchanges),
-        TEST(busy_ranks_meet_where_names_say_so),
-        TEST(callers_of_known_exchanges_are_left_out),
-        TEST(numbers_of_operators_say_nothing),
-        TEST(ranks_may_have_different_names),
-        TEST(ten_thousand_names_are_told_in_a_few_lines),
-        TEST(hostile_names_are_quoted),
-        TEST(random_names_are_covered),
-        TEST(rules_in_use_stay),
-        TEST(payloads_are_proposed),
-        TEST(a_file_that_is_there_stays),
-    };
-    return cmocka_run_group_tests_name("suggest", tests, NULL, NULL);
 }

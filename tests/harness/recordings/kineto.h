@@ -22,13 +22,16 @@ enum {
     KINETO_TRANSFER_NS = 200000,
     KINETO_EXPERT_NS = 3000000,
     KINETO_LAUNCH_NS = 20000,
+    KINETO_CALL_NS = 5000, /* that asks for an exchange */
+    KINETO_DONE_NS = 9000, /* and finds later that it is over */
     KINETO_STEP_NS = 100000000
 };
 
 struct kineto_job {
     bool on_gpu, annotated, named_hosts;
     bool unnamed;    /* torch says of NCCL's kernels only what is annotated around their launches */
-    bool functional; /* exchanges are waited for in a call of their own, and all is in modules */
+    bool functional; /* exchanges are waited for in a call of their own, by the last rank after they
+                        are over, and all is in modules */
     bool late;       /* the last rank's recording begins after its first exchange */
     int groups;      /* process groups; 0: one */
     int steps;
@@ -101,7 +104,9 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
     const int stream = end_ns ? KINETO_COMM_STREAM : KINETO_STREAM;
     char arguments[384], collective[256];
     const int64_t host_ns = file->job->on_gpu ? file->host_ns : start_ns;
-    const int64_t host_end_ns = file->job->on_gpu ? host_ns + KINETO_LAUNCH_NS : until_ns;
+    const int64_t host_end_ns = file->job->on_gpu                 ? host_ns + KINETO_LAUNCH_NS
+                                : end_ns && file->job->functional ? start_ns + KINETO_CALL_NS
+                                                                  : until_ns;
     snprintf(arguments, sizeof arguments,
              "\"External id\": %d, \"Sequence number\": %d, \"Fwd thread id\": %d, \"Input Dims\": "
              "%s, \"Input type\": [\"float\", \"float\"]",
@@ -135,10 +140,10 @@ static inline void kineto_work(struct kineto_file *file, const char *name, const
 /* An exchange, which is over when the last rank has come and it was transferred. */
 static inline void kineto_exchange(struct kineto_file file[KINETO_RANKS], int thread, int sequence,
                                    const char *annotation, const char *outer) {
-    int64_t last_ns = 0;
+    int64_t come_ns = 0;
     for (int r = 0; r < KINETO_RANKS; r++)
-        last_ns = file[r].now_ns > last_ns ? file[r].now_ns : last_ns;
-    last_ns += KINETO_TRANSFER_NS;
+        come_ns = file[r].now_ns > come_ns ? file[r].now_ns : come_ns;
+    const int64_t last_ns = come_ns + KINETO_TRANSFER_NS;
     for (int r = 0; r < KINETO_RANKS; r++) {
         struct kineto_file *own = &file[r];
         const int64_t start_ns = own->now_ns, host_ns = own->host_ns;
@@ -148,11 +153,17 @@ static inline void kineto_exchange(struct kineto_file file[KINETO_RANKS], int th
         kineto_work(own, outer, "ncclDevKernel_SendRecv(ncclDevKernelArgs)", thread, sequence,
                     "[[10, 100]]", 0, last_ns);
         if (!own->job->on_gpu) {
-            kineto_event(own, "cpu_op", "c10d::alltoall_base_", thread, start_ns, start_ns + 5000,
-                         arguments);
+            kineto_event(own, "cpu_op", "c10d::alltoall_base_", thread, start_ns,
+                         start_ns + KINETO_CALL_NS, arguments);
+            const bool is_last = start_ns == come_ns; /* goes on, and waits for nobody */
+            if (own->job->functional && is_last)
+                kineto_event(own, "cpu_op", "aten::view", thread, start_ns + 6000, start_ns + 6100,
+                             arguments);
             if (own->job->functional)
                 kineto_event(own, "cpu_op", "_c10d_functional::wait_tensor", thread,
-                             start_ns + 7000, last_ns, arguments);
+                             is_last ? last_ns + 1000 : start_ns + 7000,
+                             is_last ? last_ns + KINETO_DONE_NS : last_ns, arguments);
+            own->now_ns += own->job->functional && is_last ? KINETO_DONE_NS : 0;
             own->silent = false; /* it began before, and ends now */
             kineto_event(own, "user_annotation", "gloo:all_to_all", KINETO_LOOP, start_ns + 6000,
                          last_ns,

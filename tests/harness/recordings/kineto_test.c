@@ -46,11 +46,9 @@ static void write_job(bool on_gpu, const char *ending) {
     kineto_write(&job, ending);
 }
 
-static void events_before_a_cut_are_the_same(void **state) {
-    (void)state;
+TEST_RANDOM(events_before_a_cut_are_the_same) {
     static struct seen whole, cut;
     struct kineto_header header;
-    uint64_t seed = test_seed();
     for (int round = 0; round < 60; round++) {
         const bool packed = round % 2;
         const char *path = packed ? "rank1.json.gz" : "rank1.json";
@@ -63,7 +61,7 @@ static void events_before_a_cut_are_the_same(void **state) {
         assert_int_equal(header.base_ns, 1000);
         assert_int_equal(header.groups, 1);
         assert_int_equal(stat(path, &status), 0);
-        const off_t at = test_random_int(&seed, 0, (int)status.st_size - 20);
+        const off_t at = test_random_int(random, 0, (int)status.st_size - 20);
         assert_int_equal(truncate(path, at), 0);
         read_seen(path, &cut, &header);
         assert_string_not_equal(header.damage, "");
@@ -76,11 +74,9 @@ static void events_before_a_cut_are_the_same(void **state) {
 }
 
 /* One byte is another: the events before it are the same, whatever becomes of the others. */
-static void a_wrong_byte_costs_nothing_before_it(void **state) {
-    (void)state;
+TEST_RANDOM(a_wrong_byte_costs_nothing_before_it) {
     static struct seen whole, damaged;
     struct kineto_header header;
-    uint64_t seed = test_seed();
     write_job(true, "");
     read_seen("rank1.json", &whole, &header);
     struct stat status;
@@ -88,12 +84,12 @@ static void a_wrong_byte_costs_nothing_before_it(void **state) {
     FILE *file = fopen("rank1.json", "r+");
     assert_non_null(file);
     for (int round = 0; round < 200; round++) {
-        const int at = test_random_int(&seed, 1000, (int)status.st_size - 1);
+        const int at = test_random_int(random, 1000, (int)status.st_size - 1);
         assert_int_equal(fseek(file, at, SEEK_SET), 0);
         const int right = fgetc(file);
         for (int repaired = 0; repaired < 2; repaired++) {
             assert_int_equal(fseek(file, at, SEEK_SET), 0);
-            fputc(repaired ? right : test_random_int(&seed, 0, 255), file);
+            fputc(repaired ? right : test_random_int(random, 0, 255), file);
             fflush(file);
             if (!repaired)
                 read_seen("rank1.json", &damaged, &header);
@@ -105,8 +101,7 @@ static void a_wrong_byte_costs_nothing_before_it(void **state) {
     fclose(file);
 }
 
-static void microseconds_are_exact(void **state) {
-    (void)state;
+TEST(microseconds_are_exact) {
     static const struct {
         const char *text;
         int64_t ns;
@@ -124,8 +119,7 @@ static void microseconds_are_exact(void **state) {
 }
 
 /* What lies 70 years and more from where times count from is damage. */
-static void times_of_no_clock_are_left_out(void **state) {
-    (void)state;
+TEST(times_of_no_clock_are_left_out) {
     static struct seen seen;
     struct kineto_header header;
     write_file("far.json",
@@ -140,8 +134,7 @@ static void times_of_no_clock_are_left_out(void **state) {
     assert_int_equal(seen.count, 1);
 }
 
-static void functions_are_known_in_any_spelling(void **state) {
-    (void)state;
+TEST(functions_are_known_in_any_spelling) {
     static const struct {
         const char *name;
         enum kineto_function function;
@@ -159,8 +152,7 @@ static void functions_are_known_in_any_spelling(void **state) {
 }
 
 /* A process's rank, of a file that does not say it. */
-static void names_say_ranks(void **state) {
-    (void)state;
+TEST(names_say_ranks) {
     static const struct {
         const char *path, *rank;
     } known[] = {{"rank3.json", "rank 3,"},
@@ -195,14 +187,4 @@ static void names_say_ranks(void **state) {
     assert_int_equal(rmdir("spools"), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_before_a_cut_are_the_same),
-        cmocka_unit_test(a_wrong_byte_costs_nothing_before_it),
-        cmocka_unit_test(microseconds_are_exact),
-        cmocka_unit_test(times_of_no_clock_are_left_out),
-        cmocka_unit_test(functions_are_known_in_any_spelling),
-        cmocka_unit_test(names_say_ranks),
-    };
-    return cmocka_run_group_tests_name("kineto", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

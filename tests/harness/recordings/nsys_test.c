@@ -38,8 +38,7 @@ static void assert_query(struct runs_folder *folder, const char *sql, const char
     assert_string_equal(runs_query(folder->store, sql), expected);
 }
 
-static void one_file_of_two_ranks(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_file_of_two_ranks) {
     struct export export;
     char said[4000] = "";
     create(&export, folder->path, "both.sqlite", false);
@@ -101,8 +100,7 @@ static void one_file_of_two_ranks(void **state) {
                  "2468|2");
 }
 
-static void nccls_kernels_are_collectives(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nccls_kernels_are_collectives) {
     struct export export;
     char said[4000] = "";
     for (int says_nccl = 0; says_nccl < 2; says_nccl++) {
@@ -138,8 +136,7 @@ static void nccls_kernels_are_collectives(void **state) {
 }
 
 /* Each host started an nsys of its own, some time after the other, and its clock is off. */
-static void several_files_are_several_ranks(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(several_files_are_several_ranks) {
     struct export export;
     char said[4000] = "", path[RANKS][128];
     for (int rank = 0; rank < RANKS; rank++) {
@@ -168,8 +165,7 @@ static void several_files_are_several_ranks(void **state) {
         "0");
 }
 
-static void ranks_are_in_mpis_table_or_the_files_name(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_are_in_mpis_table_or_the_files_name) {
     struct export export;
     char said[4000] = "";
     static const char *const names[] = {"run.rank12.sqlite", "mpi_rank3.sqlite"};
@@ -199,8 +195,7 @@ static void ranks_are_in_mpis_table_or_the_files_name(void **state) {
 }
 
 /* Exports of 2019: whose a kernel is stands nowhere, all of a value's columns are filled. */
-static void old_schemas_are_read(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(old_schemas_are_read) {
     struct export export;
     char said[4000] = "";
     create(&export, folder->path, "old.sqlite", true);
@@ -239,8 +234,7 @@ static void old_schemas_are_read(void **state) {
                  "2");
 }
 
-static void missing_tables_are_said(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(missing_tables_are_said) {
     struct export export;
     char said[4000] = "";
     create(&export, folder->path, "little.sqlite", false);
@@ -260,8 +254,7 @@ static void missing_tables_are_said(void **state) {
 }
 
 /* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
-static void rules_are_proposed(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(rules_are_proposed) {
     struct export export;
     struct mp_rules rules = {0};
     char said[4000] = "", suggested[128];
@@ -307,8 +300,7 @@ static void refuse(struct runs_folder *folder, const char *path, int expected, c
     assert_query(folder, "SELECT count(*) FROM run", "0");
 }
 
-static void what_is_no_export_is_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_no_export_is_refused) {
     struct export export;
     char path[128];
     snprintf(path, sizeof path, "%s/none.sqlite", folder->path);
@@ -334,8 +326,7 @@ static void what_is_no_export_is_refused(void **state) {
 }
 
 /* Cut at every so many bytes: what was before is there, the rest is said, or it is refused. */
-static void a_damaged_file_gives_what_is_before_the_damage(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
     struct export export;
     struct stat status;
     char whole[128], said[4000];
@@ -379,8 +370,7 @@ static void a_damaged_file_gives_what_is_before_the_damage(void **state) {
 }
 
 /* Any bytes changed: the file is read or refused, and the database is whole. */
-static void changed_bytes_do_no_harm(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(changed_bytes_do_no_harm) {
     struct export export;
     struct stat status;
     char path[160], said[4000];
@@ -411,22 +401,4 @@ static void changed_bytes_do_no_harm(void **state) {
     free(bytes);
     print_message("%d of 30 changed files are read\n", read);
     assert_query(folder, "PRAGMA integrity_check", "ok");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(one_file_of_two_ranks),
-        TEST(nccls_kernels_are_collectives),
-        TEST(several_files_are_several_ranks),
-        TEST(ranks_are_in_mpis_table_or_the_files_name),
-        TEST(old_schemas_are_read),
-        TEST(missing_tables_are_said),
-        TEST(rules_are_proposed),
-        TEST(what_is_no_export_is_refused),
-        TEST(a_damaged_file_gives_what_is_before_the_damage),
-        TEST(changed_bytes_do_no_harm),
-    };
-    return cmocka_run_group_tests_name("nsys", tests, NULL, NULL);
 }

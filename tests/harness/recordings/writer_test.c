@@ -108,8 +108,7 @@ static void assert_query(struct runs_folder *folder, const char *sql, const char
     assert_string_equal(runs_query(folder->store, sql), expected);
 }
 
-static void what_is_said_is_in_the_database(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_is_said_is_in_the_database) {
     struct mp_recording_summary summary;
     char spools[80];
     struct mp_recording *recording = write_both(folder, spools, false, &summary);
@@ -150,8 +149,7 @@ static void what_is_said_is_in_the_database(void **state) {
     assert_query(folder, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
 }
 
-static void a_cut_recording_says_so(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_recording_says_so) {
     struct mp_recording_summary summary;
     char spools[80];
     struct mp_recording *recording = write_both(folder, spools, true, &summary);
@@ -163,8 +161,7 @@ static void a_cut_recording_says_so(void **state) {
                  "1|interrupted|b.json: it ends in the middle");
 }
 
-static void a_rank_is_recorded_once(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_rank_is_recorded_once) {
     struct mp_recording *recording;
     struct mp_recording_process *process;
     struct mp_recorded_process about = {.rank = 4, .source = "a.json"};
@@ -178,13 +175,4 @@ static void a_rank_is_recorded_once(void **state) {
     assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
     error = (struct mp_error){0};
     mp_recording_destroy(recording);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_said_is_in_the_database, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_cut_recording_says_so, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_rank_is_recorded_once, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("writer", tests, NULL, NULL);
 }

@@ -2,9 +2,6 @@
  * said. */
 #include "harness/reproduce/infer.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 
@@ -60,8 +57,7 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
     return inference;
 }
 
-static void the_best_set_fits(void **state) {
-    (void)state;
+TEST(the_best_set_fits) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *inference = infer(all, 2);
     int inside, count;
@@ -99,8 +95,7 @@ static void replace(char text[], size_t size, const char *from, const char *to) 
 
 /* Three numbers of one row are inside with at least 1.53, or one of each of two other rows with at
  * most 1.43, which leaves the smaller distance: numbers count, and distances only among equals. */
-static void what_is_inside_counts_first(void **state) {
-    (void)state;
+TEST(what_is_inside_counts_first) {
     char text[sizeof paper + 128];
     snprintf(text, sizeof text, "%s", paper);
     replace(text, sizeof text, "[{name: one}]", "[{name: one}, {name: two}, {name: three}]");
@@ -131,8 +126,7 @@ static void what_is_inside_counts_first(void **state) {
 }
 
 /* Every part of a range is met once by the hypercube, and words about equally often. */
-static void the_hypercube_covers_ranges(void **state) {
-    (void)state;
+TEST(the_hypercube_covers_ranges) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *inference = infer(all, 1);
     int met[48] = {0}, full = 0;
@@ -151,8 +145,7 @@ static void the_hypercube_covers_ranges(void **state) {
     mp_reproduction_destroy(all);
 }
 
-static void processes_do_not_matter(void **state) {
-    (void)state;
+TEST(processes_do_not_matter) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *one = infer(all, 1), *three = infer(all, 3);
     assert_int_equal(one->best, three->best);
@@ -178,8 +171,7 @@ static void keep(void *context, const char *text) {
 }
 
 /* ep's imbalance is at most 1.43 or at least 1.53 x free-balance's 1, never both. */
-static void contradictions_are_told(void **state) {
-    (void)state;
+TEST(contradictions_are_told) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
@@ -205,8 +197,7 @@ static const struct mp_infer_set *nearest_to(const struct mp_inference *inferenc
 }
 
 /* One sentence for each of the lines outside: what it would cost, or the nearest there is. */
-static void every_row_outside_is_explained(void **state) {
-    (void)state;
+TEST(every_row_outside_is_explained) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
@@ -246,8 +237,7 @@ static void every_row_outside_is_explained(void **state) {
 }
 
 /* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
-static void layers_bound_iterations(void **state) {
-    (void)state;
+TEST(layers_bound_iterations) {
     struct mp_reproduction *all = load(paper);
     struct mp_inference *inference = infer(all, 2);
     struct mp_reproduce_row *layer = &all->row[0], *iteration = &all->row[3];
@@ -264,8 +254,7 @@ static void layers_bound_iterations(void **state) {
     mp_reproduction_destroy(all);
 }
 
-static void written_sets_are_read_and_the_rest_stays(void **state) {
-    (void)state;
+TEST(written_sets_are_read_and_the_rest_stays) {
     struct mp_error error = {0};
     char *first = NULL, *second = NULL;
     size_t size;
@@ -298,8 +287,7 @@ static void written_sets_are_read_and_the_rest_stays(void **state) {
     mp_reproduction_destroy(all);
 }
 
-static void what_can_not_be_inferred_is_said(void **state) {
-    (void)state;
+TEST(what_can_not_be_inferred_is_said) {
     const struct {
         const char *from, *to, *says;
     } cases[] = {
@@ -329,8 +317,7 @@ static bool stop(void *context, int done, int all) {
     return false;
 }
 
-static void stopping_leaves_nothing(void **state) {
-    (void)state;
+TEST(stopping_leaves_nothing) {
     struct mp_reproduction *all = load(paper);
     int told = 0;
     const struct mp_infer_settings settings = {
@@ -346,18 +333,4 @@ static void stopping_leaves_nothing(void **state) {
     mp_reproduction_destroy(all);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_best_set_fits),
-        cmocka_unit_test(what_is_inside_counts_first),
-        cmocka_unit_test(the_hypercube_covers_ranges),
-        cmocka_unit_test(processes_do_not_matter),
-        cmocka_unit_test(contradictions_are_told),
-        cmocka_unit_test(every_row_outside_is_explained),
-        cmocka_unit_test(layers_bound_iterations),
-        cmocka_unit_test(written_sets_are_read_and_the_rest_stays),
-        cmocka_unit_test(what_can_not_be_inferred_is_said),
-        cmocka_unit_test(stopping_leaves_nothing),
-    };
-    return cmocka_run_group_tests_name("infer", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -2,10 +2,6 @@
  * the header says. */
 #include "harness/reproduce/reproduce.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 
@@ -17,8 +13,7 @@ static int enter(void **state) {
     return enter_folder(state);
 }
 
-static void every_paper_has_a_file(void **state) {
-    (void)state;
+TEST(every_paper_has_a_file) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         struct mp_reproduction *all = NULL;
         struct mp_error error = {0};
@@ -35,8 +30,7 @@ static void every_paper_has_a_file(void **state) {
 
 /* Rows of a paper's file alternate by name between fitted and held out, so that nobody chooses
  * which is which. */
-static void rows_alternate_by_name(void **state) {
-    (void)state;
+TEST(rows_alternate_by_name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         struct mp_reproduction *all = NULL;
         struct mp_error error = {0};
@@ -102,8 +96,7 @@ static struct mp_reproduction *load_small(const char *largest) {
     return all;
 }
 
-static void slips_are_named(void **state) {
-    (void)state;
+TEST(slips_are_named) {
     const struct {
         const char *head, *windows, *parts, *rows, *left, *says;
     } cases[] = {
@@ -171,8 +164,7 @@ static void keep_line(void *context, const struct mp_reproduced *line) {
     lines->line[lines->count++] = *line;
 }
 
-static void numbers_are_put_together(void **state) {
-    (void)state;
+TEST(numbers_are_put_together) {
     struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     const double ep[2] = {3, 8}, flex[2] = {2, 4};
@@ -203,8 +195,7 @@ static void numbers_are_put_together(void **state) {
 }
 
 /* Single iterations and layers are compared with each other, not their means. */
-static void singles_are_compared_one_by_one(void **state) {
-    (void)state;
+TEST(singles_are_compared_one_by_one) {
     struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     static const double ep[] = {3, 8, 4}, flex[] = {2, 4, 4};
@@ -239,8 +230,7 @@ static struct mp_reproduce_settings settings_of(char clusters[4096]) {
 
 /* A job that its system refuses has no figures and says why; the others have theirs, and the
  * largest batch is that of those that run. */
-static void refused_cells_say_why(void **state) {
-    (void)state;
+TEST(refused_cells_say_why) {
     struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     struct lines lines = {0};
     char clusters[4096];
@@ -283,8 +273,7 @@ static void refused_cells_say_why(void **state) {
     mp_reproduction_destroy(all);
 }
 
-static void cells_are_means_of_counted_iterations(void **state) {
-    (void)state;
+TEST(cells_are_means_of_counted_iterations) {
     struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16"};
@@ -318,8 +307,7 @@ static void cells_are_means_of_counted_iterations(void **state) {
 }
 
 /* Planners count on from where the window says: one that looks every fifth does in the first. */
-static void planners_count_from_the_windows_number(void **state) {
-    (void)state;
+TEST(planners_count_from_the_windows_number) {
     struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16", "options.interval=50"};
@@ -339,8 +327,7 @@ static void planners_count_from_the_windows_number(void **state) {
 }
 
 /* The batch is the last one that fits: it does, and one more does not. */
-static void largest_batch_is_the_last_that_fits(void **state) {
-    (void)state;
+TEST(largest_batch_is_the_last_that_fits) {
     struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     char clusters[4096];
     const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
@@ -368,17 +355,4 @@ static void largest_batch_is_the_last_that_fits(void **state) {
     mp_reproduction_destroy(all);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_paper_has_a_file),
-        cmocka_unit_test(slips_are_named),
-        cmocka_unit_test(rows_alternate_by_name),
-        cmocka_unit_test(numbers_are_put_together),
-        cmocka_unit_test(singles_are_compared_one_by_one),
-        cmocka_unit_test(refused_cells_say_why),
-        cmocka_unit_test(cells_are_means_of_counted_iterations),
-        cmocka_unit_test(planners_count_from_the_windows_number),
-        cmocka_unit_test(largest_batch_is_the_last_that_fits),
-    };
-    return cmocka_run_group_tests_name("reproduce", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -1,8 +1,6 @@
 /* Commands: templates become words, words become a line for a shell. */
 #include "harness/suite/command.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static const char *const arguments[] = {"job file.yaml", "--progress", NULL};
@@ -27,8 +25,7 @@ static const struct command_case cases[] = {
      "'{' /bin/train 'job file.yaml' --progress"},
 };
 
-static void becomes(void **state) {
-    const struct command_case *c = *state;
+TEST_EACH(becomes, cases, c) {
     struct mp_command command;
     struct mp_error error = {0};
     int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error);
@@ -42,8 +39,7 @@ static void becomes(void **state) {
     mp_command_destroy(&command);
 }
 
-static void wrong_templates_are_refused(void **state) {
-    (void)state;
+TEST(wrong_templates_are_refused) {
     static const struct {
         const char *template, *message;
     } wrong[] = {
@@ -68,8 +64,7 @@ static void wrong_templates_are_refused(void **state) {
 }
 
 /* A shell splits the line into the words that went in. */
-static void a_shell_reads_the_same_words(void **state) {
-    (void)state;
+TEST(a_shell_reads_the_same_words) {
     uint64_t seed = test_seed();
     static const char letters[] = "a'\"\\ $`*?~#!&|;<>(){}[]%\n\t";
     char word[3][24], line[512], output[256] = "", expected[256] = "";
@@ -92,18 +87,4 @@ static void a_shell_reads_the_same_words(void **state) {
     assert_string_equal(output, expected);
     free(text);
     mp_command_destroy(&command);
-}
-
-int main(void) {
-    enum { CASES = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        tests[i] =
-            (struct CMUnitTest){cases[i].name, becomes, NULL, NULL, (void *)(uintptr_t)&cases[i]};
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(wrong_templates_are_refused),
-        cmocka_unit_test(a_shell_reads_the_same_words),
-    };
-    return cmocka_run_group_tests_name("command", tests, NULL, NULL) +
-           cmocka_run_group_tests_name("command: others", others, NULL, NULL);
 }

@@ -1,12 +1,9 @@
 /* Host files as people write them. */
 #include "harness/suite/hosts.h"
 
-#include <string.h>
-
 #include "tests/harness/folder.h"
 
-static void each_host_counts_once_without_this_one(void **state) {
-    (void)state;
+TEST(each_host_counts_once_without_this_one) {
     struct mp_hosts hosts;
     struct mp_error error = {0};
     char own[64] = "", text[400];
@@ -26,7 +23,4 @@ static void each_host_counts_once_without_this_one(void **state) {
     mp_hosts_destroy(&hosts);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_host_counts_once_without_this_one)};
-    return cmocka_run_group_tests_name("hosts", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -29,8 +29,7 @@ static void launch(const char *script, struct mp_launch *job, bool has_launcher,
     mp_command_destroy(&command);
 }
 
-static void success_is_complete(void **state) {
-    (void)state;
+TEST(success_is_complete) {
     struct mp_launch job = {.threads = 3, .timeout = PATIENCE};
     struct mp_launch_result result;
     launch("echo progress 1 2 5.5 10.25\n"
@@ -85,8 +84,7 @@ static const struct failure_case failures[] = {
     {"control characters", "printf 'moeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n", "a?[31mb?c"},
 };
 
-static void failure_has_a_reason(void **state) {
-    const struct failure_case *c = *state;
+TEST_EACH(failure_has_a_reason, failures, c) {
     struct mp_launch job = {.timeout = PATIENCE};
     struct mp_launch_result result;
     launch(c->script, &job, false, &result);
@@ -94,8 +92,7 @@ static void failure_has_a_reason(void **state) {
     assert_string_equal(result.reason, c->reason);
 }
 
-static void long_logs_keep_their_end(void **state) {
-    (void)state;
+TEST(long_logs_keep_their_end) {
     struct mp_launch job = {.timeout = PATIENCE};
     struct mp_launch_result result;
     launch("echo 'moeperf-train: long ago' >&2\n"
@@ -110,8 +107,7 @@ static void long_logs_keep_their_end(void **state) {
 }
 
 /* /dev/full refuses every byte. */
-static void a_full_disk_does_not_hide_the_reason(void **state) {
-    (void)state;
+TEST(a_full_disk_does_not_hide_the_reason) {
     static const char *const arguments[] = {NULL};
     struct mp_command command;
     struct mp_launch_result result;
@@ -142,8 +138,7 @@ static void launch_two_until_ready(const char *script, struct mp_launch *job,
 }
 
 /* Both of the launcher's ranks are asked, and end after their iteration. */
-static void timeout_asks_the_ranks_to_end(void **state) {
-    (void)state;
+TEST(timeout_asks_the_ranks_to_end) {
     struct mp_launch job = {.timeout = 1, .grace = PATIENCE};
     struct mp_launch_result result;
     char reason[128];
@@ -159,8 +154,7 @@ static void timeout_asks_the_ranks_to_end(void **state) {
     free(asked);
 }
 
-static void deaf_jobs_are_killed_with_their_ranks(void **state) {
-    (void)state;
+TEST(deaf_jobs_are_killed_with_their_ranks) {
     struct mp_launch job = {.timeout = 0.4, .grace = 0.5};
     struct mp_launch_result result;
     launch_two_until_ready("trap '' TERM INT\necho $$ >>ready\nwhile :; do sleep 0.1; done\n", &job,
@@ -188,52 +182,40 @@ static void signal_after_progress(void *context, const struct mp_launch_progress
         signals = signals + 1;
 }
 
-static void interruption_is_passed_on(void **state) {
-    (void)state;
-    int wanted = 1;
+/* Launches what tells of progress, then interrupts it so many times. */
+static struct mp_launch_result interrupt(const char *script, int wanted, bool has_launcher) {
     struct mp_launch job = {.timeout = PATIENCE,
                             .signals = &signals,
                             .watch = signal_after_progress,
                             .context = &wanted};
     struct mp_launch_result result;
     signals = 0;
-    launch("trap 'echo progress 4 9 1 1; exit 1' INT\necho progress 3 9 1 1\n"
-           "while :; do sleep 0.1; done\n",
-           &job, false, &result);
+    launch(script, &job, has_launcher, &result);
+    return result;
+}
+
+TEST(interruption_is_passed_on) {
+    struct mp_launch_result result =
+        interrupt("trap 'echo progress 4 9 1 1; exit 1' INT\necho progress 3 9 1 1\n"
+                  "while :; do sleep 0.1; done\n",
+                  1, false);
     assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED);
     assert_string_equal(result.reason, "stopped by the user after iteration 4 of 9");
 }
 
-static void second_interruption_kills(void **state) {
-    (void)state;
-    int wanted = 2;
-    struct mp_launch job = {.timeout = PATIENCE,
-                            .signals = &signals,
-                            .watch = signal_after_progress,
-                            .context = &wanted};
-    struct mp_launch_result result;
-    signals = 0;
-    launch("trap '' INT TERM\necho progress 3 9 1 1\nwhile :; do sleep 0.1; done\n", &job, true,
-           &result);
+TEST(second_interruption_kills) {
+    struct mp_launch_result result = interrupt(
+        "trap '' INT TERM\necho progress 3 9 1 1\nwhile :; do sleep 0.1; done\n", 2, true);
     assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED); /* else it would never end */
 }
 
-static void a_job_that_was_done_anyway_is_complete(void **state) {
-    (void)state;
-    int wanted = 1;
-    struct mp_launch job = {.timeout = PATIENCE,
-                            .signals = &signals,
-                            .watch = signal_after_progress,
-                            .context = &wanted};
-    struct mp_launch_result result;
-    signals = 0;
-    launch("trap 'exit 0' INT\necho progress 9 9 1 1\nwhile :; do sleep 0.1; done\n", &job, false,
-           &result);
+TEST(a_job_that_was_done_anyway_is_complete) {
+    struct mp_launch_result result = interrupt(
+        "trap 'exit 0' INT\necho progress 9 9 1 1\nwhile :; do sleep 0.1; done\n", 1, false);
     assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
 }
 
-static void output_of_any_shape_is_survived(void **state) {
-    (void)state;
+TEST(output_of_any_shape_is_survived) {
     struct mp_launch job = {.timeout = PATIENCE};
     struct mp_launch_result result;
     launch("head -c 100000 /dev/zero | tr '\\0' x\necho\n"
@@ -246,8 +228,7 @@ static void output_of_any_shape_is_survived(void **state) {
     assert_true(isnan(result.progress.loss));
 }
 
-static void programs_that_are_not_there_are_named(void **state) {
-    (void)state;
+TEST(programs_that_are_not_there_are_named) {
     static const struct {
         const char *template;
         int code;
@@ -286,24 +267,4 @@ static int leave(void **state) {
     return leave_folder(state);
 }
 
-int main(void) {
-    enum { CASES = sizeof failures / sizeof *failures };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(success_is_complete),
-        cmocka_unit_test(long_logs_keep_their_end),
-        cmocka_unit_test(a_full_disk_does_not_hide_the_reason),
-        cmocka_unit_test(timeout_asks_the_ranks_to_end),
-        cmocka_unit_test(deaf_jobs_are_killed_with_their_ranks),
-        cmocka_unit_test(interruption_is_passed_on),
-        cmocka_unit_test(second_interruption_kills),
-        cmocka_unit_test(a_job_that_was_done_anyway_is_complete),
-        cmocka_unit_test(output_of_any_shape_is_survived),
-        cmocka_unit_test(programs_that_are_not_there_are_named),
-    };
-    struct CMUnitTest failure_tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        failure_tests[i] = (struct CMUnitTest){failures[i].name, failure_has_a_reason, NULL, NULL,
-                                               (void *)(uintptr_t)&failures[i]};
-    return cmocka_run_group_tests_name("launch", tests, enter_folder, leave) +
-           cmocka_run_group_tests_name("launch: failures", failure_tests, enter_folder, leave);
-}
+TEST_GROUP(enter_folder, leave);

@@ -19,9 +19,7 @@ static void assert_same(const char *text, const char *other) {
         assert_string_equal(text, other);
 }
 
-static void a_note_gives_back_what_was_written(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(a_note_gives_back_what_was_written) {
     static const char *const names[MOST_FACTS] = {"a", "b.c", "d \"e\"", "f"};
     for (int n = 0; n < NOTES; n++) {
         char text[13 + MOST_FACTS][TEXT_SIZE];
@@ -29,29 +27,29 @@ static void a_note_gives_back_what_was_written(void **state) {
         struct mp_error error = {0};
         struct mp_note note;
         for (int i = 0; i < MOST_FACTS; i++)
-            fact[i] = (struct mp_store_fact){names[i], random_text(&random, text[13 + i], true)};
-        const struct mp_store_run run = {.suite = random_text(&random, text[0], true),
-                                         .job = random_text(&random, text[1], true),
-                                         .suite_run = random_text(&random, text[2], true),
-                                         .system = random_text(&random, text[3], true),
-                                         .executor = random_text(&random, text[4], true),
-                                         .workload = random_text(&random, text[5], true),
-                                         .gate = random_text(&random, text[6], false),
-                                         .model = random_text(&random, text[7], false),
-                                         .started_at = random_text(&random, text[8], true),
-                                         .suite_text = random_text(&random, text[9], false),
-                                         .job_text = random_text(&random, text[10], false),
-                                         .command = random_text(&random, text[11], false),
-                                         .setting_key = random_text(&random, text[12], false),
-                                         .round = test_random_int(&random, 0, 1000),
-                                         .ranks = test_random_int(&random, 1, 100000),
-                                         .nodes = test_random_int(&random, 1, 1000),
-                                         .ranks_per_node = test_random_int(&random, 1, 100),
+            fact[i] = (struct mp_store_fact){names[i], random_text(random, text[13 + i], true)};
+        const struct mp_store_run run = {.suite = random_text(random, text[0], true),
+                                         .job = random_text(random, text[1], true),
+                                         .suite_run = random_text(random, text[2], true),
+                                         .system = random_text(random, text[3], true),
+                                         .executor = random_text(random, text[4], true),
+                                         .workload = random_text(random, text[5], true),
+                                         .gate = random_text(random, text[6], false),
+                                         .model = random_text(random, text[7], false),
+                                         .started_at = random_text(random, text[8], true),
+                                         .suite_text = random_text(random, text[9], false),
+                                         .job_text = random_text(random, text[10], false),
+                                         .command = random_text(random, text[11], false),
+                                         .setting_key = random_text(random, text[12], false),
+                                         .round = test_random_int(random, 0, 1000),
+                                         .ranks = test_random_int(random, 1, 100000),
+                                         .nodes = test_random_int(random, 1, 1000),
+                                         .ranks_per_node = test_random_int(random, 1, 100),
                                          .iterations_wanted =
-                                             (int64_t)test_random_int(&random, 0, 1 << 30) << 20,
-                                         .unattainable = test_random_int(&random, 0, 1),
+                                             (int64_t)test_random_int(random, 0, 1 << 30) << 20,
+                                         .unattainable = test_random_int(random, 0, 1),
                                          .fact = fact,
-                                         .facts = test_random_int(&random, 0, MOST_FACTS)};
+                                         .facts = test_random_int(random, 0, MOST_FACTS)};
         assert_int_equal(mp_note_write(&run, "note", &error), MP_OK);
         if (mp_note_read("note", &note, &error))
             fail_msg("%s", error.text);
@@ -81,8 +79,7 @@ static void a_note_gives_back_what_was_written(void **state) {
     }
 }
 
-static void other_bytes_do_not_stop_a_note(void **state) {
-    (void)state;
+TEST(other_bytes_do_not_stop_a_note) {
     struct mp_error error = {0};
     struct mp_note note;
     const struct mp_store_run run = {.suite = "caf\xe9",
@@ -104,8 +101,7 @@ static void other_bytes_do_not_stop_a_note(void **state) {
     assert_non_null(strstr(error.text, "gone/note"));
 }
 
-static void a_held_folder_is_seen(void **state) {
-    (void)state;
+TEST(a_held_folder_is_seen) {
     assert_int_equal(mkdir("job", 0777), 0);
     assert_false(mp_note_is_held("job"));
     int held = mp_note_hold("job");
@@ -118,11 +114,4 @@ static void a_held_folder_is_seen(void **state) {
     assert_int_equal(mp_note_hold("gone"), -1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_note_gives_back_what_was_written),
-        cmocka_unit_test(other_bytes_do_not_stop_a_note),
-        cmocka_unit_test(a_held_folder_is_seen),
-    };
-    return cmocka_run_group_tests_name("note", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -1,8 +1,6 @@
 /* Progress: never wider than the terminal, quiet without one. */
 #include "harness/suite/progress.h"
 
-#include <string.h>
-
 #include "harness/suite/estimate.h"
 #include "tests/support.h"
 
@@ -18,35 +16,32 @@ static int columns(const char *line) {
     return count;
 }
 
-static void line_fits_every_width(void **state) {
-    (void)state;
-    uint64_t seed = test_seed();
+TEST_RANDOM(line_fits_every_width) {
     for (int trial = 0; trial < 2000; trial++) {
         char line[1024], name[64];
-        int length = test_random_int(&seed, 0, 60);
+        int length = test_random_int(random, 0, 60);
         for (int i = 0; i < length; i++) /* also bytes that are no text */
-            name[i] = (char)test_random_int(&seed, 1, 255);
+            name[i] = (char)test_random_int(random, 1, 255);
         name[length] = '\0';
         const struct mp_progress_state progress = {
-            .job = test_random_int(&seed, 1, 10000),
-            .jobs = test_random_int(&seed, 1, 10000),
+            .job = test_random_int(random, 1, 10000),
+            .jobs = test_random_int(random, 1, 10000),
             .name = name,
-            .iteration = test_random_int(&seed, 0, 1000000),
-            .iterations = test_random_int(&seed, 0, 1) * test_random_int(&seed, 1, 1000000),
-            .loss = 20 * test_random_double(&seed) - 1,
-            .ms = 1e6 * test_random_double(&seed),
-            .share = 2 * test_random_double(&seed) - 0.5,
-            .seconds_left = 1e5 * test_random_double(&seed) - 1e4};
-        int width = test_random_int(&seed, 1, 300);
-        mp_progress_format(&progress, width, test_random_int(&seed, 0, 1), line, sizeof line);
+            .iteration = test_random_int(random, 0, 1000000),
+            .iterations = test_random_int(random, 0, 1) * test_random_int(random, 1, 1000000),
+            .loss = 20 * test_random_double(random) - 1,
+            .ms = 1e6 * test_random_double(random),
+            .share = 2 * test_random_double(random) - 0.5,
+            .seconds_left = 1e5 * test_random_double(random) - 1e4};
+        int width = test_random_int(random, 1, 300);
+        mp_progress_format(&progress, width, test_random_int(random, 0, 1), line, sizeof line);
         assert_in_range(columns(line), 0, width - 1);
         for (const char *letter = line; *letter; letter++)
             assert_true((*letter >= ' ' && *letter <= '~') || *letter == '\x1b');
     }
 }
 
-static void line_says_what_is_known(void **state) {
-    (void)state;
+TEST(line_says_what_is_known) {
     char line[1024];
     struct mp_progress_state progress = {
         .job = 2, .jobs = 6, .name = "fssdp", .share = 0.5, .seconds_left = -1};
@@ -70,8 +65,7 @@ static void line_says_what_is_known(void **state) {
     assert_int_equal(strncmp(line, "[\x1b[32m###############\x1b[0m....", 28), 0);
 }
 
-static void files_get_plain_lines_only(void **state) {
-    (void)state;
+TEST(files_get_plain_lines_only) {
     char *text = NULL;
     size_t size;
     struct mp_progress progress;
@@ -94,8 +88,7 @@ static void files_get_plain_lines_only(void **state) {
     mp_progress_say(&progress, MP_TONE_GOOD, "unheard");
 }
 
-static void estimates_begin_unknown_and_end_whole(void **state) {
-    (void)state;
+TEST(estimates_begin_unknown_and_end_whole) {
     struct mp_estimate *estimate;
     double share, left;
     assert_int_equal(mp_estimate_create(2, 2, &estimate, NULL), MP_OK);
@@ -122,8 +115,7 @@ static void estimates_begin_unknown_and_end_whole(void **state) {
 }
 
 /* Jobs that are left out take no time in any round. */
-static void estimates_pass_what_is_left_out(void **state) {
-    (void)state;
+TEST(estimates_pass_what_is_left_out) {
     struct mp_estimate *estimate;
     double share, left;
     assert_int_equal(mp_estimate_create(4, 2, &estimate, NULL), MP_OK);
@@ -140,8 +132,7 @@ static void estimates_pass_what_is_left_out(void **state) {
     mp_estimate_destroy(estimate);
 }
 
-static void what_is_said_does_not_act_on_the_terminal(void **state) {
-    (void)state;
+TEST(what_is_said_does_not_act_on_the_terminal) {
     struct mp_progress progress;
     FILE *stream = tmpfile();
     char said[200] = "";
@@ -152,16 +143,4 @@ static void what_is_said_does_not_act_on_the_terminal(void **state) {
     said[fread(said, 1, sizeof said - 1, stream)] = '\0';
     fclose(stream);
     assert_string_equal(said, "[1/2] a?]0;b??: failed: c?d \xc3\xa9\n");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(line_fits_every_width),
-        cmocka_unit_test(line_says_what_is_known),
-        cmocka_unit_test(files_get_plain_lines_only),
-        cmocka_unit_test(what_is_said_does_not_act_on_the_terminal),
-        cmocka_unit_test(estimates_begin_unknown_and_end_whole),
-        cmocka_unit_test(estimates_pass_what_is_left_out),
-    };
-    return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
 }

@@ -25,8 +25,7 @@ static int jobs_of(const struct mp_suite *suite, const char *system) {
     return count;
 }
 
-static void all_are_possible(void **state) {
-    (void)state;
+TEST(all_are_possible) {
     char **names;
     int count = 0;
     assert_int_equal(mp_path_suite_names(&names, NULL), MP_OK);
@@ -39,8 +38,7 @@ static void all_are_possible(void **state) {
     mp_path_names_destroy(names);
 }
 
-static void quickstart_has_its_six(void **state) {
-    (void)state;
+TEST(quickstart_has_its_six) {
     static const char *const expected[] = {"ep",    "fastermoe", "swiftmoe",
                                            "fssdp", "frugal",    "free-balance"};
     struct mp_suite suite;
@@ -75,8 +73,7 @@ static int jobs_wanted(const char *suite, const char *system) {
     return strcmp(system, "fssdp") == 0 && strcmp(suite, "all-systems") != 0 ? 2 : 1;
 }
 
-static void every_system_is_compared(void **state) {
-    (void)state;
+TEST(every_system_is_compared) {
     static const char *const complete[] = {"all-systems", "skewed"};
     for (int s = 0; s < 2; s++) {
         struct mp_suite suite;
@@ -93,8 +90,7 @@ static void every_system_is_compared(void **state) {
 }
 
 /* Rounds interleave jobs; one could not tell a slow moment of the machine from a slow system. */
-static void skewed_has_rounds_and_a_balanced_job(void **state) {
-    (void)state;
+TEST(skewed_has_rounds_and_a_balanced_job) {
     struct mp_suite suite;
     load("skewed", &suite);
     assert_true(suite.repeat >= 3);
@@ -106,8 +102,7 @@ static void skewed_has_rounds_and_a_balanced_job(void **state) {
 }
 
 /* Quick enough to be the first look at predictions, and everybody meets the same loads. */
-static void predicted_has_every_system(void **state) {
-    (void)state;
+TEST(predicted_has_every_system) {
     struct mp_suite suite;
     load("predicted", &suite);
     for (int i = 0; i < systems.count; i++)
@@ -134,13 +129,4 @@ static int enter(void **state) {
     return failed || mp_systems_register_all(&systems, NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_possible),
-        cmocka_unit_test(quickstart_has_its_six),
-        cmocka_unit_test(every_system_is_compared),
-        cmocka_unit_test(skewed_has_rounds_and_a_balanced_job),
-        cmocka_unit_test(predicted_has_every_system),
-    };
-    return cmocka_run_group_tests_name("ready-made suites", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

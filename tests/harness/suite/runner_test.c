@@ -143,8 +143,7 @@ static void assert_query(struct session *session, const char *query, const char 
     assert_string_equal(answer_to(session, query), expected);
 }
 
-static void every_end_is_recorded_and_the_next_job_runs(void **state) {
-    (void)state;
+TEST(every_end_is_recorded_and_the_next_job_runs) {
     struct session session;
     struct mp_runner_result result;
     begin(&session, "", "fine wrong killed silent fine2");
@@ -164,8 +163,7 @@ static void every_end_is_recorded_and_the_next_job_runs(void **state) {
 
 /* The timeout is for all jobs, and a busy machine may need longer than the first one that is tried
  * for those that end by themselves. */
-static void a_job_that_hangs_is_stopped(void **state) {
-    (void)state;
+TEST(a_job_that_hangs_is_stopped) {
     struct session session;
     struct mp_runner_result result = {0};
     char keys[32], expected[256];
@@ -188,8 +186,7 @@ static void a_job_that_hangs_is_stopped(void **state) {
     }
 }
 
-static void rounds_are_interleaved_and_files_are_kept(void **state) {
-    (void)state;
+TEST(rounds_are_interleaved_and_files_are_kept) {
     struct session session;
     struct mp_runner_result result;
     char path[512];
@@ -210,8 +207,7 @@ static void rounds_are_interleaved_and_files_are_kept(void **state) {
     end(&session);
 }
 
-static void unreadable_recordings_are_not_removed(void **state) {
-    (void)state;
+TEST(unreadable_recordings_are_not_removed) {
     struct session session;
     struct mp_runner_result result;
     char path[512];
@@ -227,8 +223,7 @@ static void unreadable_recordings_are_not_removed(void **state) {
     end(&session);
 }
 
-static void a_second_run_adds_to_the_first(void **state) {
-    (void)state;
+TEST(a_second_run_adds_to_the_first) {
     struct session session;
     struct mp_runner_result first, second;
     begin(&session, "", "fine");
@@ -257,8 +252,7 @@ static void refuse_job(struct session *session, int job, const char *why) {
 
 /* What a system refuses is there once, in its place, whether the database takes it at once or
  * later; of a job that is never started nothing is needed. */
-static void a_refused_job_is_a_run_of_the_first_round(void **state) {
-    (void)state;
+TEST(a_refused_job_is_a_run_of_the_first_round) {
     struct session session;
     struct mp_runner_result result;
     struct mp_error error = {0};
@@ -300,8 +294,7 @@ static void a_refused_job_is_a_run_of_the_first_round(void **state) {
 }
 
 /* Of pairs each side has it, so that they are compared like with like. */
-static void both_sides_of_pairs_have_a_refusal(void **state) {
-    (void)state;
+TEST(both_sides_of_pairs_have_a_refusal) {
     struct session session;
     struct mp_runner_result result;
     begin(&session, "repeat: 2\n", "other fine");
@@ -318,8 +311,7 @@ static void both_sides_of_pairs_have_a_refusal(void **state) {
 }
 
 /* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
-static void jobs_that_learn_differently_are_not_compared(void **state) {
-    (void)state;
+TEST(jobs_that_learn_differently_are_not_compared) {
     struct session session;
     struct mp_runner_result result;
     begin(&session, "", "fine fine2 fine3 fine4");
@@ -396,13 +388,11 @@ static void check_kept_later(bool is_locked) {
     end(&session);
 }
 
-static void what_a_locked_database_does_not_take_is_not_lost(void **state) {
-    (void)state;
+TEST(what_a_locked_database_does_not_take_is_not_lost) {
     check_kept_later(true);
 }
 
-static void what_a_full_disk_does_not_take_is_not_lost(void **state) {
-    (void)state;
+TEST(what_a_full_disk_does_not_take_is_not_lost) {
     check_kept_later(false);
 }
 
@@ -411,8 +401,7 @@ static void interrupt(int number) {
     signals = signals + 1;
 }
 
-static void interruption_keeps_what_there_is_and_stops(void **state) {
-    (void)state;
+TEST(interruption_keeps_what_there_is_and_stops) {
     struct session session;
     struct mp_runner_result result;
     begin(&session, "repeat: 2\n", "fine stopped fine2 other");
@@ -431,8 +420,7 @@ static void interruption_keeps_what_there_is_and_stops(void **state) {
     end(&session);
 }
 
-static void missing_programs_are_named_before_anything_runs(void **state) {
-    (void)state;
+TEST(missing_programs_are_named_before_anything_runs) {
     struct session session;
     struct mp_runner_result result;
     struct mp_error error = {0};
@@ -459,8 +447,7 @@ static void missing_programs_are_named_before_anything_runs(void **state) {
     end(&session);
 }
 
-static void unwritable_folders_are_errors(void **state) {
-    (void)state;
+TEST(unwritable_folders_are_errors) {
     struct session session;
     struct mp_runner_result result;
     struct mp_error error = {0};
@@ -472,21 +459,4 @@ static void unwritable_folders_are_errors(void **state) {
     end(&session);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_end_is_recorded_and_the_next_job_runs),
-        cmocka_unit_test(a_job_that_hangs_is_stopped),
-        cmocka_unit_test(rounds_are_interleaved_and_files_are_kept),
-        cmocka_unit_test(unreadable_recordings_are_not_removed),
-        cmocka_unit_test(a_second_run_adds_to_the_first),
-        cmocka_unit_test(a_refused_job_is_a_run_of_the_first_round),
-        cmocka_unit_test(both_sides_of_pairs_have_a_refusal),
-        cmocka_unit_test(jobs_that_learn_differently_are_not_compared),
-        cmocka_unit_test(what_a_locked_database_does_not_take_is_not_lost),
-        cmocka_unit_test(what_a_full_disk_does_not_take_is_not_lost),
-        cmocka_unit_test(interruption_keeps_what_there_is_and_stops),
-        cmocka_unit_test(missing_programs_are_named_before_anything_runs),
-        cmocka_unit_test(unwritable_folders_are_errors),
-    };
-    return cmocka_run_group_tests_name("runner", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -1,8 +1,8 @@
 /* Suites: what a good one becomes, and the sentence for each way of being wrong. */
-#include "harness/suite/loads.h"
+#include "harness/suite/replayed_loads.h"
 #include "harness/suite/suite.h"
 #include "harness/workload/named.h"
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 
 #include "tests/harness/folder.h"
 

@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_HARNESS_WORKLOAD_DRAW_TOKENS_H
 #define MOEPERF_TESTS_HARNESS_WORKLOAD_DRAW_TOKENS_H
 
-#include <string.h>
-
 #include "harness/workload/trace.h"
 #include "reference/plan/routes.h"
 #include "tests/support.h"

@@ -1,5 +1,4 @@
 /* Dynamics: what holds of its loads whatever its options are, and what each option does. */
-#include <string.h>
 #include <zlib.h>
 
 #include "tests/harness/workload/dynamics.h"
@@ -25,20 +24,18 @@ static size_t load_bytes(const struct mp_load *load) {
     return sizeof *load->count * (size_t)load->ranks * (size_t)load->experts;
 }
 
-static void test_loads_come_in_any_order(void **state) {
-    (void)state;
+TEST_RANDOM(test_loads_come_in_any_order) {
     enum { COUNT = 40 };
     struct mp_generate_options options;
     struct mp_load load, again;
     struct mp_error error = {0};
     char words[128];
-    uint64_t seed = test_seed();
     snprintf(words, sizeof words, "seed=%d layers=3 tokens=64 micro-batches=2",
-             test_random_int(&seed, 0, 1 << 30));
+             test_random_int(random, 0, 1 << 30));
     struct mp_generation *used = start_words(words, &options, &load);
     for (int i = 0; i < COUNT; i++) {
-        int64_t iteration = test_random_int(&seed, 0, 4000);
-        int layer = test_random_int(&seed, 0, 2), micro_batch = test_random_int(&seed, 0, 1);
+        int64_t iteration = test_random_int(random, 0, 4000);
+        int layer = test_random_int(random, 0, 2), micro_batch = test_random_int(random, 0, 1);
         struct mp_generation *fresh = start_words(words, &options, &again);
         assert_int_equal(mp_generation_load(used, iteration, micro_batch, layer, &load, &error), 0);
         assert_int_equal(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error),
@@ -75,8 +72,7 @@ static uLong sum_of_loads(const char *words) {
     return sum;
 }
 
-static void test_the_bits_are_the_same_on_every_machine(void **state) {
-    (void)state;
+TEST(test_the_bits_are_the_same_on_every_machine) {
     static const struct {
         const char *words;
         unsigned long sum;
@@ -95,8 +91,7 @@ static void test_the_bits_are_the_same_on_every_machine(void **state) {
 
 /* No expert has more routes than there are tokens, and rows are whole, in shapes far from the
  * trace's and long after its end. */
-static void test_other_shapes_are_feasible(void **state) {
-    (void)state;
+TEST_RANDOM(test_other_shapes_are_feasible) {
     static const char *const shapes[] = {
         "experts=1 top-k=1 ranks=3 tokens=9 layers=1",
         "experts=4 top-k=4 ranks=2 tokens=33 layers=2",
@@ -107,17 +102,17 @@ static void test_other_shapes_are_feasible(void **state) {
         "experts=1000 top-k=6 ranks=2 tokens=51 layers=2 dispersion=100 sampling=topics",
         "experts=8 top-k=2 ranks=3 tokens=333 layers=2 dispersion=1 sampling=topics",
     };
-    uint64_t seed = test_seed();
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int repeat = 0; repeat < 20; repeat++) {
             struct mp_generate_options options;
             struct mp_load load;
             struct mp_error error = {0};
             char words[192];
-            snprintf(words, sizeof words, "seed=%d %s", test_random_int(&seed, 0, 1 << 30),
+            snprintf(words, sizeof words, "seed=%d %s", test_random_int(random, 0, 1 << 30),
                      shapes[s]);
             struct mp_generation *generation = start_words(words, &options, &load);
-            int64_t iteration = repeat ? test_random_int(&seed, 0, 100000) : INT64_C(1000000000000);
+            int64_t iteration =
+                repeat ? test_random_int(random, 0, 100000) : INT64_C(1000000000000);
             assert_int_equal(mp_generation_load(generation, iteration, 0, 0, &load, &error), 0);
             for (int rank = 0; rank < options.ranks; rank++) {
                 int64_t routes = 0;
@@ -162,8 +157,7 @@ static double dispersion_of(const char *words) {
 /* Ranks are as far apart whether all tokens are drawn or topics alone, which leave out what
  * independent tokens differ by.  A micro-batch's topics and its iteration's both tell ranks apart:
  * the square is twice what is asked for, of whole numbers of topics a bit less. */
-static void test_topics_disperse_ranks(void **state) {
-    (void)state;
+TEST(test_topics_disperse_ranks) {
 #define MANY "spread=0.3 ranks=64 experts=8 layers=12 tokens=4096 dispersion="
     double drawn = dispersion_of(MANY "16 sampling=random");
     double topics = dispersion_of(MANY "16 sampling=topics");
@@ -202,8 +196,7 @@ static double most_over_mean(const char *words, int64_t iteration) {
 
 #define SHAPE "experts=32 layers=24 sampling=exact tokens=8192"
 
-static void test_options_stretch_time_and_spread(void **state) {
-    (void)state;
+TEST(test_options_stretch_time_and_spread) {
     /* Only the noise of single iterations is not the same. */
     assert_close(most_over_mean(SHAPE " pace=10", 301), most_over_mean(SHAPE, 31), 0.03);
     assert_close(most_over_mean(SHAPE " pace=10", 5001), most_over_mean(SHAPE, 501), 0.03);
@@ -214,8 +207,7 @@ static void test_options_stretch_time_and_spread(void **state) {
     assert_close(most_over_mean(SHAPE, 0), most_over_mean(SHAPE, 1), 0.1); /* both the start */
 }
 
-static void test_bad_options_are_refused(void **state) {
-    (void)state;
+TEST(test_bad_options_are_refused) {
     static const struct {
         const char *name, *value, *says;
     } cases[] = {
@@ -236,16 +228,4 @@ static void test_bad_options_are_refused(void **state) {
         if (!strstr(error.text, cases[i].says))
             fail_msg("%s=%s: says \"%s\"", cases[i].name, cases[i].value, error.text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loads_come_in_any_order),
-        cmocka_unit_test(test_the_bits_are_the_same_on_every_machine),
-        cmocka_unit_test(test_other_shapes_are_feasible),
-        cmocka_unit_test(test_topics_disperse_ranks),
-        cmocka_unit_test(test_options_stretch_time_and_spread),
-        cmocka_unit_test(test_bad_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,4 @@
 /* Dynamics: its loads beside those of the trace that it is a model of, measure by measure. */
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/workload/formats.h"
 #include "harness/workload/generate.h"
 #include "tests/harness/workload/dynamics.h"
@@ -510,8 +507,7 @@ static void head(void) {
     print_message("%-28s %-15s %9s %9s\n", "measure", "iterations", "trace", "generator");
 }
 
-static void test_it_moves_as_the_trace_does(void **state) {
-    (void)state;
+TEST(test_it_moves_as_the_trace_does) {
     struct history *trace = zeroed(sizeof *trace), *made = zeroed(sizeof *made);
     struct sources *sources = zeroed(sizeof *sources);
     double mean[MEASURES][PLACES] = {{0}};
@@ -540,8 +536,7 @@ static void test_it_moves_as_the_trace_does(void **state) {
     assert_int_equal(far, 0);
 }
 
-static void test_ranks_and_micro_batches_differ_as_in_the_trace(void **state) {
-    (void)state;
+TEST(test_ranks_and_micro_batches_differ_as_in_the_trace) {
     static const double ranks_known[MOMENTS] = {.0274, .0185, .0147};
     static const double micro_batches_known[MOMENTS] = {.0269, .0357, .0343};
     struct history *h = zeroed(sizeof *h);
@@ -567,12 +562,4 @@ static void test_ranks_and_micro_batches_differ_as_in_the_trace(void **state) {
     free(trace);
     free(made);
     assert_int_equal(far, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_moves_as_the_trace_does),
-        cmocka_unit_test(test_ranks_and_micro_batches_differ_as_in_the_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,12 +83,10 @@ static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
     return block;
 }
 
-static void csv_comes_back_as_it_was(void **state) {
-    (void)state;
+TEST_RANDOM(csv_comes_back_as_it_was) {
     static struct loads loads;
-    uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
-        make_loads(&random, &loads);
+        make_loads(random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
@@ -108,14 +106,12 @@ static void csv_comes_back_as_it_was(void **state) {
     }
 }
 
-static void one_iteration_and_layer_can_be_chosen(void **state) {
-    (void)state;
+TEST_RANDOM(one_iteration_and_layer_can_be_chosen) {
     static struct loads loads;
-    uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
-        make_loads(&random, &loads);
+        make_loads(random, &loads);
         const struct mp_trace_shape *shape = &loads.shape;
-        int layer = test_random_int(&random, 0, shape->layers - 1);
+        int layer = test_random_int(random, 0, shape->layers - 1);
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
             shape->micro_batches);
@@ -163,8 +159,7 @@ static const struct refusal refusals[] = {
      "can't write /dev/full: No space left"},
 };
 
-static void wish_is_refused(void **state) {
-    const struct refusal *refusal = *state;
+TEST_EACH(wish_is_refused, refusals, refusal) {
     static struct loads loads;
     uint64_t random = 7;
     make_loads(&random, &loads);
@@ -180,16 +175,4 @@ static void wish_is_refused(void **state) {
     assert_int_equal(count_entries(".", ".partial"), 0);
 }
 
-int main(void) {
-    static const struct CMUnitTest plain[] = {
-        cmocka_unit_test(csv_comes_back_as_it_was),
-        cmocka_unit_test(one_iteration_and_layer_can_be_chosen),
-    };
-    enum { PLAIN = sizeof plain / sizeof *plain, BAD = sizeof refusals / sizeof *refusals };
-    struct CMUnitTest tests[PLAIN + BAD];
-    memcpy(tests, plain, sizeof plain);
-    for (int i = 0; i < BAD; i++)
-        tests[PLAIN + i] = (struct CMUnitTest){refusals[i].name, wish_is_refused, NULL, NULL,
-                                               (void *)(uintptr_t)&refusals[i]};
-    return cmocka_run_group_tests_name("export", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -32,10 +32,9 @@ static void put_json(FILE *file, int step, int layer, const struct mp_load *load
     }
 }
 
-static void tokens_are_those_of_the_source(void **state) {
+TEST(tokens_are_those_of_the_source) {
     static const char *const kind[] = {"csv-tokens", "megatron-tokens"};
     static const char *const path[] = {"tokens.csv", "tokens.jsonl"};
-    (void)state;
     for (int k = 0; k < 2; k++) {
         const uint64_t seed = test_seed();
         uint64_t random = seed;
@@ -95,10 +94,9 @@ static const struct {
     {"layer,rank,token,k0\n65535,65535,0,2\n", "ask for more"},
 };
 
-static void what_is_wrong_is_said(void **state) {
+TEST(what_is_wrong_is_said) {
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_format_open("csv-tokens", "bad.csv", &stream, &error), MP_EINVAL);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct mp_trace_block *block = NULL;
@@ -116,10 +114,4 @@ static void what_is_wrong_is_said(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_those_of_the_source),
-        cmocka_unit_test(what_is_wrong_is_said),
-    };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

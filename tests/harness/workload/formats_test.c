@@ -81,10 +81,8 @@ static char *long_csv(uint64_t *random) {
     return text;
 }
 
-static void long_csv_in_any_order_and_column_order(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
-    char *text = long_csv(&random);
+TEST_RANDOM(long_csv_in_any_order_and_column_order) {
+    char *text = long_csv(random);
     write_file("long.csv", text);
     free(text);
     expect_blocks("csv-long", "long.csv", 2, 4, 2, 5, small);
@@ -96,8 +94,7 @@ static const char wide_csv[] = "iteration,micro_batch,layer,rank,e0,e1,e2,e3\n"
                                "1,0,0,1,1,3,4,0\n1,0,0,0,2,2,2,2\n";
 
 /* Also packed in two frames, cut inside a line. */
-static void wide_csv_plain_and_packed(void **state) {
-    (void)state;
+TEST(wide_csv_plain_and_packed) {
     write_file("wide.csv", wide_csv);
     expect_blocks("csv-wide", "wide.csv", 2, 4, 2, 0, small);
     char packed[1024];
@@ -119,8 +116,7 @@ static void wide_csv_plain_and_packed(void **state) {
 #define HEAD "iteration,layer,rank,e0,e1,e2,e3\n"
 
 /* A rank's rows in each of two files, in the order of none. */
-static void csv_of_a_folder(void **state) {
-    (void)state;
+TEST(csv_of_a_folder) {
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
     mkdir("ranks", 0700);
@@ -154,8 +150,7 @@ static void csv_of_a_folder(void **state) {
     assert_string_equal(mp_format_guess("ranks"), "megatron");
 }
 
-static void wide_csv_gives_back_what_was_written(void **state) {
-    (void)state;
+TEST(wide_csv_gives_back_what_was_written) {
     uint64_t random = test_seed();
     for (int round = 0; round < 20; round++) {
         int size[4];
@@ -193,8 +188,7 @@ static void wide_csv_gives_back_what_was_written(void **state) {
     }
 }
 
-static void sglang_without_its_dense_layers(void **state) {
-    (void)state;
+TEST(sglang_without_its_dense_layers) {
     static const uint32_t expected[1][8] = {{11, 10, 7, 4}};
     write_file("s.json", "{\"logical_count\": [[0, 0, 0, 0], [11.0, 10.0, 7.0, 4]], \"x\": 1}");
     expect_blocks("sglang", "s.json", 1, 4, 1, 0, expected);
@@ -228,8 +222,7 @@ static void sglang_without_its_dense_layers(void **state) {
     "\"window_expert_load\": [[7, 5, 7, 4, 4, 5]], "                                               \
     "\"physical_to_logical_map\": [[0, 1, 2, 0, 3, 1]]}"
 
-static void vllm_slots_become_experts(void **state) {
-    (void)state;
+TEST(vllm_slots_become_experts) {
     write_file("v.json",
                VLLM_HEAD "{\"step\": 0, \"latest_expert_load\": [[8, 5, 1, 2]], "
                          "\"physical_to_logical_map\": [[0, 1, 2, 3]]}," VLLM_SECOND "]}");
@@ -250,8 +243,7 @@ static void write_npy(const char *path, const char *header, const void *numbers,
 
 #define NPY(type, shape) "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }"
 
-static void npy_of_each_type_and_number_of_axes(void **state) {
-    (void)state;
+TEST(npy_of_each_type_and_number_of_axes) {
     int64_t wide[16];
     for (int i = 0; i < 16; i++)
         wide[i] = small[i / 8][i % 8];
@@ -375,8 +367,7 @@ static int read_bad(const char *kind, const char *path, struct mp_error *error) 
     return code;
 }
 
-static void malformed_files_are_named_with_their_place(void **state) {
-    (void)state;
+TEST(malformed_files_are_named_with_their_place) {
     for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
         struct mp_error error = {0};
         write_file("bad", malformed[i].text);
@@ -391,8 +382,7 @@ static void malformed_files_are_named_with_their_place(void **state) {
     assert_non_null(strstr(error.text, "nowhere.csv"));
 }
 
-static void malformed_arrays(void **state) {
-    (void)state;
+TEST(malformed_arrays) {
     static const int32_t counts[8] = {1, 2, 3, 4, 2, 2, 3, -3};
     static const struct {
         const char *header;
@@ -430,8 +420,7 @@ static void malformed_arrays(void **state) {
     assert_non_null(strstr(second.text, "cut off inside the header"));
 }
 
-static void the_ending_suggests_a_format(void **state) {
-    (void)state;
+TEST(the_ending_suggests_a_format) {
     assert_string_equal(mp_format_guess("a/b.csv"), "csv");
     assert_string_equal(mp_format_guess("b.csv.zst"), "csv");
     assert_string_equal(mp_format_guess("b.json"), "sglang");
@@ -460,8 +449,7 @@ static double max_over_mean(const struct mp_load *load) {
 }
 
 /* The statistics that were taken from the file by other means: iterations 1, 11 and 2001. */
-static void smartmoe_trace_has_its_known_statistics(void **state) {
-    (void)state;
+TEST(smartmoe_trace_has_its_known_statistics) {
     static const struct {
         int iteration;
         double known, within;
@@ -498,8 +486,7 @@ static void smartmoe_trace_has_its_known_statistics(void **state) {
     mp_trace_stream_destroy(stream);
 }
 
-static void sglang_traces_have_their_known_sums(void **state) {
-    (void)state;
+TEST(sglang_traces_have_their_known_sums) {
     static const struct {
         const char *name;
         int64_t routes;
@@ -518,20 +505,4 @@ static void sglang_traces_have_their_known_sums(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_csv_in_any_order_and_column_order),
-        cmocka_unit_test(wide_csv_plain_and_packed),
-        cmocka_unit_test(csv_of_a_folder),
-        cmocka_unit_test(wide_csv_gives_back_what_was_written),
-        cmocka_unit_test(sglang_without_its_dense_layers),
-        cmocka_unit_test(vllm_slots_become_experts),
-        cmocka_unit_test(npy_of_each_type_and_number_of_axes),
-        cmocka_unit_test(malformed_files_are_named_with_their_place),
-        cmocka_unit_test(malformed_arrays),
-        cmocka_unit_test(the_ending_suggests_a_format),
-        cmocka_unit_test(smartmoe_trace_has_its_known_statistics),
-        cmocka_unit_test(sglang_traces_have_their_known_sums),
-    };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -1,7 +1,6 @@
 /* Generators: what every load keeps, what each kind is for, and the same bits everywhere. */
 #include "harness/workload/generate.h"
 
-#include <string.h>
 #include <zlib.h>
 
 #include "reference/base/elementary.h"
@@ -96,8 +95,7 @@ static void assert_feasible(const struct made *made, bool ragged) {
     assert_int_equal(all, (int64_t)made->options.tokens * made->options.ranks);
 }
 
-static void test_every_kind_gives_each_token_distinct_experts(void **state) {
-    (void)state;
+TEST(test_every_kind_gives_each_token_distinct_experts) {
     uint64_t seed = test_seed();
     for (int repeat = 0; repeat < 20; repeat++)
         for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
@@ -120,8 +118,7 @@ static void test_every_kind_gives_each_token_distinct_experts(void **state) {
         }
 }
 
-static void test_a_load_depends_on_its_place_alone(void **state) {
-    (void)state;
+TEST(test_a_load_depends_on_its_place_alone) {
     uint64_t seed = test_seed();
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
         struct made one, other;
@@ -145,8 +142,7 @@ static void test_a_load_depends_on_its_place_alone(void **state) {
     }
 }
 
-static void test_the_bits_are_the_same_on_every_machine(void **state) {
-    (void)state;
+TEST(test_the_bits_are_the_same_on_every_machine) {
     static const struct {
         const char *kind, *words;
         unsigned long sum;
@@ -176,8 +172,7 @@ static void test_the_bits_are_the_same_on_every_machine(void **state) {
     }
 }
 
-static void test_elementary_functions_are_near_the_library_s(void **state) {
-    (void)state;
+TEST(test_elementary_functions_are_near_the_library_s) {
     uint64_t seed = test_seed();
     for (int i = 0; i < 20000; i++) {
         double x = 1400 * test_random_double(&seed) - 700, y = exp(x);
@@ -195,8 +190,7 @@ static void test_elementary_functions_are_near_the_library_s(void **state) {
     assert_true(fabs(squares / DRAWS - 1) < 6 * sqrt(2.0 / DRAWS));
 }
 
-static void test_balanced_leaves_nothing_empty_on_few_tokens(void **state) {
-    (void)state;
+TEST(test_balanced_leaves_nothing_empty_on_few_tokens) {
     const char *const kinds[] = {"balanced", "w0"};
     for (int k = 0; k < 2; k++) {
         struct made made;
@@ -217,14 +211,12 @@ static void test_balanced_leaves_nothing_empty_on_few_tokens(void **state) {
     }
 }
 
-static void test_exact_totals_are_within_one_route_of_equal(void **state) {
-    (void)state;
-    uint64_t seed = test_seed();
+TEST_RANDOM(test_exact_totals_are_within_one_route_of_equal) {
     for (int repeat = 0; repeat < 200; repeat++) {
         struct made made;
         char words[160];
-        int top_k = test_random_int(&seed, 1, 6), experts = test_random_int(&seed, top_k, 100);
-        int ranks = test_random_int(&seed, 1, 9), tokens = test_random_int(&seed, 1, 100);
+        int top_k = test_random_int(random, 1, 6), experts = test_random_int(random, top_k, 100);
+        int ranks = test_random_int(random, 1, 9), tokens = test_random_int(random, 1, 100);
         snprintf(words, sizeof words, "layers=1 seed=%d ranks=%d experts=%d tokens=%d top-k=%d",
                  repeat, ranks, experts, tokens, top_k);
         make(&made, "balanced", words);
@@ -238,8 +230,7 @@ static void test_exact_totals_are_within_one_route_of_equal(void **state) {
     }
 }
 
-static void test_random_tokens_keep_the_shares(void **state) {
-    (void)state;
+TEST(test_random_tokens_keep_the_shares) {
     struct made made;
     make(&made, "balanced", "sampling=random layers=1 ranks=4 experts=16 tokens=1000 top-k=4");
     enum { DRAWS = 1000 };
@@ -262,8 +253,7 @@ static int descending(const void *a, const void *b) {
     return (one < other) - (one > other);
 }
 
-static void test_zipf_falls_with_its_exponent(void **state) {
-    (void)state;
+TEST(test_zipf_falls_with_its_exponent) {
     static const char *const exponents[] = {"0.4", "0.8", "1.2"};
     for (int i = 0; i < 3; i++) {
         struct made made;
@@ -303,8 +293,7 @@ static int as_before(const int64_t one[], const int64_t other[]) {
     return same;
 }
 
-static void test_an_order_of_zipf_lasts_its_period(void **state) {
-    (void)state;
+TEST(test_an_order_of_zipf_lasts_its_period) {
     int64_t always[3][64], moves[3][64];
     orders_of("layers=2 tokens=8192 exponent=0.8", always);
     orders_of("layers=2 tokens=8192 exponent=0.8 period=1", moves);
@@ -320,8 +309,7 @@ static void test_an_order_of_zipf_lasts_its_period(void **state) {
     assert_in_range(as_before(moves[0], moves[2]), 0, 16);
 }
 
-static void test_power_law_has_the_inverse_s_median(void **state) {
-    (void)state;
+TEST(test_power_law_has_the_inverse_s_median) {
     struct made made; /* enough layers to see the distribution of popularities */
     make(&made, "power", "layers=50 experts=256 ranks=4 tokens=32768 exponent=0.6");
     const double most = 0.8 * 4 * 32768;
@@ -340,15 +328,13 @@ static void test_power_law_has_the_inverse_s_median(void **state) {
     unmake(&made);
 }
 
-static void test_lognormal_reaches_the_wanted_violation(void **state) {
-    (void)state;
+TEST_RANDOM(test_lognormal_reaches_the_wanted_violation) {
     static const char *const wanted[] = {"0.2", "1", "4"};
-    uint64_t seed = test_seed();
     for (int i = 0; i < 3; i++) {
         struct made made;
         char words[128];
         snprintf(words, sizeof words, "layers=12 seed=%d max-violation=%s",
-                 test_random_int(&seed, 0, 1000000), wanted[i]);
+                 test_random_int(random, 0, 1000000), wanted[i]);
         make(&made, "lognormal", words);
         double farthest = 0;
         for (int layer = 0; layer < 12; layer++) {
@@ -374,8 +360,7 @@ static int hot_of(const struct made *made, double above[], int limit) {
     return hot;
 }
 
-static void test_w1_to_w3_have_the_same_heat_in_other_places(void **state) {
-    (void)state;
+TEST(test_w1_to_w3_have_the_same_heat_in_other_places) {
     static const char *const kinds[] = {"w1", "w2", "w3"};
     for (int k = 0; k < 3; k++) {
         struct made made;
@@ -397,8 +382,7 @@ static void test_w1_to_w3_have_the_same_heat_in_other_places(void **state) {
 }
 
 /* max / mean of the ranks, averaged after it is formed: opposite hot ranks must not cancel. */
-static void test_layers_have_hot_ranks_of_their_own(void **state) {
-    (void)state;
+TEST(test_layers_have_hot_ranks_of_their_own) {
     struct made made;
     bool seen[8] = {false};
     int different = 0;
@@ -416,8 +400,7 @@ static void test_layers_have_hot_ranks_of_their_own(void **state) {
     unmake(&made);
 }
 
-static void test_w4_has_one_large_source(void **state) {
-    (void)state;
+TEST(test_w4_has_one_large_source) {
     struct made made;
     int large = 0;
     make(&made, "w4", "ranks=8 tokens=700 layers=2");
@@ -431,8 +414,7 @@ static void test_w4_has_one_large_source(void **state) {
     unmake(&made);
 }
 
-static void test_w5_leaves_experts_or_ranks_empty(void **state) {
-    (void)state;
+TEST(test_w5_leaves_experts_or_ranks_empty) {
     struct made made;
     int empty = 0, ranks = 0;
     make(&made, "w5", "ranks=8");
@@ -449,8 +431,7 @@ static void test_w5_leaves_experts_or_ranks_empty(void **state) {
     unmake(&made);
 }
 
-static void test_w6_moves_and_w7_bursts(void **state) {
-    (void)state;
+TEST(test_w6_moves_and_w7_bursts) {
     struct made made;
     make(&made, "w6", "period=5 layers=1");
     for (int i = 0; i < 40; i++) {
@@ -473,8 +454,7 @@ static void test_w6_moves_and_w7_bursts(void **state) {
     unmake(&made);
 }
 
-static void test_wishes_that_cannot_be_met_are_refused_with_numbers(void **state) {
-    (void)state;
+TEST(test_wishes_that_cannot_be_met_are_refused_with_numbers) {
     static const struct {
         const char *kind, *words, *says;
     } cases[] = {
@@ -508,8 +488,7 @@ static void test_wishes_that_cannot_be_met_are_refused_with_numbers(void **state
     assert_non_null(strstr(error.text, "did you mean \"zipf\"?"));
 }
 
-static void test_option_tables_are_sound(void **state) {
-    (void)state;
+TEST(test_option_tables_are_sound) {
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
         struct mp_error error = {0};
         if (mp_options_check(mp_generate_options, sizeof(struct mp_generate_options), "generators",
@@ -519,8 +498,7 @@ static void test_option_tables_are_sound(void **state) {
     }
 }
 
-static void test_a_stream_has_every_block_once(void **state) {
-    (void)state;
+TEST(test_a_stream_has_every_block_once) {
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
         struct mp_error error = {0};
         struct mp_generate_options options;
@@ -545,29 +523,4 @@ static void test_a_stream_has_every_block_once(void **state) {
         assert_int_equal(blocks, 12);
         mp_trace_stream_destroy(stream);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind_gives_each_token_distinct_experts),
-        cmocka_unit_test(test_a_load_depends_on_its_place_alone),
-        cmocka_unit_test(test_the_bits_are_the_same_on_every_machine),
-        cmocka_unit_test(test_elementary_functions_are_near_the_library_s),
-        cmocka_unit_test(test_balanced_leaves_nothing_empty_on_few_tokens),
-        cmocka_unit_test(test_exact_totals_are_within_one_route_of_equal),
-        cmocka_unit_test(test_random_tokens_keep_the_shares),
-        cmocka_unit_test(test_zipf_falls_with_its_exponent),
-        cmocka_unit_test(test_an_order_of_zipf_lasts_its_period),
-        cmocka_unit_test(test_power_law_has_the_inverse_s_median),
-        cmocka_unit_test(test_lognormal_reaches_the_wanted_violation),
-        cmocka_unit_test(test_w1_to_w3_have_the_same_heat_in_other_places),
-        cmocka_unit_test(test_layers_have_hot_ranks_of_their_own),
-        cmocka_unit_test(test_w4_has_one_large_source),
-        cmocka_unit_test(test_w5_leaves_experts_or_ranks_empty),
-        cmocka_unit_test(test_w6_moves_and_w7_bursts),
-        cmocka_unit_test(test_wishes_that_cannot_be_met_are_refused_with_numbers),
-        cmocka_unit_test(test_option_tables_are_sound),
-        cmocka_unit_test(test_a_stream_has_every_block_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

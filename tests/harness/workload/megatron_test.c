@@ -126,20 +126,18 @@ static void expect(const struct routing *routing, const char *path) {
     mp_trace_stream_destroy(stream);
 }
 
-static void lines_in_any_order_in_a_file_or_one_for_every_rank(void **state) {
-    (void)state;
+TEST_RANDOM(lines_in_any_order_in_a_file_or_one_for_every_rank) {
     static struct routing routing;
-    uint64_t random = test_seed();
     for (int round = 0; round < 100; round++) {
-        make_routing(&random, &routing);
-        put_file(&random, &routing, -1, "all.jsonl");
+        make_routing(random, &routing);
+        put_file(random, &routing, -1, "all.jsonl");
         expect(&routing, "all.jsonl");
         assert_int_equal(mkdir("ranks", 0755), 0);
         write_file("ranks/notes.txt", "no trace\n");
         for (int rank = 0; rank < routing.shape.ranks; rank++) {
             char path[64];
             snprintf(path, sizeof path, "ranks/router_trace_rank%d.jsonl", rank);
-            put_file(&random, &routing, rank, path);
+            put_file(random, &routing, rank, path);
         }
         expect(&routing, "ranks");
         assert_int_equal(system("rm -r ranks"), 0);
@@ -224,8 +222,7 @@ static int read_all(const struct bad_trace *bad, struct mp_error *error) {
     return code;
 }
 
-static void bad_lines_are_named(void **state) {
-    const struct bad_trace *bad = *state;
+TEST_EACH(bad_lines_are_named, bad_traces, bad) {
     struct mp_error error = {0};
     write_file("bad.jsonl", bad->text);
     assert_int_equal(read_all(bad, &error), bad->code);
@@ -233,8 +230,7 @@ static void bad_lines_are_named(void **state) {
         fail_msg("\"%s\" does not say \"%s\"", error.text, bad->words);
 }
 
-static void long_and_deep_lines_are_refused(void **state) {
-    (void)state;
+TEST(long_and_deep_lines_are_refused) {
     for (int deep = 0; deep < 2; deep++) {
         FILE *file = fopen("bad.jsonl", "w");
         fputs("{\"step\": 1, \"top_indices\": ", file);
@@ -248,8 +244,7 @@ static void long_and_deep_lines_are_refused(void **state) {
     }
 }
 
-static void experts_are_for_kinds_that_do_not_say(void **state) {
-    (void)state;
+TEST(experts_are_for_kinds_that_do_not_say) {
     const struct mp_format_options options = {.experts = 4};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
@@ -263,17 +258,4 @@ static void experts_are_for_kinds_that_do_not_say(void **state) {
     assert_non_null(strstr(error.text, "0 files router_trace_rank*.jsonl"));
 }
 
-int main(void) {
-    static const struct CMUnitTest plain[] = {
-        cmocka_unit_test(lines_in_any_order_in_a_file_or_one_for_every_rank),
-        cmocka_unit_test(long_and_deep_lines_are_refused),
-        cmocka_unit_test(experts_are_for_kinds_that_do_not_say),
-    };
-    enum { PLAIN = sizeof plain / sizeof *plain, BAD = sizeof bad_traces / sizeof *bad_traces };
-    struct CMUnitTest tests[PLAIN + BAD];
-    memcpy(tests, plain, sizeof plain);
-    for (int i = 0; i < BAD; i++)
-        tests[PLAIN + i] = (struct CMUnitTest){bad_traces[i].name, bad_lines_are_named, NULL, NULL,
-                                               (void *)(uintptr_t)&bad_traces[i]};
-    return cmocka_run_group_tests_name("megatron", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

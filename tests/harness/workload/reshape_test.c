@@ -1,8 +1,5 @@
 /* Reshaping: what every shape keeps, on random traces and on a public one; golden splits; what
  * can't be made. */
-#include <string.h>
-#include <unistd.h>
-
 #include "harness/workload/formats.h"
 #include "harness/workload/reshape.h"
 #include "tests/support.h"
@@ -125,8 +122,7 @@ static struct mp_trace_shape random_shape(uint64_t *state) {
 
 /* ---- properties ---- */
 
-static void splitting_then_folding_changes_nothing(void **unused) {
-    (void)unused;
+TEST(splitting_then_folding_changes_nothing) {
     uint64_t state = test_seed();
     for (int round = 0; round < 200; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -142,8 +138,7 @@ static void splitting_then_folding_changes_nothing(void **unused) {
     }
 }
 
-static void totals_are_kept(void **unused) {
-    (void)unused;
+TEST(totals_are_kept) {
     uint64_t state = test_seed();
     for (int round = 0; round < 300; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -169,8 +164,7 @@ static void totals_are_kept(void **unused) {
     }
 }
 
-static void split_sources_differ_by_a_route_at_most(void **unused) {
-    (void)unused;
+TEST(split_sources_differ_by_a_route_at_most) {
     uint64_t state = test_seed();
     for (int round = 0; round < 100; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -194,8 +188,7 @@ static void split_sources_differ_by_a_route_at_most(void **unused) {
 }
 
 /* Of two halves the first gets its share of every expert's total, within a route. */
-static void tilt_is_the_share_of_the_first_half(void **unused) {
-    (void)unused;
+TEST(tilt_is_the_share_of_the_first_half) {
     uint64_t state = test_seed();
     for (int round = 0; round < 100; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -221,8 +214,7 @@ static void tilt_is_the_share_of_the_first_half(void **unused) {
     }
 }
 
-static void layers_are_spread_evenly_or_repeated(void **unused) {
-    (void)unused;
+TEST(layers_are_spread_evenly_or_repeated) {
     uint64_t state = test_seed();
     for (int round = 0; round < 200; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -253,8 +245,7 @@ static void layers_are_spread_evenly_or_repeated(void **unused) {
     }
 }
 
-static void micro_batches_add_up(void **unused) {
-    (void)unused;
+TEST(micro_batches_add_up) {
     uint64_t state = test_seed();
     for (int round = 0; round < 100; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -288,8 +279,7 @@ static void micro_batches_add_up(void **unused) {
 }
 
 /* All steps at once are the steps one after the other. */
-static void steps_may_be_taken_one_by_one(void **unused) {
-    (void)unused;
+TEST(steps_may_be_taken_one_by_one) {
     uint64_t state = test_seed();
     for (int round = 0; round < 200; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -312,8 +302,7 @@ static void steps_may_be_taken_one_by_one(void **unused) {
     }
 }
 
-static void tokens_are_exact_and_take_distinct_experts(void **unused) {
-    (void)unused;
+TEST(tokens_are_exact_and_take_distinct_experts) {
     uint64_t state = test_seed();
     int full = 0;
     for (int round = 0; round < 300; round++) {
@@ -339,8 +328,7 @@ static void tokens_are_exact_and_take_distinct_experts(void **unused) {
 }
 
 /* Scaled to the tokens that it has, a trace stays as it is. */
-static void scaling_to_the_same_tokens_changes_nothing(void **unused) {
-    (void)unused;
+TEST(scaling_to_the_same_tokens_changes_nothing) {
     uint64_t state = test_seed();
     for (int round = 0; round < 50; round++) {
         struct mp_trace_shape shape = random_shape(&state);
@@ -468,8 +456,7 @@ static struct mp_trace_stream *open_golden(const struct golden *golden, const ch
     return stream;
 }
 
-static void golden_load_matches(void **state) {
-    const struct golden *golden = *state;
+TEST_EACH(golden_load_matches, goldens, golden) {
     struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
     const struct mp_trace_info *info = mp_trace_stream_info(made);
     assert_string_equal(info->notes, golden->notes);
@@ -482,8 +469,7 @@ static void golden_load_matches(void **state) {
     mp_trace_stream_destroy(made);
 }
 
-static void notes_are_continued(void **unused) {
-    (void)unused;
+TEST(notes_are_continued) {
     struct mp_trace_shape shape = {4, 8, 3, 2, 2};
     struct mp_trace_stream *made =
         reshape(open_random(shape, 1, 10, 1), (struct mp_reshape){.ranks = 8});
@@ -541,8 +527,7 @@ static const struct refusal refusals[] = {
      "12582912 ranks x 8 experts are more"},
 };
 
-static void wish_is_refused(void **state) {
-    const struct refusal *refusal = *state;
+TEST_EACH(wish_is_refused, refusals, refusal) {
     struct mp_trace_shape shape = {6, 8, 3, 2, 2};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
@@ -565,8 +550,7 @@ static void assert_fails_later(const struct golden *golden, int code, const char
     mp_trace_stream_destroy(made);
 }
 
-static void loads_that_do_not_fit_are_named(void **unused) {
-    (void)unused;
+TEST(loads_that_do_not_fit_are_named) {
     assert_fails_later(&(struct golden){.from = {2, 1, 1, 1, 0},
                                         .before = {UINT32_MAX, 1},
                                         .wanted = {.ranks = 1}},
@@ -603,8 +587,7 @@ static int failing_next(void *self, struct mp_trace_block *block, bool *end,
     return (*left)-- > 0 ? MP_OK : mp_fail(error, MP_EIO, "the disk is gone");
 }
 
-static void errors_of_the_source_pass(void **unused) {
-    (void)unused;
+TEST(errors_of_the_source_pass) {
     static const struct mp_trace_stream_operations operations = {failing_next, free};
     for (int merged = 0; merged < 2; merged++) {
         int *left = malloc(sizeof *left);
@@ -636,8 +619,7 @@ static struct mp_trace_stream *open_public(void) {
     return stream;
 }
 
-static void public_trace_fits_another_machine(void **unused) {
-    (void)unused;
+TEST(public_trace_fits_another_machine) {
     need_file(public_trace);
     struct mp_trace_stream *source = open_public();
     struct mp_trace_shape had = mp_trace_stream_info(source)->shape;
@@ -676,36 +658,4 @@ static void public_trace_fits_another_machine(void **unused) {
     mp_trace_stream_destroy(source);
     mp_trace_stream_destroy(made);
     mp_trace_stream_destroy(scaled);
-}
-
-int main(void) {
-    static const struct CMUnitTest plain[] = {
-        cmocka_unit_test(splitting_then_folding_changes_nothing),
-        cmocka_unit_test(totals_are_kept),
-        cmocka_unit_test(split_sources_differ_by_a_route_at_most),
-        cmocka_unit_test(tilt_is_the_share_of_the_first_half),
-        cmocka_unit_test(layers_are_spread_evenly_or_repeated),
-        cmocka_unit_test(micro_batches_add_up),
-        cmocka_unit_test(steps_may_be_taken_one_by_one),
-        cmocka_unit_test(tokens_are_exact_and_take_distinct_experts),
-        cmocka_unit_test(scaling_to_the_same_tokens_changes_nothing),
-        cmocka_unit_test(notes_are_continued),
-        cmocka_unit_test(loads_that_do_not_fit_are_named),
-        cmocka_unit_test(errors_of_the_source_pass),
-        cmocka_unit_test(public_trace_fits_another_machine),
-    };
-    enum {
-        PLAIN = sizeof plain / sizeof *plain,
-        GOLDENS = sizeof goldens / sizeof *goldens,
-        REFUSALS = sizeof refusals / sizeof *refusals
-    };
-    struct CMUnitTest tests[PLAIN + GOLDENS + REFUSALS];
-    memcpy(tests, plain, sizeof plain);
-    for (int i = 0; i < GOLDENS; i++)
-        tests[PLAIN + i] = (struct CMUnitTest){goldens[i].name, golden_load_matches, NULL, NULL,
-                                               (void *)(uintptr_t)&goldens[i]};
-    for (int i = 0; i < REFUSALS; i++)
-        tests[PLAIN + GOLDENS + i] = (struct CMUnitTest){refusals[i].name, wish_is_refused, NULL,
-                                                         NULL, (void *)(uintptr_t)&refusals[i]};
-    return cmocka_run_group_tests_name("reshape", tests, NULL, NULL);
 }

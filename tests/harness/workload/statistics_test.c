@@ -1,7 +1,4 @@
 /* Statistics of a trace: a small one by hand, random ones against a second way of counting. */
-#include <math.h>
-#include <string.h>
-
 #include "harness/workload/statistics.h"
 #include "tests/support.h"
 
@@ -44,8 +41,7 @@ static struct mp_trace_summary summarise(const struct mp_trace_statistics *stati
     return summary;
 }
 
-static void a_trace_by_hand(void **state) {
-    (void)state;
+TEST(a_trace_by_hand) {
     static const struct loads loads = {
         .shape = {2, 4, 2, 1, 0},
         .iterations = 4,
@@ -170,13 +166,11 @@ static void check_close(double value, double expected) {
         assert_close(value, expected, 1e-9);
 }
 
-static void random_traces(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(random_traces) {
     struct loads *loads = malloc(sizeof *loads);
     assert_non_null(loads);
     for (int n = 0; n < 8; n++) {
-        draw(&random, loads);
+        draw(random, loads);
         struct mp_trace_statistics *statistics = measure(loads);
         for (int layer = -1; layer < loads->shape.layers; layer++) {
             struct mp_trace_summary summary = summarise(statistics, layer);
@@ -198,12 +192,4 @@ static void random_traces(void **state) {
         mp_trace_statistics_destroy(statistics);
     }
     free(loads);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_by_hand),
-        cmocka_unit_test(random_traces),
-    };
-    return cmocka_run_group_tests_name("statistics of a trace", tests, NULL, NULL);
 }

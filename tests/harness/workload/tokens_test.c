@@ -2,8 +2,6 @@
 #include "harness/workload/tokens.h"
 #include "tests/harness/workload/draw_tokens.h"
 
-#include <math.h>
-
 static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, int iterations,
                                           const int32_t expert[], int tokens) {
     struct mp_token_statistics *statistics;
@@ -30,11 +28,10 @@ static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, in
     return statistics;
 }
 
-static void what_is_certain_is_told(void **state) {
+TEST(what_is_certain_is_told) {
     const struct mp_trace_shape shape = {1, 4, 2, 1, 1};
     const int32_t expert[] = {0, 1, 2, 3, /**/ 3, 0, 1, 2};
     struct mp_token_summary summary;
-    (void)state;
     struct mp_token_statistics *statistics = gather(&shape, 3, expert, 4);
     mp_token_statistics_summarise(statistics, 0, &summary);
     assert_true(isnan(summary.most) && isnan(summary.entropy));
@@ -47,12 +44,11 @@ static void what_is_certain_is_told(void **state) {
     mp_token_statistics_destroy(statistics);
 }
 
-static void what_is_drawn_is_not(void **state) {
+TEST(what_is_drawn_is_not) {
     /* After either expert, as many go on to 0 as to 1, and half as many to 2. */
     const struct mp_trace_shape shape = {2, 4, 2, 1, 1};
     const int32_t expert[] = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, /**/ 0, 0, 1, 1, 2, 0, 0, 1, 1, 2};
     struct mp_token_summary summary;
-    (void)state;
     struct mp_token_statistics *statistics = gather(&shape, 1, expert, 10);
     mp_token_statistics_summarise(statistics, 1, &summary);
     assert_within(summary.most, 0.4, 1e-12);
@@ -62,13 +58,12 @@ static void what_is_drawn_is_not(void **state) {
     mp_token_statistics_destroy(statistics);
 }
 
-static void sets_of_ranks_differ_from_what_counts_say(void **state) {
+TEST(sets_of_ranks_differ_from_what_counts_say) {
     /* Tokens take both experts of a rank, or (where a choice is not taken) one. */
     const struct mp_trace_shape shape = {2, 4, 1, 1, 2};
     const int32_t expert[] = {0, 1, 2, 3, 1, 0, 3, 2};
     const int32_t apart[] = {0, 2, 3, 1, 0, -3, 2, 0};
     struct mp_token_summary summary;
-    (void)state;
     struct mp_token_statistics *statistics = gather(&shape, 1, expert, 4);
     mp_token_statistics_summarise(statistics, 0, &summary);
     assert_within(summary.ranks, 1, 0);
@@ -78,13 +73,4 @@ static void sets_of_ranks_differ_from_what_counts_say(void **state) {
     mp_token_statistics_summarise(statistics, 0, &summary);
     assert_within(summary.ranks, 7.0 / 4, 1e-12);
     mp_token_statistics_destroy(statistics);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_certain_is_told),
-        cmocka_unit_test(what_is_drawn_is_not),
-        cmocka_unit_test(sets_of_ranks_differ_from_what_counts_say),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

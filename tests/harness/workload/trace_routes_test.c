@@ -54,12 +54,11 @@ static int read_back(const char *path, int experts, int tokens, bool all_taken, 
     return blocks;
 }
 
-static void what_is_written_is_read_back(void **state) {
+TEST(what_is_written_is_read_back) {
     const struct {
         int experts, iterations, tokens;
         bool all_taken;
     } run[] = {{7, 3, 5, true}, {7, 2, 0, true}, {32771, 2, 9, false}, {5, 6, 30000, true}};
-    (void)state;
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
         uint64_t seed = test_seed();
         struct mp_error error;
@@ -92,17 +91,15 @@ static void write_damaged(size_t size) {
     fclose(file);
 }
 
-static void damage_anywhere_is_found(void **state) {
+TEST_RANDOM(damage_anywhere_is_found) {
     const uint64_t seed = 5;
     const size_t size = whole_trace(seed);
-    uint64_t random = test_seed();
     struct mp_error error;
-    (void)state;
     for (size_t place = 0; place < 2 * size; place++) {
         bool cut = place >= size;
         size_t at = cut ? place - size : place;
         unsigned char was = bytes[at];
-        bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(&random, 1, 255);
+        bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(random, 1, 255);
         write_damaged(cut ? at : size);
         bytes[at] = was;
         /* Both blocks are in one frame, and are there once its tokens are. */
@@ -113,11 +110,10 @@ static void damage_anywhere_is_found(void **state) {
 }
 
 /* A frame that says that no bytes are in it, in both of its sizes and its checksum. */
-static void a_frame_without_bytes_is_damaged(void **state) {
+TEST(a_frame_without_bytes_is_damaged) {
     const uint64_t seed = 5;
     const size_t size = whole_trace(seed);
     struct mp_error error;
-    (void)state;
     unsigned char *frame = memmem(bytes, size, "ROUT", 4);
     assert_non_null(frame);
     memset(frame + 8, 0, 12);
@@ -170,13 +166,12 @@ static struct mp_trace_stream *open_source(struct source *source) {
     return stream;
 }
 
-static void tokens_that_do_not_agree_are_named(void **state) {
+TEST(tokens_that_do_not_agree_are_named) {
     static const char *const words[FAULTS] = {
         [COUNT] = "block 3 (iteration 1, micro-batch 0, layer 1): rank 1 has",
         [MISSING] = "block 3 (iteration 1, micro-batch 0, layer 1): has no experts of tokens",
         [OTHER_TOKENS] = "ranks have other numbers of tokens than in layer 0",
         [OTHER_TOP_K] = "tokens have another number of experts"};
-    (void)state;
     for (enum fault fault = NONE; fault < FAULTS; fault++) {
         struct source source = {fault, 0};
         struct mp_trace_stream *stream = open_source(&source);
@@ -195,13 +190,12 @@ static void tokens_that_do_not_agree_are_named(void **state) {
 
 /* ---- reshaping ---- */
 
-static void folds_of_ranks_keep_tokens_and_others_say_that_they_don_t(void **state) {
+TEST(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t) {
     const struct {
         struct mp_reshape wanted;
         bool keeps;
     } test[] = {{{.ranks = 2}, true},     {{.layers = 4}, false}, {{.layers = 1}, true},
                 {{.experts = 14}, false}, {{.ranks = 8}, false},  {{.tokens = 3}, false}};
-    (void)state;
     for (size_t i = 0; i < sizeof test / sizeof *test; i++) {
         struct source source = {NONE, 0};
         struct mp_trace_stream *stream;
@@ -225,13 +219,4 @@ static void folds_of_ranks_keep_tokens_and_others_say_that_they_don_t(void **sta
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(damage_anywhere_is_found),
-        cmocka_unit_test(a_frame_without_bytes_is_damaged),
-        cmocka_unit_test(tokens_that_do_not_agree_are_named),
-        cmocka_unit_test(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t),
-    };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -168,8 +168,7 @@ static struct mp_trace_stream *script_stream(struct scripted *scripted, struct m
     return stream;
 }
 
-static void streams_keep_order_and_sums(void **state) {
-    (void)state;
+TEST(streams_keep_order_and_sums) {
     for (size_t i = 0; i < sizeof order_cases / sizeof *order_cases; i++) {
         const struct order_case *c = &order_cases[i];
         bool destroyed = false;
@@ -207,8 +206,7 @@ static const struct mp_trace_shape bad_shapes[] = {{0, 3, 1, 1, 0},
                                                    {1 << 16, 1 << 16, 1, 1, 1},
                                                    {INT32_MAX, INT32_MAX, 1, 1, 1}};
 
-static void impossible_shapes_are_refused(void **state) {
-    (void)state;
+TEST(impossible_shapes_are_refused) {
     for (size_t i = 0; i < sizeof bad_shapes / sizeof *bad_shapes; i++) {
         bool destroyed = false;
         struct scripted scripted = {NULL, 0, 0, 0, &destroyed};
@@ -312,18 +310,32 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
     return blocks;
 }
 
-static void what_is_written_is_read_back(void **state) {
-    (void)state;
-    uint64_t seed = test_seed();
+/* 16 ranks x 32 experts, as in published traces, and memory that does not grow with the file.
+ * First: other tests' memory would hide this one's. */
+TEST(memory_does_not_grow_with_the_file) {
+    const struct mp_trace_shape shape = {16, 32, 24, 4, 2};
+    struct rusage before, after;
+    struct mp_error error;
+    write_trace("short.mptrace", shape, 5, 0, 11);
+    assert_int_equal(compare("short.mptrace", shape, 0, 11, &error), 5 * 96);
+    getrusage(RUSAGE_SELF, &before);
+    write_trace("long.mptrace", shape, 100, 0, 11);
+    assert_int_equal(compare("long.mptrace", shape, 0, 11, &error), 100 * 96);
+    getrusage(RUSAGE_SELF, &after);
+    print_message("  20 MB of blocks: %ld KiB more\n", after.ru_maxrss - before.ru_maxrss);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
+}
+
+TEST_RANDOM(what_is_written_is_read_back) {
     for (int n = 0; n < 30; n++) {
-        struct mp_trace_shape shape = {test_random_int(&seed, 1, 9), test_random_int(&seed, 1, 70),
-                                       test_random_int(&seed, 1, 5), test_random_int(&seed, 1, 4),
-                                       0};
-        int iterations = test_random_int(&seed, 0, 40);
-        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(&seed, 0, 100);
-        uint64_t own = test_random(&seed);
+        struct mp_trace_shape shape = {
+            test_random_int(random, 1, 9), test_random_int(random, 1, 70),
+            test_random_int(random, 1, 5), test_random_int(random, 1, 4), 0};
+        int iterations = test_random_int(random, 0, 40);
+        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(random, 0, 100);
+        uint64_t own = test_random(random);
         struct mp_error error;
-        shape.top_k = test_random_int(&seed, 0, shape.experts);
+        shape.top_k = test_random_int(random, 0, shape.experts);
         unlink("same.mptrace");
         write_trace("same.mptrace", shape, iterations, first, own);
         assert_int_equal(compare("same.mptrace", shape, first, own, &error),
@@ -333,8 +345,7 @@ static void what_is_written_is_read_back(void **state) {
     }
 }
 
-static void a_block_may_be_larger_than_a_frame(void **state) {
-    (void)state;
+TEST(a_block_may_be_larger_than_a_frame) {
     const struct mp_trace_shape shape = {700, 1000, 2, 1, 8};
     uint64_t seed = test_seed();
     struct mp_error error;
@@ -425,8 +436,7 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
     (*exact)++;
 }
 
-static void a_file_cut_anywhere_gives_its_whole_frames(void **state) {
-    (void)state;
+TEST(a_file_cut_anywhere_gives_its_whole_frames) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
     unsigned char *bytes = make_damage_file(&size, frame);
@@ -439,15 +449,13 @@ static void a_file_cut_anywhere_gives_its_whole_frames(void **state) {
     free(bytes);
 }
 
-static void a_flipped_byte_anywhere_is_found(void **state) {
-    (void)state;
+TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    uint64_t seed = test_seed();
     unsigned char *bytes = make_damage_file(&size, frame);
     for (long place = 0; place < size; place++) {
         unsigned char was = bytes[place];
-        bytes[place] ^= (unsigned char)test_random_int(&seed, 1, 255);
+        bytes[place] ^= (unsigned char)test_random_int(random, 1, 255);
         spill("damaged.mptrace", bytes, size);
         assert_read_until(place, frame, &exact);
         bytes[place] = was;
@@ -456,8 +464,7 @@ static void a_flipped_byte_anywhere_is_found(void **state) {
     free(bytes);
 }
 
-static void bytes_behind_the_end_are_found(void **state) {
-    (void)state;
+TEST(bytes_behind_the_end_are_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
     unsigned char *bytes = make_damage_file(&size, frame);
@@ -493,8 +500,7 @@ static const struct header_case header_cases[] = {
     {"{\"version\":", MP_EFORMAT, "is no trace"},
 };
 
-static void headers_that_say_impossible_things_are_refused(void **state) {
-    (void)state;
+TEST(headers_that_say_impossible_things_are_refused) {
     for (size_t i = 0; i < sizeof header_cases / sizeof *header_cases; i++) {
         const struct header_case *c = &header_cases[i];
         struct mp_trace_stream *stream;
@@ -513,8 +519,7 @@ static void headers_that_say_impossible_things_are_refused(void **state) {
     }
 }
 
-static void what_is_no_file_is_said(void **state) {
-    (void)state;
+TEST(what_is_no_file_is_said) {
     struct mp_trace_stream *stream;
     struct mp_error missing = {0}, folder = {0};
     mkdir("folder", 0755);
@@ -527,8 +532,7 @@ static void what_is_no_file_is_said(void **state) {
 
 /* ---- writing ---- */
 
-static void a_writer_refuses_what_is_out_of_order(void **state) {
-    (void)state;
+TEST(a_writer_refuses_what_is_out_of_order) {
     const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
     const struct {
         int64_t iteration;
@@ -555,8 +559,7 @@ static void a_writer_refuses_what_is_out_of_order(void **state) {
 }
 
 /* Of half an iteration, or when the caller gives up, nothing stays; what was there stays. */
-static void only_whole_files_take_the_name(void **state) {
-    (void)state;
+TEST(only_whole_files_take_the_name) {
     const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
     write_file("kept.mptrace", "what was there");
     for (int commit = 0; commit < 2; commit++) {
@@ -577,14 +580,12 @@ static void only_whole_files_take_the_name(void **state) {
     }
 }
 
-static void a_full_disk_is_said_and_leaves_nothing(void **state) {
-    (void)state;
+TEST_RANDOM(a_full_disk_is_said_and_leaves_nothing) {
     const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
     struct mp_trace_writer *writer = start("full.mptrace", shape, "", "");
     struct mp_trace_block block = {0};
     struct mp_error error = {0};
     struct rlimit old, small = {1 << 18, RLIM_INFINITY};
-    uint64_t seed = test_seed();
     int code = MP_OK;
     mp_load_create(64, 512, &block.load, NULL);
     getrlimit(RLIMIT_FSIZE, &old);
@@ -593,7 +594,7 @@ static void a_full_disk_is_said_and_leaves_nothing(void **state) {
     setrlimit(RLIMIT_FSIZE, &small);
     for (int i = 0; i < 100 && !code; i++, block.iteration++) {
         for (int cell = 0; cell < 64 * 512; cell++)
-            block.load.count[cell] = (uint32_t)test_random(&seed);
+            block.load.count[cell] = (uint32_t)test_random(random);
         code = mp_trace_write(writer, &block, &error);
     }
     setrlimit(RLIMIT_FSIZE, &old);
@@ -604,8 +605,7 @@ static void a_full_disk_is_said_and_leaves_nothing(void **state) {
     mp_load_destroy(&block.load);
 }
 
-static void a_killed_writer_leaves_no_trace_of_that_name(void **state) {
-    (void)state;
+TEST(a_killed_writer_leaves_no_trace_of_that_name) {
     int ready[2];
     char letter;
     assert_int_equal(pipe(ready), 0);
@@ -633,8 +633,7 @@ static void a_killed_writer_leaves_no_trace_of_that_name(void **state) {
     assert_int_equal(access("killed.mptrace", F_OK), 0);
 }
 
-static void a_place_that_is_no_file_is_refused(void **state) {
-    (void)state;
+TEST(a_place_that_is_no_file_is_refused) {
     const struct mp_trace_info info = {.shape = {2, 3, 1, 1, 2}};
     struct mp_trace_writer *writer;
     struct mp_error folder = {0}, absent = {0};
@@ -646,40 +645,4 @@ static void a_place_that_is_no_file_is_refused(void **state) {
     rmdir("place");
 }
 
-/* 16 ranks x 32 experts, as in published traces, and memory that does not grow with the file. */
-static void memory_does_not_grow_with_the_file(void **state) {
-    (void)state;
-    const struct mp_trace_shape shape = {16, 32, 24, 4, 2};
-    struct rusage before, after;
-    struct mp_error error;
-    write_trace("short.mptrace", shape, 5, 0, 11);
-    assert_int_equal(compare("short.mptrace", shape, 0, 11, &error), 5 * 96);
-    getrusage(RUSAGE_SELF, &before);
-    write_trace("long.mptrace", shape, 100, 0, 11);
-    assert_int_equal(compare("long.mptrace", shape, 0, 11, &error), 100 * 96);
-    getrusage(RUSAGE_SELF, &after);
-    print_message("  20 MB of blocks: %ld KiB more\n", after.ru_maxrss - before.ru_maxrss);
-    assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        /* First: the others' memory would hide this one's. */
-        cmocka_unit_test(memory_does_not_grow_with_the_file),
-        cmocka_unit_test(streams_keep_order_and_sums),
-        cmocka_unit_test(impossible_shapes_are_refused),
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(a_block_may_be_larger_than_a_frame),
-        cmocka_unit_test(a_file_cut_anywhere_gives_its_whole_frames),
-        cmocka_unit_test(a_flipped_byte_anywhere_is_found),
-        cmocka_unit_test(bytes_behind_the_end_are_found),
-        cmocka_unit_test(headers_that_say_impossible_things_are_refused),
-        cmocka_unit_test(what_is_no_file_is_said),
-        cmocka_unit_test(a_writer_refuses_what_is_out_of_order),
-        cmocka_unit_test(only_whole_files_take_the_name),
-        cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
-        cmocka_unit_test(a_killed_writer_leaves_no_trace_of_that_name),
-        cmocka_unit_test(a_place_that_is_no_file_is_refused),
-    };
-    return cmocka_run_group_tests_name("trace", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

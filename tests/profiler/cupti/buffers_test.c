@@ -42,8 +42,7 @@ static void *fill(void *unused) {
 }
 
 /* Whatever the order, every record comes through once. */
-static void every_record_comes_through_once(void **state) {
-    (void)state;
+TEST(every_record_comes_through_once) {
     enum { ALL = THREADS * ROUNDS * 2 * KERNELS };
     static bool seen[ALL];
     static struct cupti_totals totals;
@@ -93,7 +92,4 @@ static void every_record_comes_through_once(void **state) {
         assert_true(seen[i]);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(every_record_comes_through_once)};
-    return cmocka_run_group_tests_name("cupti buffers", tests, companion_setup, companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

@@ -54,8 +54,7 @@ static void use_the_initialiser(void) {
         exit(5);
 }
 
-static void without_a_driver_the_program_runs_on(void **state) {
-    (void)state;
+TEST(without_a_driver_the_program_runs_on) {
     if (has_driver())
         skip("this machine has a CUDA driver");
     in_a_process(use_the_initialiser);
@@ -66,8 +65,7 @@ static void without_a_driver_the_program_runs_on(void **state) {
     assert_non_null(strstr(contents->status, "CUPTI_ERROR_"));
 }
 
-static void without_a_folder_nothing_is_written(void **state) {
-    (void)state;
+TEST(without_a_folder_nothing_is_written) {
     unsetenv("MOEPERF_DEVICE_SPOOLS");
     in_a_process(use_the_initialiser);
     setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
@@ -86,8 +84,7 @@ static void call_cuda(void) {
 }
 
 /* CUDA itself looks at the variable when its driver starts; without one it never gets that far. */
-static void a_cuda_program_with_the_variable_runs_on(void **state) {
-    (void)state;
+TEST(a_cuda_program_with_the_variable_runs_on) {
 #ifndef CUDART
     skip("libcudart.so was not found when moeperf was built");
 #endif
@@ -99,8 +96,7 @@ static void a_cuda_program_with_the_variable_runs_on(void **state) {
         assert_string_equal(contents->status, "on");
 }
 
-static void nothing_else_is_exported(void **state) {
-    (void)state;
+TEST(nothing_else_is_exported) {
     static const char *const hidden[] = {"mp_fail", "mp_recorder_create", "cupti_parse",
                                          "mp_companion_open"};
     void *library = dlopen(CUPTI_COLLECTOR, RTLD_NOW | RTLD_LOCAL);
@@ -110,12 +106,4 @@ static void nothing_else_is_exported(void **state) {
     dlclose(library);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_else_is_exported),
-        cmocka_unit_test(without_a_driver_the_program_runs_on),
-        cmocka_unit_test(without_a_folder_nothing_is_written),
-        cmocka_unit_test(a_cuda_program_with_the_variable_runs_on)};
-    return cmocka_run_group_tests_name("cupti injection", tests, companion_setup,
-                                       companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

@@ -34,8 +34,7 @@ static const struct companion_contents *parse(void) {
 }
 
 /* Every field with a number of its own. */
-static void a_kernel_keeps_all_that_is_known_of_it(void **state) {
-    (void)state;
+TEST_WITH(a_kernel_keeps_all_that_is_known_of_it, begin, end) {
     char name[] = "void gemm<float>(float*)";
     cupti_kernel *kernel = records_kernel(&records, name, 1000, 1700, 42);
     kernel->deviceId = 3;
@@ -78,8 +77,7 @@ static void a_kernel_keeps_all_that_is_known_of_it(void **state) {
     assert_string_equal(contents->names[1], "void gemm<float>(float*)");
 }
 
-static void kernels_without_times_are_untimed_and_not_instant(void **state) {
-    (void)state;
+TEST_WITH(kernels_without_times_are_untimed_and_not_instant, begin, end) {
     records_kernel(&records, "a", 0, 0, 1);
     records_kernel(&records, "b", 500, 0, 2); /* still running at a forced flush */
     records_kernel(&records, "c", 500, 501, 3);
@@ -91,8 +89,7 @@ static void kernels_without_times_are_untimed_and_not_instant(void **state) {
     assert_true(companion_number(contents, "cupti.untimed") == 2);
 }
 
-static void copies_sets_and_overheads(void **state) {
-    (void)state;
+TEST_WITH(copies_sets_and_overheads, begin, end) {
     cupti_copy *copy = records_add(&records, CUPTI_ACTIVITY_KIND_MEMCPY, sizeof *copy);
     *copy = (cupti_copy){.kind = CUPTI_ACTIVITY_KIND_MEMCPY,
                          .copyKind = 1,
@@ -142,8 +139,7 @@ static void copies_sets_and_overheads(void **state) {
 }
 
 /* Two threads' calls, one with an external id, and one graph launch of three kernels. */
-static void calls_links_and_graphs_keep_their_correlation(void **state) {
-    (void)state;
+TEST_WITH(calls_links_and_graphs_keep_their_correlation, begin, end) {
     const char *launch = NULL;
     uint32_t callback = 211;
     records_link(&records, 123456789, 1);
@@ -171,8 +167,7 @@ static void calls_links_and_graphs_keep_their_correlation(void **state) {
 }
 
 /* CUPTI cannot step over what it does not know: the rest is counted, what lay before is kept. */
-static void an_unknown_kind_ends_the_buffer_and_is_counted(void **state) {
-    (void)state;
+TEST_WITH(an_unknown_kind_ends_the_buffer_and_is_counted, begin, end) {
     records_kernel(&records, "before", 1, 2, 1);
     records_add(&records, (CUpti_ActivityKind)100000, 64);
     records_kernel(&records, "after", 3, 4, 2);
@@ -187,8 +182,7 @@ typedef CUpti_ActivitySynchronization2 synchronization;
 typedef CUpti_ActivitySynchronization synchronization;
 #endif
 
-static void kinds_nobody_asked_for_are_stepped_over(void **state) {
-    (void)state;
+TEST_WITH(kinds_nobody_asked_for_are_stepped_over, begin, end) {
     records_add(&records, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sizeof(synchronization));
     records_kernel(&records, "after", 3, 4, 2);
     const struct companion_contents *contents = parse();
@@ -197,8 +191,7 @@ static void kinds_nobody_asked_for_are_stepped_over(void **state) {
     assert_true(companion_number(contents, "cupti.left-bytes") == 0);
 }
 
-static void a_truncated_buffer_gives_its_whole_records(void **state) {
-    (void)state;
+TEST_WITH(a_truncated_buffer_gives_its_whole_records, begin, end) {
     uint64_t random = test_seed();
     int cut = test_random_int(&random, 8, (int)sizeof(cupti_kernel) - 1);
     records_kernel(&records, "a", 1, 2, 1);
@@ -210,25 +203,10 @@ static void a_truncated_buffer_gives_its_whole_records(void **state) {
     assert_true(companion_number(contents, "cupti.left-bytes") == cut);
 }
 
-static void an_empty_buffer_is_no_record(void **state) {
-    (void)state;
+TEST_WITH(an_empty_buffer_is_no_record, begin, end) {
     const struct companion_contents *contents = parse();
     assert_int_equal(contents->activities, 0);
     assert_true(companion_number(contents, "cupti.left-bytes") == 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(a_kernel_keeps_all_that_is_known_of_it),
-        TEST(kernels_without_times_are_untimed_and_not_instant),
-        TEST(copies_sets_and_overheads),
-        TEST(calls_links_and_graphs_keep_their_correlation),
-        TEST(an_unknown_kind_ends_the_buffer_and_is_counted),
-        TEST(kinds_nobody_asked_for_are_stepped_over),
-        TEST(a_truncated_buffer_gives_its_whole_records),
-        TEST(an_empty_buffer_is_no_record),
-    };
-    return cmocka_run_group_tests_name("cupti parse", tests, companion_setup, companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

@@ -3,10 +3,7 @@
 #define MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
 
 #include <dirent.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "profiler/record/spool.h"
 #include "tests/support.h"

@@ -1,5 +1,6 @@
 #include "tests/profiler/device/companion.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "profiler/device/companion.h"
@@ -13,8 +14,7 @@ static void unset_ranks(void) {
         unsetenv(names[i]);
 }
 
-static void ranks_come_from_the_launcher(void **state) {
-    (void)state;
+TEST(ranks_come_from_the_launcher) {
     int rank, ranks;
     unset_ranks();
     mp_companion_rank(&rank, &ranks);
@@ -50,19 +50,17 @@ static void ranks_come_from_the_launcher(void **state) {
 }
 
 /* More names than the table starts with, in random order, asked for again and again. */
-static void names_have_one_id_each(void **state) {
-    (void)state;
+TEST_RANDOM(names_have_one_id_each) {
     enum { NAMES = 250 };
     struct mp_companion companion;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
     uint32_t id[NAMES] = {0};
     if (mp_companion_open(&companion, "test", &error))
         fail_msg("%s", error.text);
     mp_companion_status(&companion, "test", "on");
     for (int i = 0; i < 4000; i++) {
         char text[32];
-        int which = i < NAMES ? i : test_random_int(&random, 0, NAMES - 1);
+        int which = i < NAMES ? i : test_random_int(random, 0, NAMES - 1);
         snprintf(text, sizeof text, "name %d", which);
         uint32_t got = mp_companion_name(&companion, text);
         assert_int_not_equal(got, 0);
@@ -85,8 +83,7 @@ static void names_have_one_id_each(void **state) {
     }
 }
 
-static void without_a_folder_it_is_off(void **state) {
-    (void)state;
+TEST(without_a_folder_it_is_off) {
     struct mp_companion companion;
     struct mp_error error = {0};
     unsetenv("MOEPERF_DEVICE_SPOOLS");
@@ -101,8 +98,7 @@ static void without_a_folder_it_is_off(void **state) {
 }
 
 /* The child must not add an end to its parent's file. */
-static void a_child_leaves_the_file_alone(void **state) {
-    (void)state;
+TEST(a_child_leaves_the_file_alone) {
     struct mp_companion companion;
     struct mp_error error = {0};
     int status;
@@ -124,10 +120,33 @@ static void a_child_leaves_the_file_alone(void **state) {
     assert_int_equal(contents->unread, 0);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_come_from_the_launcher),
-                                              cmocka_unit_test(names_have_one_id_each),
-                                              cmocka_unit_test(without_a_folder_it_is_off),
-                                              cmocka_unit_test(a_child_leaves_the_file_alone)};
-    return cmocka_run_group_tests_name("companion", tests, companion_setup, companion_teardown);
+static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wakes;
+
+/* What signals it takes, and whether its wait ends by the clock of mp_clock_after. */
+static void *look_around(void *unused) {
+    static sigset_t blocked;
+    (void)unused;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    struct timespec until = mp_clock_after(1);
+    pthread_mutex_lock(&waiting);
+    while (!pthread_cond_timedwait(&wakes, &waiting, &until)) /* nobody wakes it */
+        ;
+    pthread_mutex_unlock(&waiting);
+    return &blocked;
 }
+
+TEST(a_thread_leaves_signals_alone) {
+    pthread_t thread;
+    sigset_t own;
+    void *blocked;
+    int64_t began = mp_clock_ns();
+    assert_int_equal(mp_companion_thread(&thread, &wakes, look_around), 0);
+    assert_int_equal(pthread_join(thread, &blocked), 0);
+    assert_true(mp_clock_ns() - began >= 1000000);
+    assert_true(sigismember(blocked, SIGTERM) && sigismember(blocked, SIGCHLD));
+    pthread_sigmask(SIG_SETMASK, NULL, &own);
+    assert_false(sigismember(&own, SIGTERM));
+}
+
+TEST_GROUP(companion_setup, companion_teardown);

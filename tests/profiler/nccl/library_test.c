@@ -6,8 +6,7 @@
 
 #include "profiler/nccl/plugin.h"
 
-static void it_exports_both_versions_and_nothing_else(void **state) {
-    (void)state;
+TEST(it_exports_both_versions_and_nothing_else) {
     void *library = dlopen(NCCL_COLLECTOR, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
     const struct nccl_profiler *five = dlsym(library, "ncclProfiler_v5");
@@ -26,8 +25,7 @@ static void it_exports_both_versions_and_nothing_else(void **state) {
 }
 
 /* A program that ends without finalize, as many do: the library's own end records what there is. */
-static void a_program_that_just_ends_leaves_its_records(void **state) {
-    (void)state;
+TEST(a_program_that_just_ends_leaves_its_records) {
     int status;
     pid_t child = fork();
     if (child == 0) {
@@ -60,8 +58,7 @@ static _Noreturn void end_child(int status) {
 }
 
 /* Its children end in the middle of everything, and must neither hang nor write. */
-static void children_of_a_recorded_program_end(void **state) {
-    (void)state;
+TEST(children_of_a_recorded_program_end) {
     int status;
     void *library = dlopen(NCCL_COLLECTOR, RTLD_NOW | RTLD_LOCAL), *context = NULL, *handle;
     assert_non_null(library);
@@ -92,8 +89,7 @@ static void children_of_a_recorded_program_end(void **state) {
 }
 
 /* The real library without a GPU does not get as far as a communicator; the program runs on. */
-static void nccl_itself_runs_on_with_it(void **state) {
-    (void)state;
+TEST(nccl_itself_runs_on_with_it) {
 #ifndef NCCL_LIBRARY
     skip("libnccl.so was not found when moeperf was built");
 #else
@@ -123,11 +119,4 @@ static void nccl_itself_runs_on_with_it(void **state) {
 #endif
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_exports_both_versions_and_nothing_else),
-        cmocka_unit_test(a_program_that_just_ends_leaves_its_records),
-        cmocka_unit_test(children_of_a_recorded_program_end),
-        cmocka_unit_test(nccl_itself_runs_on_with_it)};
-    return cmocka_run_group_tests_name("nccl library", tests, companion_setup, companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

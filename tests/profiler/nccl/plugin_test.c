@@ -76,8 +76,7 @@ static const char *name(const struct companion_contents *contents, uint32_t id) 
 }
 
 /* Sizes and offsets on a 64-bit machine, from NCCL 2.28.9's own structures. */
-static void the_layout_is_nccls(void **state) {
-    (void)state;
+TEST(the_layout_is_nccls) {
     assert_int_equal(offsetof(struct nccl_event, type), 0);
     assert_int_equal(offsetof(struct nccl_event, parent), 8);
     assert_int_equal(offsetof(struct nccl_event, rank), 16);
@@ -108,8 +107,7 @@ static void the_layout_is_nccls(void **state) {
     assert_int_equal(sizeof(struct nccl_profiler), 6 * sizeof(void *));
 }
 
-static void samples_are_checked(void **state) {
-    (void)state;
+TEST(samples_are_checked) {
     static const char *const wrong[] = {"1",  "/",   "0/1",  "2/1",  "1/",
                                         "/1", "a/b", "1/2x", "-1/2", "1/9223372036854775807"};
     int64_t sampled, period;
@@ -124,8 +122,7 @@ static void samples_are_checked(void **state) {
 }
 
 /* "Stop" of the collective comes first, then its channels: the end is the last channel's. */
-static void a_collective_ends_with_its_last_channel(void **state) {
-    (void)state;
+TEST(a_collective_ends_with_its_last_channel) {
     void *context = communicator(77, 4, 1);
     assert_int_equal(mask, SAMPLED_MASK);
     void *group = start_group(context);
@@ -175,8 +172,7 @@ static void a_collective_ends_with_its_last_channel(void **state) {
 }
 
 /* Channels before "stop", and a channel's event that ends without a time. */
-static void order_does_not_matter(void **state) {
-    (void)state;
+TEST(order_does_not_matter) {
     void *context = communicator(78, 2, 0);
     void *early = start_collective(context, NULL, 1, 1);
     stop_channel(start_channel(context, early, 0, 100), 300);
@@ -197,8 +193,7 @@ static void order_does_not_matter(void **state) {
 }
 
 /* An all-to-all of 4 ranks: a send and a receive per peer, itself included, in one group. */
-static void an_all_to_all_is_pairs_of_one_group(void **state) {
-    (void)state;
+TEST(an_all_to_all_is_pairs_of_one_group) {
     void *context = communicator(79, 4, 2), *pair[8];
     stop(start_group(context));
     void *group = start_group(context);
@@ -228,8 +223,7 @@ static void an_all_to_all_is_pairs_of_one_group(void **state) {
 }
 
 /* Two groups of every five, by changing NCCL's mask. */
-static void the_mask_samples_groups(void **state) {
-    (void)state;
+TEST(the_mask_samples_groups) {
     setenv("MOEPERF_NCCL_SAMPLE", "2/5", 1);
     void *context = communicator(80, 2, 0);
     for (int i = 0; i < 20; i++) {
@@ -242,8 +236,7 @@ static void the_mask_samples_groups(void **state) {
     assert_true(companion_number(companion_read(), "nccl.groups") == 20);
 }
 
-static void what_is_unfinished_is_recorded_and_counted(void **state) {
-    (void)state;
+TEST(what_is_unfinished_is_recorded_and_counted) {
     void *context = communicator(81, 2, 0);
     void *half = start_collective(context, NULL, 1, 2),
          *none = start_collective(context, NULL, 2, 2);
@@ -262,8 +255,7 @@ static void what_is_unfinished_is_recorded_and_counted(void **state) {
     assert_true(companion_number(contents, "nccl.unfinished") == 2);
 }
 
-static void rubbish_is_tolerated(void **state) {
-    (void)state;
+TEST_RANDOM(rubbish_is_tolerated) {
     struct nccl_event event = {.type = NCCL_EVENT_COLLECTIVE};
     void *handle = &mask;
     assert_int_equal(nccl->init(NULL, 1, &mask, NULL, 1, 1, 0, NULL), 0);
@@ -275,17 +267,16 @@ static void rubbish_is_tolerated(void **state) {
     assert_int_equal(nccl->finalize(NULL), 0);
     assert_int_equal(nccl->finalize(&event), 0);
 
-    uint64_t random = test_seed();
     void *context = communicator(82, 2, 0);
     for (int i = 0; i < 20000; i++) {
-        void *any = (void *)(uintptr_t)(test_random(&random) >> test_random_int(&random, 0, 60));
-        union nccl_state state_of = {.timer = test_random(&random)};
-        struct nccl_event strange = {.type = 1ull << test_random_int(&random, 3, 20),
+        void *any = (void *)(uintptr_t)(test_random(random) >> test_random_int(random, 0, 60));
+        union nccl_state state_of = {.timer = test_random(random)};
+        struct nccl_event strange = {.type = 1ull << test_random_int(random, 3, 20),
                                      .parent = any,
                                      .proxy_operation = {.pid = getpid() + 1}};
         nccl->stop_event(any);
-        nccl->record_state(any, test_random_int(&random, 0, 30), &state_of);
-        nccl->start_event(test_random(&random) & 1 ? context : any, &handle, &strange);
+        nccl->record_state(any, test_random_int(random, 0, 30), &state_of);
+        nccl->start_event(test_random(random) & 1 ? context : any, &handle, &strange);
     }
     nccl->finalize(context);
     const struct companion_contents *contents = companion_read();
@@ -294,8 +285,7 @@ static void rubbish_is_tolerated(void **state) {
 }
 
 /* Off in every way: no event is asked for, and those that come anyway do nothing. */
-static void a_failed_start_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_failed_start_leaves_nothing) {
     setenv("MOEPERF_NCCL_SAMPLE", "nonsense", 1);
     mask = 5;
     assert_null(communicator(83, 2, 0));
@@ -311,8 +301,7 @@ static void a_failed_start_leaves_nothing(void **state) {
     assert_int_equal(companion_read()->files, 0);
 }
 
-static void too_many_operations_are_counted(void **state) {
-    (void)state;
+TEST(too_many_operations_are_counted) {
     void *context = communicator(85, 2, 0), *first = NULL;
     for (int i = 0; i < NCCL_OPERATIONS; i++) {
         void *handle = start_collective(context, NULL, (uint64_t)i, 1);
@@ -369,8 +358,7 @@ static void *program(void *argument) {
     return NULL;
 }
 
-static void threads_do_not_mix_their_operations(void **state) {
-    (void)state;
+TEST(threads_do_not_mix_their_operations) {
     static struct worker worker[THREADS];
     pthread_t thread[2 * THREADS];
     bool seen[THREADS][ROUNDS] = {{false}};
@@ -400,19 +388,4 @@ static void threads_do_not_mix_their_operations(void **state) {
     }
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_layout_is_nccls),
-        cmocka_unit_test(samples_are_checked),
-        cmocka_unit_test(a_collective_ends_with_its_last_channel),
-        cmocka_unit_test(order_does_not_matter),
-        cmocka_unit_test(an_all_to_all_is_pairs_of_one_group),
-        cmocka_unit_test(the_mask_samples_groups),
-        cmocka_unit_test(what_is_unfinished_is_recorded_and_counted),
-        cmocka_unit_test(rubbish_is_tolerated),
-        cmocka_unit_test(a_failed_start_leaves_nothing),
-        cmocka_unit_test(too_many_operations_are_counted),
-        cmocka_unit_test(threads_do_not_mix_their_operations),
-    };
-    return cmocka_run_group_tests_name("nccl plug-in", tests, companion_setup, companion_teardown);
-}
+TEST_GROUP(companion_setup, companion_teardown);

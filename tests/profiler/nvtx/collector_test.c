@@ -26,8 +26,7 @@ static const struct mp_range *find(const struct content *content, const char *na
 
 /* ---- tests ---- */
 
-static void plain_calls_are_ranges_of_the_default_domain(void **state) {
-    (void)state;
+TEST(plain_calls_are_ranges_of_the_default_domain) {
     assert_int_equal(play("plain", 0), 0);
     assert_int_equal(spools, 1);
     const struct mp_range *outer = find(&spool[0], "outer"), *inner = find(&spool[0], "inner"),
@@ -48,8 +47,7 @@ static void plain_calls_are_ranges_of_the_default_domain(void **state) {
     assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
 }
 
-static void domains_of_one_name_are_one(void **state) {
-    (void)state;
+TEST(domains_of_one_name_are_one) {
     assert_int_equal(play("domains", 0), 0);
     assert_int_equal(spools, 1);
     assert_int_equal(spool[0].ranges, 3);
@@ -69,8 +67,7 @@ static void domains_of_one_name_are_one(void **state) {
     assert_int_equal(spool[0].kind[domain], MP_NAME_DOMAIN);
 }
 
-static void payloads_come_with_their_schema(void **state) {
-    (void)state;
+TEST(payloads_come_with_their_schema) {
     assert_int_equal(play("payloads", 5), 0);
     assert_int_equal(spools, 1);
     assert_int_equal(spool[0].schemas, 1);
@@ -79,8 +76,7 @@ static void payloads_come_with_their_schema(void **state) {
     assert_int_equal(spool[0].payload_bytes, 10 * (16 + 32));
 }
 
-static void what_the_program_gets_wrong_is_counted(void **state) {
-    (void)state;
+TEST(what_the_program_gets_wrong_is_counted) {
     assert_int_equal(play("wrong", 3), 0);
     assert_int_equal(spools, 1);
     assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 4);
@@ -90,9 +86,8 @@ static void what_the_program_gets_wrong_is_counted(void **state) {
     assert_int_equal(find(&spool[0], "never ended")->kind, MP_RANGE_STARTED);
 }
 
-static void names_are_any_bytes(void **state) {
+TEST(names_are_any_bytes) {
     char every[256];
-    (void)state;
     for (int i = 0; i < 255; i++)
         every[i] = (char)(i + 1);
     every[255] = '\0';
@@ -105,8 +100,7 @@ static void names_are_any_bytes(void **state) {
     assert_int_equal(spool[0].ranges, 3003);
 }
 
-static void threads_of_three_objects_start_together(void **state) {
-    (void)state;
+TEST(threads_of_three_objects_start_together) {
     for (int round = 0; round < 5; round++) {
         assert_int_equal(play("threads", 3000), 0);
         assert_int_equal(spools, 1);
@@ -117,14 +111,12 @@ static void threads_of_three_objects_start_together(void **state) {
     }
 }
 
-static void threads_may_come_and_go(void **state) {
-    (void)state;
+TEST(threads_may_come_and_go) {
     assert_int_equal(play("generations", 300), 0);
     assert_int_equal(spool[0].ranges, 300 * 30);
 }
 
-static void ranges_may_end_on_another_thread(void **state) {
-    (void)state;
+TEST(ranges_may_end_on_another_thread) {
     assert_int_equal(play("crossing", 100), 0);
     assert_int_equal(how_many(&spool[0], "crossing"), 100);
     for (int i = 0; i < 100; i++) {
@@ -135,9 +127,8 @@ static void ranges_may_end_on_another_thread(void **state) {
 }
 
 /* Hundreds at a time, ended in another order than they began, by threads that share the work. */
-static void ranges_in_flight_are_not_mixed_up(void **state) {
+TEST(ranges_in_flight_are_not_mixed_up) {
     enum { ROUNDS = 20, ALL = 4 * 256 * ROUNDS };
-    (void)state;
     assert_int_equal(play("handed", ROUNDS), 0);
     assert_int_equal(spools, 1);
     assert_int_equal(how_many(&spool[0], "handed over"), ALL);
@@ -153,8 +144,7 @@ static void ranges_in_flight_are_not_mixed_up(void **state) {
     assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
 }
 
-static void children_have_spools_of_their_own(void **state) {
-    (void)state;
+TEST(children_have_spools_of_their_own) {
     assert_int_equal(play("forks", 3), 0);
     assert_int_equal(spools, 4);
     int children = 0, parents = 0;
@@ -170,8 +160,7 @@ static void children_have_spools_of_their_own(void **state) {
     assert_int_equal(parents, 1);
 }
 
-static void a_kill_leaves_what_was_written(void **state) {
-    (void)state;
+TEST(a_kill_leaves_what_was_written) {
     int status = play("killed", 1000);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     assert_int_equal(spools, 1);
@@ -179,18 +168,16 @@ static void a_kill_leaves_what_was_written(void **state) {
     assert_false(spool[0].ended);
 }
 
-static void too_deep_ranges_are_counted(void **state) {
-    (void)state;
+TEST(too_deep_ranges_are_counted) {
     assert_int_equal(play("deep", 200), 0);
     assert_int_equal(how_many(&spool[0], "deep") + (int)count_of(&spool[0], "nvtx-lost"), 200);
     assert_true(how_many(&spool[0], "deep") >= 100);
     assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 1);
 }
 
-static void ranks_are_found_in_the_environment(void **state) {
+TEST(ranks_are_found_in_the_environment) {
     char program[] = ANNOTATED, scene[] = "plain";
     char *arguments[] = {program, scene, NULL};
-    (void)state;
     unsetenv("OMPI_COMM_WORLD_RANK");
     assert_int_equal(run_program(arguments, "RANK", "5"), 0);
     assert_int_equal(spool[0].rank, 5);
@@ -201,10 +188,9 @@ static void ranks_are_found_in_the_environment(void **state) {
 }
 
 /* Without a folder for spools the collector takes nothing, and the program runs on. */
-static void without_a_folder_it_is_off(void **state) {
+TEST(without_a_folder_it_is_off) {
     char program[] = ANNOTATED, scene[] = "status", number[] = "7";
     char *arguments[] = {program, scene, number, NULL};
-    (void)state;
     int status = run_program(arguments, "MOEPERF_NVTX_SPOOLS", "");
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     assert_int_equal(spools, 0);
@@ -214,20 +200,18 @@ static void without_a_folder_it_is_off(void **state) {
 }
 
 /* Everything again without the thread that writes: at the end, and when buffers are full. */
-static void without_a_writing_thread_nothing_is_missing(void **state) {
+TEST(without_a_writing_thread_nothing_is_missing) {
     char program[] = ANNOTATED, scene[] = "threads", number[] = "3000";
     char *arguments[] = {program, scene, number, NULL};
-    (void)state;
     assert_int_equal(run_program(arguments, "MOEPERF_NVTX_FLUSH_MS", "0"), 0);
     assert_int_equal(spool[0].ranges, 16 * 3 * 3000);
 }
 
 /* The next tool gets every call with the handles that it gave out itself. */
-static void the_next_tool_is_called_too(void **state) {
+TEST(the_next_tool_is_called_too) {
     char program[] = ANNOTATED, scene[] = "crossing", number[] = "1", log[PATH_MAX], line[256];
     char *arguments[] = {program, scene, number, NULL};
     int own = 0, foreign = 0;
-    (void)state;
     snprintf(log, sizeof log, "%s/next.log", folder);
     setenv("OTHER_TOOL_LOG", log, 1);
     strcpy(scene, "threads");
@@ -248,8 +232,7 @@ static void the_next_tool_is_called_too(void **state) {
 }
 
 /* The real library, called so that all its functions fail: they have annotated themselves first. */
-static void nccl_is_recorded(void **state) {
-    (void)state;
+TEST(nccl_is_recorded) {
     char program[] = NCCL_CLIENT;
     char *arguments[] = {program, NULL};
     int status = run_program(arguments, NULL, NULL);
@@ -270,25 +253,4 @@ static void nccl_is_recorded(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_calls_are_ranges_of_the_default_domain),
-        cmocka_unit_test(domains_of_one_name_are_one),
-        cmocka_unit_test(payloads_come_with_their_schema),
-        cmocka_unit_test(what_the_program_gets_wrong_is_counted),
-        cmocka_unit_test(names_are_any_bytes),
-        cmocka_unit_test(threads_of_three_objects_start_together),
-        cmocka_unit_test(threads_may_come_and_go),
-        cmocka_unit_test(ranges_may_end_on_another_thread),
-        cmocka_unit_test(ranges_in_flight_are_not_mixed_up),
-        cmocka_unit_test(children_have_spools_of_their_own),
-        cmocka_unit_test(a_kill_leaves_what_was_written),
-        cmocka_unit_test(too_deep_ranges_are_counted),
-        cmocka_unit_test(ranks_are_found_in_the_environment),
-        cmocka_unit_test(without_a_folder_it_is_off),
-        cmocka_unit_test(without_a_writing_thread_nothing_is_missing),
-        cmocka_unit_test(the_next_tool_is_called_too),
-        cmocka_unit_test(nccl_is_recorded),
-    };
-    return cmocka_run_group_tests_name("collector", tests, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

@@ -1,8 +1,5 @@
 /* What a range costs the program that makes it: without a tool, with one that does nothing, with
  * the collector; beside two clock reads, which no collector can do without. */
-#include <string.h>
-#include <unistd.h>
-
 #include "tests/support.h"
 
 enum { ROUNDS = 7 };
@@ -22,8 +19,7 @@ static double cost(const char *tool, const char *argument) {
     return ns;
 }
 
-static void a_range_costs_little_more_than_two_clock_reads(void **state) {
-    (void)state;
+TEST(a_range_costs_little_more_than_two_clock_reads) {
     double none = INFINITY, empty = INFINITY, collector = INFINITY;
     for (int round = 0; round < ROUNDS; round++) {
         double clock = cost("", "clock"), plain = cost("", ""), nothing = cost(EMPTY_TOOL, ""),
@@ -44,10 +40,4 @@ static void a_range_costs_little_more_than_two_clock_reads(void **state) {
     assert_true(none < 5);
     assert_true(empty < 15);
     assert_true(collector <= 100);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_range_costs_little_more_than_two_clock_reads)};
-    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

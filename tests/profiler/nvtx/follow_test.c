@@ -79,9 +79,7 @@ static int starts_in(const char *path) {
     return found;
 }
 
-static void threads_tell_where_they_are(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(threads_tell_where_they_are) {
     setenv("NVTX_INJECTION64_PATH", COLLECTOR, 1);
     setenv("MOEPERF_NVTX_SPOOLS", sample_folder, 1);
     setenv("MOEPERF_NVTX_FLUSH_MS", "20", 1);
@@ -96,7 +94,7 @@ static void threads_tell_where_they_are(void **state) {
     nvtxRangePop();
     assert_int_equal(depth, 0);
     for (int round = 0; round < ROUNDS; round++)
-        annotate(&random, domain);
+        annotate(random, domain);
     follow(NULL, NULL);
     int before = count;
     nvtxRangePushA("nobody follows");
@@ -120,7 +118,4 @@ static void threads_tell_where_they_are(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(threads_tell_where_they_are)};
-    return cmocka_run_group_tests_name("followers", tests, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

@@ -33,8 +33,7 @@ static void assert_precious(void) {
 /* More ranges than a buffer holds, so that some are written while the program runs. */
 enum { MORE_THAN_A_BUFFER = 9000 };
 
-static void files_of_the_program_stay_its_own(void **state) {
-    (void)state;
+TEST(files_of_the_program_stay_its_own) {
     for (int with_thread = 0; with_thread < 2; with_thread++) {
         assert_int_equal(play("closes", MORE_THAN_A_BUFFER, with_thread), 0);
         assert_precious();
@@ -47,8 +46,7 @@ static void files_of_the_program_stay_its_own(void **state) {
     }
 }
 
-static void a_daemon_keeps_its_files(void **state) {
-    (void)state;
+TEST(a_daemon_keeps_its_files) {
     assert_int_equal(play("daemonises", MORE_THAN_A_BUFFER, false), 0);
     assert_precious();
     assert_int_equal(spools, 2);
@@ -59,10 +57,9 @@ static void a_daemon_keeps_its_files(void **state) {
 }
 
 /* Each handler's push and pop are recorded, or both are sent away. */
-static void handlers_neither_hang_nor_are_lost_unsaid(void **state) {
+TEST(handlers_neither_hang_nor_are_lost_unsaid) {
     enum { NUMBER = 200 };
     int handled = 0, recorded = 0, number;
-    (void)state;
     assert_int_equal(play("handlers", NUMBER, false), 0);
     assert_int_equal(spools, 1);
     for (int i = 0; i < spool[0].ranges; i++) {
@@ -81,24 +78,21 @@ static void handlers_neither_hang_nor_are_lost_unsaid(void **state) {
     assert_non_null(strstr(spool[0].reason, "calls came from signal handlers"));
 }
 
-static void a_cancelled_thread_takes_no_lock_with_it(void **state) {
-    (void)state;
+TEST(a_cancelled_thread_takes_no_lock_with_it) {
     assert_int_equal(play("cancelled", 3, false), 0);
     assert_int_equal(how_many(&spool[0], "of a thread that is cancelled"), 3);
     assert_int_equal(how_many(&spool[0], "afterwards"), 1);
 }
 
-static void what_ended_threads_had_open_is_there(void **state) {
+TEST(what_ended_threads_had_open_is_there) {
     enum { THREADS = 40 };
-    (void)state;
     assert_int_equal(play("abandons", THREADS, false), 0);
     assert_int_equal(how_many(&spool[0], "left by a thread"), THREADS);
     assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), THREADS);
 }
 
 /* What threads have open while the process exits is whole. */
-static void ranges_that_are_open_at_exit_are_whole(void **state) {
-    (void)state;
+TEST(ranges_that_are_open_at_exit_are_whole) {
     for (int round = 0; round < 3; round++) {
         assert_int_equal(play("leaves", 200, true), 0);
         assert_int_equal(spools, 1);
@@ -112,9 +106,8 @@ static void ranges_that_are_open_at_exit_are_whole(void **state) {
     }
 }
 
-static void handles_that_nobody_gave_out_are_counted(void **state) {
+TEST(handles_that_nobody_gave_out_are_counted) {
     enum { WRONG = 7 };
-    (void)state;
     assert_int_equal(play("handles", WRONG, false), 0);
     assert_int_equal(how_many(&spool[0], "registered"), WRONG);
     for (int i = 0; i < spool[0].ranges; i++)
@@ -125,9 +118,8 @@ static void handles_that_nobody_gave_out_are_counted(void **state) {
     assert_non_null(strstr(spool[0].reason, "15 calls had a handle"));
 }
 
-static void names_take_a_limited_memory(void **state) {
+TEST(names_take_a_limited_memory) {
     enum { NUMBER = 6000 }; /* of 4000 bytes each, and 16 MiB have room for about 4150 */
-    (void)state;
     assert_int_equal(play("names", NUMBER, false), 0);
     const int nameless = (int)count_of(&spool[0], "nvtx-nameless");
     assert_int_equal(spool[0].ranges, NUMBER);
@@ -136,25 +128,11 @@ static void names_take_a_limited_memory(void **state) {
     assert_non_null(strstr(spool[0].reason, "names were too many"));
 }
 
-static void what_vanished_unwritten_is_not_taken_for_an_end(void **state) {
-    (void)state;
+TEST(what_vanished_unwritten_is_not_taken_for_an_end) {
     assert_int_equal(play("vanishes", 1000, false), 0);
     assert_int_equal(spools, 1);
     assert_int_equal(spool[0].ranges, 0);
     assert_false(spool[0].ended);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_the_program_stay_its_own),
-        cmocka_unit_test(a_daemon_keeps_its_files),
-        cmocka_unit_test(handlers_neither_hang_nor_are_lost_unsaid),
-        cmocka_unit_test(a_cancelled_thread_takes_no_lock_with_it),
-        cmocka_unit_test(what_ended_threads_had_open_is_there),
-        cmocka_unit_test(ranges_that_are_open_at_exit_are_whole),
-        cmocka_unit_test(handles_that_nobody_gave_out_are_counted),
-        cmocka_unit_test(names_take_a_limited_memory),
-        cmocka_unit_test(what_vanished_unwritten_is_not_taken_for_an_end),
-    };
-    return cmocka_run_group_tests_name("hostile programs", tests, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

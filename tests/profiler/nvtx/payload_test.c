@@ -1,7 +1,6 @@
 /* Payloads by their schemas: schemas inside schemas, arrays, and schemas that are wrong in any way.
  */
 #include <jansson.h>
-#include <string.h>
 
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
@@ -126,9 +125,8 @@ static const struct message message = {7, {3, 0.5}, {10, 20, 30}, {{4, 1}, {-5, 
 
 /* Offsets and the inner schema's size come from natural alignment, as C lays such a struct out; the
  * inner schema may be registered later. */
-static void schemas_lie_in_schemas(void **state) {
+TEST(schemas_lie_in_schemas) {
     int64_t skipped[MP_SKIPS];
-    (void)state;
     for (int order = 0; order < 2; order++) {
         struct mp_schemas *schemas = create();
         if (order == 0)
@@ -155,7 +153,7 @@ static void schemas_lie_in_schemas(void **state) {
     }
 }
 
-static void packed_fields_have_no_gaps(void **state) {
+TEST(packed_fields_have_no_gaps) {
     static const struct entry entries[] = {
         {0, CHAR, 0, 0, "a"}, {0, INT64, 0, 0, "b"}, {0, INT32, 0, 0, "c"}};
     struct __attribute__((packed)) {
@@ -164,7 +162,6 @@ static void packed_fields_have_no_gaps(void **state) {
         int32_t c;
     } packed = {1, -2, 3};
     int64_t skipped[MP_SKIPS];
-    (void)state;
     struct mp_schemas *schemas = create();
     add(schemas, OWN + 1, STATIC, sizeof packed, 1, entries, 3);
     assert_json(schemas, OWN + 1, &packed, sizeof packed, "[{\"a\":1,\"b\":-2,\"c\":3}]", skipped);
@@ -172,14 +169,13 @@ static void packed_fields_have_no_gaps(void **state) {
 }
 
 /* The number of elements is another field's value; what follows has no place of its own. */
-static void arrays_may_have_their_length_in_the_payload(void **state) {
+TEST(arrays_may_have_their_length_in_the_payload) {
     static const struct entry entries[] = {{0, UINT32, 0, 0, "count"},
                                            {LENGTH_INDEX, UINT32, 0, 0, "values"},
                                            {0, UINT32, 0, 0, "behind"}};
     static const uint32_t values[] = {3, 7, 8, 9, 1};
     static const uint32_t too_many[] = {5, 7, 8, 9, 1};
     int64_t skipped[MP_SKIPS];
-    (void)state;
     struct mp_schemas *schemas = create();
     ADD(schemas, OWN + 1, DYNAMIC, 0, entries);
     assert_json(schemas, OWN + 1, values, sizeof values, "[{\"count\":3,\"values\":[7,8,9]}]",
@@ -192,7 +188,7 @@ static void arrays_may_have_their_length_in_the_payload(void **state) {
 
 /* ---- what is left out, and why ---- */
 
-static void what_is_left_out_is_counted_by_its_reason(void **state) {
+TEST(what_is_left_out_is_counted_by_its_reason) {
     static const struct entry pair[] = {{0, INT32, 0, 0, "x"}, {0, DOUBLE, 0, 0, "y"}};
     static const struct entry circle[] = {{0, OWN + 3, 0, 0, "again"}, {0, INT64, 0, 8, "z"}};
     static const struct entry entries[] = {{POINTER, INT32, 0, 0, "pointer"},
@@ -213,7 +209,6 @@ static void what_is_left_out_is_counted_by_its_reason(void **state) {
                                            {0, INT32, 0, 8, ""}};
     int64_t skipped[MP_SKIPS];
     int32_t payload[10] = {0};
-    (void)state;
     struct mp_schemas *schemas = create();
     payload[7] = 11; /* behind two pointers, a double of the union, and two bytes */
     payload[8] = 12;
@@ -240,11 +235,10 @@ static void what_is_left_out_is_counted_by_its_reason(void **state) {
     mp_schemas_destroy(schemas);
 }
 
-static void a_chain_of_schemas_ends(void **state) {
+TEST(a_chain_of_schemas_ends) {
     enum { LEVELS = 16 };
     char expected[16 * LEVELS] = "[";
     int64_t skipped[MP_SKIPS], payload = 1;
-    (void)state;
     struct mp_schemas *schemas = create();
     for (int i = 0; i < 2 * LEVELS; i++) {
         const struct entry next = {0, OWN + (uint64_t)i + 1, 0, 0, "a"};
@@ -261,13 +255,12 @@ static void a_chain_of_schemas_ends(void **state) {
 }
 
 /* Fields that lie over one another, in schemas of such fields: 200 to the power of 8 numbers. */
-static void reading_ends(void **state) {
+TEST(reading_ends) {
     enum { FIELDS = 200, LEVELS = 8 };
     static struct entry wide[FIELDS];
     static char json[1 << 18];
     int64_t skipped[MP_SKIPS] = {0}, payload[LEVELS + 1] = {0}, number;
     struct mp_spool_record range;
-    (void)state;
     struct mp_schemas *schemas = create();
     for (int level = 0; level <= LEVELS; level++) {
         const uint64_t inner = level ? OWN + (uint64_t)level - 1 : INT64;
@@ -359,28 +352,13 @@ static void read_random_range(const struct mp_schemas *schemas, uint64_t *random
     json_decref(value);
 }
 
-static void nothing_outside_a_payload_is_read(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(nothing_outside_a_payload_is_read) {
     for (int round = 0; round < 400; round++) {
         struct mp_schemas *schemas = create();
         for (int i = 0; i < 14; i++)
-            add_random_schema(schemas, &random);
+            add_random_schema(schemas, random);
         for (int i = 0; i < 20; i++)
-            read_random_range(schemas, &random);
+            read_random_range(schemas, random);
         mp_schemas_destroy(schemas);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schemas_lie_in_schemas),
-        cmocka_unit_test(packed_fields_have_no_gaps),
-        cmocka_unit_test(arrays_may_have_their_length_in_the_payload),
-        cmocka_unit_test(what_is_left_out_is_counted_by_its_reason),
-        cmocka_unit_test(a_chain_of_schemas_ends),
-        cmocka_unit_test(reading_ends),
-        cmocka_unit_test(nothing_outside_a_payload_is_read),
-    };
-    return cmocka_run_group_tests_name("payload", tests, NULL, NULL);
 }

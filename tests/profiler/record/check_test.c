@@ -1,39 +1,29 @@
 /* The check of records is zlib's CRC-32. */
 #include "profiler/record/check.h"
 
-#include <string.h>
 #include <zlib.h>
 
 #include "tests/support.h"
 
-static void the_standard_text_has_its_check(void **state) {
-    (void)state;
+TEST(the_standard_text_has_its_check) {
     assert_int_equal(spool_crc32("123456789", 9), 0xcbf43926u);
     assert_int_equal(spool_crc32("", 0), 0);
 }
 
-static void every_length_and_place_is_as_with_zlib(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(every_length_and_place_is_as_with_zlib) {
     uint8_t bytes[600];
     for (int round = 0; round < 4000; round++) {
         for (size_t i = 0; i < sizeof bytes; i += 8) {
-            uint64_t word = test_random(&random);
+            uint64_t word = test_random(random);
             memcpy(bytes + i, &word, 8);
         }
-        size_t place = (size_t)test_random_int(&random, 0, 17);
-        size_t size = (size_t)test_random_int(&random, 0, round % 2 ? 80 : 580);
+        size_t place = (size_t)test_random_int(random, 0, 17);
+        size_t size = (size_t)test_random_int(random, 0, round % 2 ? 80 : 580);
         uint32_t check = (uint32_t)crc32(0, bytes + place, (uInt)size);
         assert_int_equal(spool_crc32(bytes + place, size), check);
-        size_t first = (size_t)test_random_int(&random, 0, (int)size);
+        size_t first = (size_t)test_random_int(random, 0, (int)size);
         assert_int_equal(
             spool_crc32_on(spool_crc32(bytes + place, first), bytes + place + first, size - first),
             check);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_standard_text_has_its_check),
-                                       cmocka_unit_test(every_length_and_place_is_as_with_zlib)};
-    return cmocka_run_group_tests_name("check", tests, NULL, NULL);
 }

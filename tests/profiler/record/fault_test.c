@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -56,8 +55,7 @@ ssize_t write(int descriptor, const void *bytes, size_t size) {
     return syscall(SYS_write, descriptor, bytes, size);
 }
 
-static void short_and_interrupted_writes_lose_nothing(void **state) {
-    (void)state;
+TEST(short_and_interrupted_writes_lose_nothing) {
     enum { SAMPLES = 3000 };
     const char *path = folder_path("short");
     struct mp_record_thread *thread;
@@ -96,8 +94,7 @@ void *aligned_alloc(size_t alignment, size_t size) {
     return memory;
 }
 
-static void a_failed_allocation_is_reported_and_undone(void **state) {
-    (void)state;
+TEST(a_failed_allocation_is_reported_and_undone) {
     enum { ALLOCATIONS = 2 }; /* the thread; its buffer */
     const char *path = folder_path("memory");
     for (int nth = 0; nth <= ALLOCATIONS; nth++) {
@@ -183,8 +180,7 @@ static int64_t record_in(int64_t room, int number, int code) {
     return bytes;
 }
 
-static void a_full_disk_at_any_byte_keeps_the_records_before_it(void **state) {
-    (void)state;
+TEST(a_full_disk_at_any_byte_keeps_the_records_before_it) {
     int64_t needed = record_in(1 << 20, ENOSPC, MP_ENOSPACE);
     assert_true(needed > 200);
     for (int64_t room = 0; room < needed; room++)
@@ -196,8 +192,7 @@ static void a_full_disk_at_any_byte_keeps_the_records_before_it(void **state) {
 }
 
 /* The kernel's own limit, which also sends a signal that ends a process by default. */
-static void the_file_size_limit_is_an_error_and_not_a_signal(void **state) {
-    (void)state;
+TEST(the_file_size_limit_is_an_error_and_not_a_signal) {
     const char *path = folder_path("limit");
     uint64_t random = seed;
     struct rlimit before, limit;
@@ -273,8 +268,7 @@ static int exit_status(pid_t child) {
     return WEXITSTATUS(status);
 }
 
-static void a_disk_that_is_really_full_is_reported(void **state) {
-    (void)state;
+TEST(a_disk_that_is_really_full_is_reported) {
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -335,8 +329,7 @@ static const char *end_reason(const char *path) {
     return reason;
 }
 
-static void a_number_that_is_another_files_is_not_written(void **state) {
-    (void)state;
+TEST(a_number_that_is_another_files_is_not_written) {
     enum { ROUNDS = 3, SAMPLES = 200 };
     char spool[128], other[128];
     snprintf(spool, sizeof spool, "%s", folder_path("closed"));
@@ -365,8 +358,7 @@ static void a_number_that_is_another_files_is_not_written(void **state) {
 
 /* Another thread is faster than the write that its check has allowed, and the write fails: the cut
  * back to whole records is not the other file's. */
-static void another_file_is_not_cut_back(void **state) {
-    (void)state;
+TEST(another_file_is_not_cut_back) {
     char spool[128], other[128];
     snprintf(spool, sizeof spool, "%s", folder_path("raced"));
     snprintf(other, sizeof other, "%s", folder_path("precious"));
@@ -387,8 +379,7 @@ static void another_file_is_not_cut_back(void **state) {
 
 /* Another thread is faster than the write that its check has allowed, as far as a program can be
  * that closes all and opens its own: nothing is missing. */
-static void a_number_that_is_closed_meanwhile_is_opened_again(void **state) {
-    (void)state;
+TEST(a_number_that_is_closed_meanwhile_is_opened_again) {
     char spool[128], other[128];
     snprintf(spool, sizeof spool, "%s", folder_path("raced"));
     snprintf(other, sizeof other, "%s", folder_path("precious"));
@@ -407,8 +398,7 @@ static void a_number_that_is_closed_meanwhile_is_opened_again(void **state) {
 }
 
 /* No number is left: what comes then is missing, which is said; what comes later is not. */
-static void a_file_that_cannot_be_opened_again_is_tried_later(void **state) {
-    (void)state;
+TEST(a_file_that_cannot_be_opened_again_is_tried_later) {
     enum { SAMPLES = 50 };
     char spool[128], other[128], missing[64];
     snprintf(spool, sizeof spool, "%s", folder_path("starved"));
@@ -454,8 +444,7 @@ static void record_for_ever(const char *path, _Atomic int *flushed) {
     }
 }
 
-static void a_killed_process_leaves_everything_flushed(void **state) {
-    (void)state;
+TEST(a_killed_process_leaves_everything_flushed) {
     enum { KILLS = 20 };
     uint64_t random = seed;
     _Atomic int *flushed =
@@ -485,19 +474,5 @@ static void a_killed_process_leaves_everything_flushed(void **state) {
     munmap((void *)flushed, sizeof *flushed);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_and_interrupted_writes_lose_nothing),
-        cmocka_unit_test(a_failed_allocation_is_reported_and_undone),
-        cmocka_unit_test(a_full_disk_at_any_byte_keeps_the_records_before_it),
-        cmocka_unit_test(the_file_size_limit_is_an_error_and_not_a_signal),
-        cmocka_unit_test(a_disk_that_is_really_full_is_reported),
-        cmocka_unit_test(a_number_that_is_another_files_is_not_written),
-        cmocka_unit_test(another_file_is_not_cut_back),
-        cmocka_unit_test(a_number_that_is_closed_meanwhile_is_opened_again),
-        cmocka_unit_test(a_file_that_cannot_be_opened_again_is_tried_later),
-        cmocka_unit_test(a_killed_process_leaves_everything_flushed),
-    };
-    seed = test_seed();
-    return cmocka_run_group_tests_name("fault", tests, make_folder, remove_folder);
-}
+TEST_SEED(seed);
+TEST_GROUP(make_folder, remove_folder);

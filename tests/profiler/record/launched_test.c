@@ -1,8 +1,6 @@
 /* What launchers tell their processes, also those that are inside one another. */
 #include "profiler/record/launched.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
@@ -50,8 +48,7 @@ static const struct launch launches[] = {
     {"a variable of the user's", "MOEPERF_NVTX_RANK=MINE MINE=6 RANK=1 WORLD_SIZE=2", 6, 0, ""},
 };
 
-static void tells(void **state) {
-    const struct launch *launch = *state;
+TEST_EACH(tells, launches, launch) {
     char words[400], *word, *rest = words;
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         unsetenv(variables[i]);
@@ -65,13 +62,4 @@ static void tells(void **state) {
     assert_int_equal(launched.rank, launch->rank);
     assert_int_equal(launched.ranks, launch->ranks);
     assert_string_equal(launched.run, launch->run);
-}
-
-int main(void) {
-    enum { LAUNCHES = sizeof launches / sizeof *launches };
-    struct CMUnitTest tests[LAUNCHES];
-    for (int i = 0; i < LAUNCHES; i++)
-        tests[i] = (struct CMUnitTest){launches[i].name, tells, NULL, NULL,
-                                       (void *)(uintptr_t)&launches[i]};
-    return cmocka_run_group_tests_name("launched", tests, NULL, NULL);
 }

@@ -43,8 +43,7 @@ static int64_t file_size(const char *path) {
     return status.st_size;
 }
 
-static void records_of_several_threads_come_back(void **state) {
-    (void)state;
+TEST(records_of_several_threads_come_back) {
     const char *path = folder_path("threads");
     struct mp_error error = {0};
     struct mp_recorder *recorder = NULL;
@@ -80,8 +79,7 @@ static void *register_only(void *argument) {
     return NULL;
 }
 
-static void threads_register_at_once_up_to_a_limit(void **state) {
-    (void)state;
+TEST(threads_register_at_once_up_to_a_limit) {
     enum { THREADS = 70, MOST = 64 };
     const char *path = folder_path("register");
     struct mp_recorder *recorder = NULL;
@@ -110,8 +108,7 @@ static size_t allocated_bytes(void) {
     return now.uordblks + now.hblkhd;
 }
 
-static void more_spans_than_the_buffer_holds_stay_within_it(void **state) {
-    (void)state;
+TEST(more_spans_than_the_buffer_holds_stay_within_it) {
     enum { SPANS = 200000, SPAN_BYTES = 72, BUFFER = 1024 * 1024 };
     const char *path = folder_path("bounded");
     struct mp_record_thread *thread = NULL;
@@ -147,8 +144,7 @@ static void more_spans_than_the_buffer_holds_stay_within_it(void **state) {
 }
 
 /* Its buffer starts over when it is full and when it is cleared, and no file is made. */
-static void a_scratch_recording_keeps_nothing(void **state) {
-    (void)state;
+TEST(a_scratch_recording_keeps_nothing) {
     uint64_t random = seed;
     struct mp_record_thread *thread = NULL;
     assert_int_equal(mp_record_scratch_create(&thread, NULL), MP_OK);
@@ -164,8 +160,7 @@ static void a_scratch_recording_keeps_nothing(void **state) {
     mp_record_scratch_destroy(NULL);
 }
 
-static void an_open_span_ends_when_it_is_recorded(void **state) {
-    (void)state;
+TEST(an_open_span_ends_when_it_is_recorded) {
     const char *path = folder_path("ends");
     struct mp_record_thread *thread;
     struct mp_recorder *recorder = create_recorder(path, &thread);
@@ -197,8 +192,7 @@ static const struct cut_case cut_cases[] = {
     {"a character across the limit goes whole", 46, 46},
 };
 
-static void long_names_and_values_are_cut_between_characters(void **state) {
-    (void)state;
+TEST(long_names_and_values_are_cut_between_characters) {
     enum { LONG = 70000, LIMIT = 60000 };
     static char value[LONG + 1];
     memset(value, 'v', LONG);
@@ -227,8 +221,7 @@ static void long_names_and_values_are_cut_between_characters(void **state) {
     }
 }
 
-static void a_load_of_any_size_fits_or_is_reported(void **state) {
-    (void)state;
+TEST(a_load_of_any_size_fits_or_is_reported) {
     enum { MOST = 65531 };
     static uint32_t routes[MOST + 1];
     const char *path = folder_path("load");
@@ -258,8 +251,7 @@ static void a_load_of_any_size_fits_or_is_reported(void **state) {
     unlink(path);
 }
 
-static void choices_of_many_tokens_come_in_parts(void **state) {
-    (void)state;
+TEST(choices_of_many_tokens_come_in_parts) {
     enum { TOP_K = 3, CHOICES = 3 * 50000 };
     static int32_t expert[CHOICES];
     static const int experts[] = {9, 40000}; /* of two bytes, of four */
@@ -302,8 +294,7 @@ static void choices_of_many_tokens_come_in_parts(void **state) {
     unlink(path);
 }
 
-static void nothing_happens_without_a_thread(void **state) {
-    (void)state;
+TEST(nothing_happens_without_a_thread) {
     struct mp_span span = {0};
     uint32_t routes[1] = {1};
     struct mp_recorder *none = NULL;
@@ -318,8 +309,7 @@ static void nothing_happens_without_a_thread(void **state) {
 
 /* ---- what is refused ---- */
 
-static void an_existing_file_is_refused_and_kept(void **state) {
-    (void)state;
+TEST(an_existing_file_is_refused_and_kept) {
     const char *path = folder_path("existing");
     struct mp_error error = {0};
     struct mp_recorder *recorder = NULL;
@@ -346,8 +336,7 @@ static const struct refusal_case refusals[] = {
     {"a negative buffer", "never", 0, 1, -1, MP_EINVAL},
 };
 
-static void a_bad_configuration_is_refused(void **state) {
-    (void)state;
+TEST(a_bad_configuration_is_refused) {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct mp_error error = {0};
         struct mp_recorder *recorder = NULL;
@@ -362,8 +351,7 @@ static void a_bad_configuration_is_refused(void **state) {
     }
 }
 
-static void a_stream_needs_a_name_that_fits(void **state) {
-    (void)state;
+TEST(a_stream_needs_a_name_that_fits) {
     const char *path = folder_path("names");
     char name[49] = {0};
     struct mp_record_thread *thread;
@@ -378,8 +366,7 @@ static void a_stream_needs_a_name_that_fits(void **state) {
 
 /* ---- names and clocks ---- */
 
-static void phases_have_names_of_their_own(void **state) {
-    (void)state;
+TEST(phases_have_names_of_their_own) {
     for (int phase = 0; phase < MP_PHASES; phase++) {
         assert_string_not_equal(mp_phase_name(phase), "?");
         for (int other = 0; other < phase; other++)
@@ -397,8 +384,7 @@ static void phases_have_names_of_their_own(void **state) {
     assert_string_equal(mp_phase_name((enum mp_phase) - 1), "?");
 }
 
-static void a_ping_pong_gives_offset_and_trip(void **state) {
-    (void)state;
+TEST(a_ping_pong_gives_offset_and_trip) {
     int64_t offset, trip;
     mp_clock_offset(1000, 1530, 1540, 1070, &offset, &trip);
     assert_int_equal(offset, 500);
@@ -408,8 +394,7 @@ static void a_ping_pong_gives_offset_and_trip(void **state) {
     assert_int_equal(trip, 60);
 }
 
-static void the_offset_is_right_within_half_the_trip(void **state) {
-    (void)state;
+TEST(the_offset_is_right_within_half_the_trip) {
     uint64_t random = seed;
     for (int i = 0; i < 1000; i++) {
         int64_t truth = (int64_t)(test_random(&random) >> 4) - (INT64_MAX >> 4);
@@ -425,8 +410,7 @@ static void the_offset_is_right_within_half_the_trip(void **state) {
     }
 }
 
-static void cpu_time_of_a_thread_grows_with_its_work(void **state) {
-    (void)state;
+TEST(cpu_time_of_a_thread_grows_with_its_work) {
     int64_t wall = mp_clock_ns();
     int64_t start = mp_clock_thread_cpu_ns();
     while (mp_clock_thread_cpu_ns() - start < 2000000)
@@ -446,8 +430,7 @@ static void *compute_until_told(void *stop) {
 }
 
 /* Two threads that compute on one core: each has to wait for the other. */
-static void waiting_for_a_core_is_known(void **state) {
-    (void)state;
+TEST(waiting_for_a_core_is_known) {
     pthread_t other;
     atomic_bool stop = false;
     cpu_set_t before, one;
@@ -472,26 +455,5 @@ static void waiting_for_a_core_is_known(void **state) {
     assert_true(ready <= mp_clock_ns() - wall);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records_of_several_threads_come_back),
-        cmocka_unit_test(threads_register_at_once_up_to_a_limit),
-        cmocka_unit_test(more_spans_than_the_buffer_holds_stay_within_it),
-        cmocka_unit_test(a_scratch_recording_keeps_nothing),
-        cmocka_unit_test(an_open_span_ends_when_it_is_recorded),
-        cmocka_unit_test(long_names_and_values_are_cut_between_characters),
-        cmocka_unit_test(a_load_of_any_size_fits_or_is_reported),
-        cmocka_unit_test(choices_of_many_tokens_come_in_parts),
-        cmocka_unit_test(nothing_happens_without_a_thread),
-        cmocka_unit_test(an_existing_file_is_refused_and_kept),
-        cmocka_unit_test(a_bad_configuration_is_refused),
-        cmocka_unit_test(a_stream_needs_a_name_that_fits),
-        cmocka_unit_test(phases_have_names_of_their_own),
-        cmocka_unit_test(a_ping_pong_gives_offset_and_trip),
-        cmocka_unit_test(the_offset_is_right_within_half_the_trip),
-        cmocka_unit_test(cpu_time_of_a_thread_grows_with_its_work),
-        cmocka_unit_test(waiting_for_a_core_is_known),
-    };
-    seed = test_seed();
-    return cmocka_run_group_tests_name("record", tests, make_folder, remove_folder);
-}
+TEST_SEED(seed);
+TEST_GROUP(make_folder, remove_folder);

@@ -3,9 +3,6 @@
 #ifndef MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
 #define MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
 
-#include <string.h>
-#include <unistd.h>
-
 #include "profiler/record/spool.h"
 #include "tests/support.h"
 

@@ -64,8 +64,7 @@ static int open_code(struct mp_error *error) {
     return code;
 }
 
-static void the_header_says_who_recorded(void **state) {
-    (void)state;
+TEST(the_header_says_who_recorded) {
     struct mp_spool_reader *reader = NULL;
     struct timespec now;
     char host[64] = {0};
@@ -85,8 +84,7 @@ static void the_header_says_who_recorded(void **state) {
     mp_spool_close(reader);
 }
 
-static void a_truncation_at_any_byte_keeps_the_records_before_it(void **state) {
-    (void)state;
+TEST(a_truncation_at_any_byte_keeps_the_records_before_it) {
     size_t header = size_at(spool, 0);
     for (size_t size = 0; size <= spool_size; size++) {
         struct mp_error error = {0};
@@ -105,8 +103,7 @@ static void a_truncation_at_any_byte_keeps_the_records_before_it(void **state) {
     }
 }
 
-static void a_flipped_bit_stops_at_its_record(void **state) {
-    (void)state;
+TEST(a_flipped_bit_stops_at_its_record) {
     static uint8_t flipped[MOST];
     size_t header = size_at(spool, 0);
     for (size_t bit = 0; bit < spool_size * 8; bit++) {
@@ -126,8 +123,7 @@ static void a_flipped_bit_stops_at_its_record(void **state) {
     }
 }
 
-static void records_of_unknown_types_are_skipped(void **state) {
-    (void)state;
+TEST(records_of_unknown_types_are_skipped) {
     static const uint16_t types[] = {0, MP_SPOOL_CHOICES + 1, 1000, UINT16_MAX};
     static uint8_t mixed[2 * MOST];
     uint64_t random = seed;
@@ -149,8 +145,7 @@ static void records_of_unknown_types_are_skipped(void **state) {
     assert_int_equal(contents.unread, 0);
 }
 
-static void longer_payloads_of_a_later_build_are_read(void **state) {
-    (void)state;
+TEST(longer_payloads_of_a_later_build_are_read) {
     static uint8_t longer[2 * MOST];
     size_t size = 0, end;
     for (size_t at = 0; at < spool_size; at += size_at(spool, at)) {
@@ -169,8 +164,7 @@ static void longer_payloads_of_a_later_build_are_read(void **state) {
 
 /* ---- files that are no spools ---- */
 
-static void a_spool_of_another_version_names_both(void **state) {
-    (void)state;
+TEST(a_spool_of_another_version_names_both) {
     static uint8_t other[MOST];
     struct mp_error error = {0};
     const uint32_t version = 4711;
@@ -184,8 +178,7 @@ static void a_spool_of_another_version_names_both(void **state) {
     assert_non_null(strstr(error.text, "version 1"));
 }
 
-static void a_later_header_may_be_short_but_not_before_its_version(void **state) {
-    (void)state;
+TEST(a_later_header_may_be_short_but_not_before_its_version) {
     uint8_t bytes[24];
     struct mp_error late = {0}, early = {0};
     struct spool_head head = {.type = MP_SPOOL_HEADER, .size = 3};
@@ -216,8 +209,7 @@ static const struct foreign_case foreign_files[] = {
     {"zeros", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 32},
 };
 
-static void a_file_that_is_no_spool_is_refused(void **state) {
-    (void)state;
+TEST(a_file_that_is_no_spool_is_refused) {
     for (size_t i = 0; i < sizeof foreign_files / sizeof *foreign_files; i++) {
         struct mp_error error = {0};
         write_file(path, (const uint8_t *)foreign_files[i].text, foreign_files[i].size);
@@ -228,8 +220,7 @@ static void a_file_that_is_no_spool_is_refused(void **state) {
     }
 }
 
-static void what_cannot_be_opened_says_why(void **state) {
-    (void)state;
+TEST(what_cannot_be_opened_says_why) {
     struct mp_spool_reader *reader = NULL;
     struct mp_error missing = {0}, folder = {0};
     assert_int_equal(mp_spool_open(folder_path("missing"), &reader, &missing), MP_ENOTFOUND);
@@ -266,8 +257,7 @@ static const struct impossible_case impossible[] = {
     {"an end whose reason has no end", MP_SPOOL_END, 3, "\0\0\0\0\0\0\0\0because!"},
 };
 
-static void impossible_contents_stop_the_reader(void **state) {
-    (void)state;
+TEST(impossible_contents_stop_the_reader) {
     static uint8_t bytes[MOST];
     size_t header = size_at(spool, 0);
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
@@ -286,8 +276,7 @@ static void impossible_contents_stop_the_reader(void **state) {
     }
 }
 
-static void the_end_stays_the_end(void **state) {
-    (void)state;
+TEST(the_end_stays_the_end) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     write_file(path, spool, spool_size - 1);
@@ -302,20 +291,5 @@ static void the_end_stays_the_end(void **state) {
     mp_spool_close(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_header_says_who_recorded),
-        cmocka_unit_test(a_truncation_at_any_byte_keeps_the_records_before_it),
-        cmocka_unit_test(a_flipped_bit_stops_at_its_record),
-        cmocka_unit_test(records_of_unknown_types_are_skipped),
-        cmocka_unit_test(longer_payloads_of_a_later_build_are_read),
-        cmocka_unit_test(a_spool_of_another_version_names_both),
-        cmocka_unit_test(a_later_header_may_be_short_but_not_before_its_version),
-        cmocka_unit_test(a_file_that_is_no_spool_is_refused),
-        cmocka_unit_test(what_cannot_be_opened_says_why),
-        cmocka_unit_test(impossible_contents_stop_the_reader),
-        cmocka_unit_test(the_end_stays_the_end),
-    };
-    seed = test_seed();
-    return cmocka_run_group_tests_name("spool", tests, write_small_spool, remove_small_spool);
-}
+TEST_SEED(seed);
+TEST_GROUP(write_small_spool, remove_small_spool);

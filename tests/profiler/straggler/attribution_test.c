@@ -87,17 +87,15 @@ static struct mp_straggler analysed(const struct synthetic *plan, uint64_t *rand
     return found;
 }
 
-static void injected_causes_are_named(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_causes_are_named) {
     int all = 0, all_named = 0;
     double worst = 0;
-    (void)state;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
-            struct synthetic plan = random_plan(&random);
-            inject(&plan, c, 0.05, &random);
-            struct mp_straggler found = analysed(&plan, &random);
+            struct synthetic plan = random_plan(random);
+            inject(&plan, c, 0.05, random);
+            struct mp_straggler found = analysed(&plan, random);
             bool is_right = is_found(&found, &plan) && (plan.every > 0 || found.finding[0].chronic);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
@@ -125,21 +123,19 @@ static void injected_causes_are_named(void **state) {
 }
 
 /* Two causes, of one rank or, at different places, of two. */
-static void pairs_of_causes_are_named(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(pairs_of_causes_are_named) {
     int right = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
-        struct synthetic plan = random_plan(&random), also = plan;
+        struct synthetic plan = random_plan(random), also = plan;
         int first, second;
         do {
-            first = test_random_int(&random, 0, CAUSES - 1);
-            second = test_random_int(&random, 0, CAUSES - 1);
+            first = test_random_int(random, 0, CAUSES - 1);
+            second = test_random_int(random, 0, CAUSES - 1);
         } while (causes[first].place == causes[second].place);
-        inject(&plan, first, 0.1, &random);
-        inject(&also, second, 0.1, &random);
+        inject(&plan, first, 0.1, random);
+        inject(&also, second, 0.1, random);
         plan.also = &also;
-        struct mp_straggler found = analysed(&plan, &random);
+        struct mp_straggler found = analysed(&plan, random);
         bool is_right = is_found(&found, &plan) && is_found(&found, &also);
         if (!is_right)
             describe(&plan, &found);
@@ -150,13 +146,11 @@ static void pairs_of_causes_are_named(void **state) {
     assert_true(right >= 95);
 }
 
-static void clean_runs_have_no_finding(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(clean_runs_have_no_finding) {
     int alarms = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
-        struct synthetic plan = random_plan(&random);
-        struct mp_straggler found = analysed(&plan, &random);
+        struct synthetic plan = random_plan(random);
+        struct mp_straggler found = analysed(&plan, random);
         if (found.findings)
             describe(&plan, &found);
         alarms += found.findings > 0;
@@ -164,13 +158,4 @@ static void clean_runs_have_no_finding(void **state) {
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(injected_causes_are_named),
-        cmocka_unit_test(pairs_of_causes_are_named),
-        cmocka_unit_test(clean_runs_have_no_finding),
-    };
-    return cmocka_run_group_tests_name("straggler attribution", tests, NULL, NULL);
 }

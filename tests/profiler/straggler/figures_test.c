@@ -63,11 +63,10 @@ static void assert_rank(const struct mp_straggler_rank *rank, double suffered, d
     assert_close(rank->on_core, on_core, 1e-12);
 }
 
-static void ranks_take_turns(void **state) {
+TEST(ranks_take_turns) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
     struct mp_straggler found = analysed(&input);
-    (void)state;
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
     assert_close(found.seconds, 18, 1e-12);
     assert_close(found.waiting, 16.8, 1e-12);
@@ -104,13 +103,12 @@ static void assert_finding(const struct mp_straggler_finding *finding, int rank,
     assert_true(isnan(finding->on_core));
 }
 
-static void turns_are_two_findings(void **state) {
+TEST(turns_are_two_findings) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
     struct mp_straggler found = analysed(&input);
     /* An iteration weighs 0.9 of the next one: 0.9^9 .. 1, together (1 - 0.9^10) / 0.1. */
     double lately = (1 - pow(0.9, 4)) / (1 - pow(0.9, 10));
-    (void)state;
     assert_int_equal(found.findings, 2);
     assert_finding(&found.finding[0], 3, 4, 0.6, 1 - lately, 10, 108);
     assert_finding(&found.finding[1], 1, 1.6, 0.4, lately, 4, 112);
@@ -119,12 +117,11 @@ static void turns_are_two_findings(void **state) {
     mp_straggler_destroy(&found);
 }
 
-static void turns_by_place(void **state) {
+TEST(turns_by_place) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
     struct mp_straggler found = analysed(&input);
     const struct mp_straggler_place *expert = &found.place[0], *combine = &found.place[1];
-    (void)state;
     assert_int_equal(found.places, 2);
     assert_int_equal(expert->phase, MP_PHASE_EXPERT);
     assert_false(expert->meets);
@@ -149,12 +146,11 @@ static void turns_by_place(void **state) {
 }
 
 /* Ideally an iteration's work is its mean: 11.5 five times, 12.5 and 11 four times, and 2. */
-static void turns_replayed(void **state) {
+TEST(turns_replayed) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
     struct mp_straggler found = analysed(&input);
     const struct mp_slowdowns *slow = &found.slowdowns;
-    (void)state;
     assert_close(slow->base, 17.6, 1e-12);
     assert_close(slow->replayed, 17.6, 1e-12);
     assert_close(slow->without_delay, 17.6, 1e-12);
@@ -314,11 +310,9 @@ static void assert_drawn_rank(const struct mp_straggler_input *input,
     assert_close(found->rank[rank].on_core, core[(iterations - 1) / 2], 1e-12);
 }
 
-static void places_and_ranks_are_counted(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(places_and_ranks_are_counted) {
     for (int round = 0; round < 20; round++) {
-        struct synthetic_run run = drawn_run(&random);
+        struct synthetic_run run = drawn_run(random);
         struct mp_straggler found = analysed(&run.input);
         for (int p = 0; p < found.places; p++)
             assert_place(&run.input, &found.place[p]);
@@ -426,13 +420,11 @@ static void assert_balance(const struct loads *loads, int first, int last,
     assert_close(found->hottest_share, hottest, 1e-12);
 }
 
-static void loads_are_counted(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(loads_are_counted) {
     for (int round = 0; round < 20; round++) {
         struct turns turns;
         struct loads loads;
-        struct mp_straggler_input input = drawn_loads(&random, &loads, &turns);
+        struct mp_straggler_input input = drawn_loads(random, &loads, &turns);
         struct mp_straggler found = analysed(&input);
         assert_int_equal(found.layers, LAYERS);
         assert_balance(&loads, 0, LAYERS - 1, &found.balance);
@@ -448,11 +440,10 @@ static void loads_are_counted(void **state) {
 }
 
 /* A load without a route has no balance, and no hottest expert. */
-static void no_routes_have_no_balance(void **state) {
+TEST(no_routes_have_no_balance) {
     struct turns turns;
     struct loads loads = {{{{0}}}, {{0}}};
     struct mp_straggler_input input = make_turns(&turns);
-    (void)state;
     input.routes = &loads.routes[0][0][0];
     input.layers = LAYERS;
     input.experts = EXPERTS;
@@ -467,13 +458,12 @@ static void no_routes_have_no_balance(void **state) {
     mp_straggler_destroy(&found);
 }
 
-static void the_hot_expert_is_that_of_the_finding(void **state) {
+TEST(the_hot_expert_is_that_of_the_finding) {
     struct mp_straggler_balance layer[3] = {{.hottest_layer = 0, .hottest_expert = 5},
                                             {.hottest_layer = 1, .hottest_expert = 2},
                                             {.hottest_layer = -1, .hottest_expert = -1}};
     const struct mp_straggler found = {.balance = layer[0], .layer = layer, .layers = 3};
     struct mp_straggler_finding finding = {.cause = MP_CAUSE_ROUTING, .layer = 1};
-    (void)state;
     assert_ptr_equal(mp_straggler_hot_expert(&found, &finding), &layer[1]);
     finding.layer = 2;
     assert_null(mp_straggler_hot_expert(&found, &finding));
@@ -483,18 +473,4 @@ static void the_hot_expert_is_that_of_the_finding(void **state) {
     assert_ptr_equal(mp_straggler_hot_expert(&found, &finding), &found.balance);
     finding.cause = MP_CAUSE_SLOW;
     assert_null(mp_straggler_hot_expert(&found, &finding));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_take_turns),
-        cmocka_unit_test(turns_are_two_findings),
-        cmocka_unit_test(turns_by_place),
-        cmocka_unit_test(turns_replayed),
-        cmocka_unit_test(places_and_ranks_are_counted),
-        cmocka_unit_test(loads_are_counted),
-        cmocka_unit_test(no_routes_have_no_balance),
-        cmocka_unit_test(the_hot_expert_is_that_of_the_finding),
-    };
-    return cmocka_run_group_tests_name("straggler figures", tests, NULL, NULL);
 }

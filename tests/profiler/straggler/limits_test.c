@@ -58,8 +58,7 @@ static void assert_finding(const struct mp_straggler *found, int at, int rank, e
 
 /* An iteration takes 20 s.  Rank 3 is 8 s late in seven of ten; in which of the others it matters
  * is said by 1 % of that. */
-static void what_matters_is_one_percent(void **state) {
-    (void)state;
+TEST(what_matters_is_one_percent) {
     draw(10);
     for (int i = 0; i < 10; i++)
         drawn.work[i][3] = i < 7 ? 18 : i == 7 ? 10.19 : i == 8 ? 10.21 : 10.1;
@@ -71,14 +70,13 @@ static void what_matters_is_one_percent(void **state) {
 }
 
 /* Of 20 s: an event is more than 2, events are told of from 0.2 an iteration, or one from 10. */
-static void events_stand_out(void **state) {
+TEST(events_stand_out) {
     static const struct {
         double delay;
         int times;
         bool told;
     } cases[] = {{2.1, 6, true},  {1.9, 30, false}, {2.1, 5, false},
                  {10.1, 1, true}, {9.9, 1, false},  {12.1, 1, true}};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         draw(18);
         for (int i = 0; i < cases[c].times; i++)
@@ -108,8 +106,7 @@ static struct mp_straggler without_core(double off_core) {
     return analysed(10);
 }
 
-static void a_rank_without_a_core_is_told_so(void **state) {
-    (void)state;
+TEST(a_rank_without_a_core_is_told_so) {
     struct mp_straggler found = without_core(3.5);
     assert_int_equal(found.findings, 2);
     assert_finding(&found, 0, 3, MP_CAUSE_STOLEN, 3.5);
@@ -130,8 +127,7 @@ static void a_rank_without_a_core_is_told_so(void **state) {
 
 /* The same in its work, now in this iteration and now in that one.  Where the others lack a core
  * just as long, that is how it is here. */
-static void nobody_is_slow_where_all_lack_a_core(void **state) {
-    (void)state;
+TEST(nobody_is_slow_where_all_lack_a_core) {
     draw(10);
     for (int i = 0; i < 10; i++) {
         drawn.start[i][3] = 4;
@@ -153,8 +149,7 @@ static struct mp_straggler about_longer(double longer) {
     return analysed(10);
 }
 
-static void usual_is_beyond_three_errors(void **state) {
-    (void)state;
+TEST(usual_is_beyond_three_errors) {
     struct mp_straggler found = about_longer(2.53); /* 1.53 in five; in five 1 more, once each */
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_SLOW, (1.53 + 2.53) / 2);
@@ -169,8 +164,7 @@ static void usual_is_beyond_three_errors(void **state) {
 }
 
 /* 3 % of an iteration, per rank that waits. */
-static void findings_weigh_three_percent(void **state) {
-    (void)state;
+TEST(findings_weigh_three_percent) {
     for (int more = 0; more < 2; more++) {
         draw(18 - 0.6);
         for (int i = 0; i < 10; i++)
@@ -182,8 +176,7 @@ static void findings_weigh_three_percent(void **state) {
 }
 
 /* Each begins 1 s late in turn: a quarter of it is too little of anybody's, but not the sum. */
-static void lateness_in_turn_is_nobodys(void **state) {
-    (void)state;
+TEST(lateness_in_turn_is_nobodys) {
     draw(17);
     for (int i = 0; i < 12; i++)
         drawn.start[i][i % RANKS] = 1;
@@ -199,8 +192,7 @@ static void lateness_in_turn_is_nobodys(void **state) {
 }
 
 /* Nobody has said how many tokens the experts of a layer had that has none: not known, not 0. */
-static void tokens_are_those_of_experts(void **state) {
-    (void)state;
+TEST(tokens_are_those_of_experts) {
     draw(10);
     struct mp_straggler found = analysed(10);
     assert_close(found.rank[0].tokens, 100, 1e-12);
@@ -218,10 +210,9 @@ static void tokens_are_those_of_experts(void **state) {
 }
 
 /* Forward and backward, work and transfers are types of their own, layers are not. */
-static void types_are_phases_and_directions(void **state) {
+TEST(types_are_phases_and_directions) {
     struct mp_recorded_rank rank[] = {{0, 24, 0, 8, 0}, {0, 24, 8, 8, 0}};
     struct mp_recorded_span span[16];
-    (void)state;
     for (int r = 0; r < 2; r++)
         for (int s = 0; s < 4; s++) {
             int layer = s % 2, direction = s < 2 ? MP_FORWARD : MP_BACKWARD;
@@ -247,19 +238,4 @@ static void types_are_phases_and_directions(void **state) {
     for (int t = 1; t < 6; t++)
         assert_close(slow->type[t].slowdown, 1, 1e-12);
     mp_straggler_destroy(&found);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_matters_is_one_percent),
-        cmocka_unit_test(events_stand_out),
-        cmocka_unit_test(a_rank_without_a_core_is_told_so),
-        cmocka_unit_test(nobody_is_slow_where_all_lack_a_core),
-        cmocka_unit_test(usual_is_beyond_three_errors),
-        cmocka_unit_test(findings_weigh_three_percent),
-        cmocka_unit_test(lateness_in_turn_is_nobodys),
-        cmocka_unit_test(tokens_are_those_of_experts),
-        cmocka_unit_test(types_are_phases_and_directions),
-    };
-    return cmocka_run_group_tests_name("straggler/limits", tests, NULL, NULL);
 }

@@ -6,8 +6,6 @@
 
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
 

@@ -120,20 +120,18 @@ static struct known known_analysis(const struct pipeline *plan, const struct pip
 
 /* S, M_W and M_S of a slow rank, a large last stage, both or neither: within what the replay of
  * public traces was off (1.3 to 2.6 % of S). */
-static void slowdowns_are_those_of_the_known_analysis(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
     double worst = 0;
-    (void)state;
     for (int i = 0; i < 16; i++) {
         double parts = 0;
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
         plan.one_span = true;
         plan.cause = MP_CAUSE_SLOW;
-        plan.strength = 1.2 + test_random_double(&random);
-        plan.rank = i % 2 ? test_random_int(&random, 0, plan.stages * plan.replicas - 1) : -1;
+        plan.strength = 1.2 + test_random_double(random);
+        plan.rank = i % 2 ? test_random_int(random, 0, plan.stages * plan.replicas - 1) : -1;
         plan.layers[plan.stages - 1] += i / 2 % 2;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         struct known known = known_analysis(&plan, &run);
         const struct mp_slowdowns *slow = &found.slowdowns;
@@ -161,12 +159,10 @@ static void slowdowns_are_those_of_the_known_analysis(void **state) {
 
 /* ---- what makes up a pipeline ---- */
 
-static void stages_are_seen_by_who_feeds_whom(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 10; i++) {
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
         struct mp_graph *graph;
         plan.noise = 0;
@@ -174,7 +170,7 @@ static void stages_are_seen_by_who_feeds_whom(void **state) {
         plan.rank = 0;
         plan.cause = MP_CAUSE_LINK;
         plan.strength = 5e-3;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         assert_int_equal(mp_graph_create(&run.input.times, 0, &graph, &error), MP_OK);
         assert_int_equal(graph->pipelines, plan.stages);
         assert_false(graph->unmatched);
@@ -193,7 +189,7 @@ static void stages_are_seen_by_who_feeds_whom(void **state) {
 
 /* Rank 0 sends at 1 and goes on; rank 1 waits from 0 to 3 for it: the message takes 2.  Were the
  * work before it 2 longer, both ends would move by that. */
-static void a_recv_waits_for_its_send(void **state) {
+TEST(a_recv_waits_for_its_send) {
     struct mp_recorded_rank rank[] = {{0, 9, 0, 3, 0}, {0, 9, 3, 2, 0}};
     struct mp_recorded_span span[] = {{0, 1, 0, -1, 0, MP_PHASE_ATTENTION, 0},
                                       {1, 2, 0, -1, 1, MP_PHASE_SEND, 0},
@@ -204,7 +200,6 @@ static void a_recv_waits_for_its_send(void **state) {
     struct mp_graph_seconds now[5];
     struct mp_graph *graph;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_graph_create(&times, 0, &graph, &error), MP_OK);
     assert_int_equal(graph->node[3].last, 1);
     assert_close(graph->node[3].transfer, 2, 1e-12);
@@ -223,13 +218,12 @@ static void a_recv_waits_for_its_send(void **state) {
 
 /* Everybody to the next and from the one before: nobody feeds anybody.  Nor do those of a circle in
  * which each first receives, and then answers. */
-static void a_ring_is_no_pipeline(void **state) {
+TEST(a_ring_is_no_pipeline) {
     enum { RANKS = 4, NEXT, ODD_FIRST, ANSWERS };
     struct mp_recorded_rank rank[RANKS];
     struct mp_recorded_span span[2 * RANKS];
     struct mp_graph *graph;
     struct mp_error error = {0};
-    (void)state;
     for (int how = NEXT; how <= ANSWERS; how++) {
         for (int r = 0; r < RANKS; r++) {
             const bool receives = how == ANSWERS || (how == ODD_FIRST && r % 2);
@@ -249,11 +243,9 @@ static void a_ring_is_no_pipeline(void **state) {
     }
 }
 
-static void what_cannot_be_told_is_said(void **state) {
-    uint64_t random = test_seed();
-    struct pipeline plan = random_plan(&random);
+TEST_RANDOM(what_cannot_be_told_is_said) {
+    struct pipeline plan = random_plan(random);
     struct pipeline_run run;
-    (void)state;
     plan.replicas = 1;
     plan.stages = 3;
     plan.layers[2] = plan.layers[1];
@@ -261,7 +253,7 @@ static void what_cannot_be_told_is_said(void **state) {
     plan.rank = 1;
     plan.cause = MP_CAUSE_SLOW;
     plan.strength = 1.5;
-    pipeline_make(&plan, &random, &run); /* a slow rank, or a stage of more layers */
+    pipeline_make(&plan, random, &run); /* a slow rank, or a stage of more layers */
     struct mp_straggler found = analysed(&run);
     assert_true(found.findings > 0);
     assert_int_equal(found.finding[0].rank, 1);
@@ -332,17 +324,15 @@ static bool is_found(const struct mp_straggler *found, const struct pipeline *pl
     return false;
 }
 
-static void injected_causes_are_named(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(injected_causes_are_named) {
     int all = 0, all_named = 0;
-    (void)state;
     for (int c = 0; c < CAUSES; c++) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
-            struct pipeline plan = random_plan(&random);
+            struct pipeline plan = random_plan(random);
             struct pipeline_run run;
-            inject(&plan, causes[c], &random);
-            pipeline_make(&plan, &random, &run);
+            inject(&plan, causes[c], random);
+            pipeline_make(&plan, random, &run);
             struct mp_straggler found = analysed(&run);
             bool is_right = is_found(&found, &plan, &plan);
             if (!is_right || found.findings != 1)
@@ -363,23 +353,21 @@ static void injected_causes_are_named(void **state) {
 }
 
 /* Of one rank (and its stage): of two that are late at once only the later one is waited for. */
-static void pairs_of_causes_are_named(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(pairs_of_causes_are_named) {
     int right = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
-        struct pipeline plan = random_plan(&random), also = plan;
+        struct pipeline plan = random_plan(random), also = plan;
         struct pipeline_run run;
-        int first = test_random_int(&random, 0, CAUSES - 2),
-            second = test_random_int(&random, first + 1, CAUSES - 1);
-        inject(&plan, causes[first], &random);
-        inject(&also, causes[second], &random);
+        int first = test_random_int(random, 0, CAUSES - 2),
+            second = test_random_int(random, first + 1, CAUSES - 1);
+        inject(&plan, causes[first], random);
+        inject(&also, causes[second], random);
         also.rank = plan.rank;
         if (plan.cause == MP_CAUSE_STAGE)
             for (int s = 0; s < plan.stages; s++)
                 plan.layers[s] = also.layers[0] + (s == plan.rank / plan.replicas);
         plan.also = &also;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         bool is_right = is_found(&found, &plan, &plan) && is_found(&found, &plan, &also);
         if (!is_right)
@@ -392,14 +380,12 @@ static void pairs_of_causes_are_named(void **state) {
     assert_true(right >= 95);
 }
 
-static void clean_pipelines_have_no_finding(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(clean_pipelines_have_no_finding) {
     int alarms = 0;
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
-        struct pipeline plan = random_plan(&random);
+        struct pipeline plan = random_plan(random);
         struct pipeline_run run;
-        pipeline_make(&plan, &random, &run);
+        pipeline_make(&plan, random, &run);
         struct mp_straggler found = analysed(&run);
         assert_true(found.bubble > 0);
         if (found.findings)
@@ -410,18 +396,4 @@ static void clean_pipelines_have_no_finding(void **state) {
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slowdowns_are_those_of_the_known_analysis),
-        cmocka_unit_test(stages_are_seen_by_who_feeds_whom),
-        cmocka_unit_test(a_recv_waits_for_its_send),
-        cmocka_unit_test(a_ring_is_no_pipeline),
-        cmocka_unit_test(what_cannot_be_told_is_said),
-        cmocka_unit_test(injected_causes_are_named),
-        cmocka_unit_test(pairs_of_causes_are_named),
-        cmocka_unit_test(clean_pipelines_have_no_finding),
-    };
-    return cmocka_run_group_tests_name("straggler pipeline", tests, NULL, NULL);
 }

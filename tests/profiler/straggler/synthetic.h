@@ -5,9 +5,6 @@
 
 #include "tests/support.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
 

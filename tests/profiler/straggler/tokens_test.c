@@ -2,8 +2,6 @@
  * says so, has no span of its experts, or nobody counted. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
 
@@ -76,8 +74,7 @@ static const struct {
     {"two share them, one has no span", 3, {500, 500, ABSENT}, 5, 1.5, 3.3333, 3.3333},
 };
 
-static void no_tokens_at_all_are_routing(void **state) {
-    (void)state;
+TEST(no_tokens_at_all_are_routing) {
     for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++) {
         struct mp_straggler found = analyse(uneven[i].tokens, uneven[i].ranks);
         print_message("%s\n", uneven[i].name);
@@ -103,7 +100,7 @@ static void no_tokens_at_all_are_routing(void **state) {
 
 /* Rank 1 waits 20 s for the experts of rank 0, which alone has tokens, and makes rank 2 late by as
  * much: all 40 s began with the tokens. */
-static void late_for_tokens_is_passed_on_as_such(void **state) {
+TEST(late_for_tokens_is_passed_on_as_such) {
     struct mp_recorded_rank rank[ITERATIONS * 3];
     struct mp_recorded_span span[ITERATIONS * 5];
     struct mp_straggler found;
@@ -115,7 +112,6 @@ static void late_for_tokens_is_passed_on_as_such(void **state) {
         {21, 22, 1, -1, 0, MP_PHASE_DISPATCH, MP_FORWARD},
         {0, 22, 22, -1, 0, MP_PHASE_DISPATCH, MP_FORWARD},
     };
-    (void)state;
     for (int i = 0; i < ITERATIONS; i++) {
         size_t first = 5 * (size_t)i;
         memcpy(&span[first], spans, sizeof spans);
@@ -132,9 +128,8 @@ static void late_for_tokens_is_passed_on_as_such(void **state) {
 }
 
 /* What nobody counted is not none: nothing is said of routing. */
-static void uncounted_is_not_none(void **state) {
+TEST(uncounted_is_not_none) {
     static const int64_t tokens[] = {1000, UNCOUNTED};
-    (void)state;
     struct mp_straggler found = analyse(tokens, 2);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_NO_TOKENS);
     assert_int_equal(found.findings, 1);
@@ -145,11 +140,10 @@ static void uncounted_is_not_none(void **state) {
 }
 
 /* At the same tokens it is the rank, though none of them says what a token takes. */
-static void same_tokens_are_a_slow_rank(void **state) {
+TEST(same_tokens_are_a_slow_rank) {
     struct made made = {.spans = 0};
     struct mp_straggler found;
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < ITERATIONS * 2; i++) {
         add_rank(&made, &made.rank[i], 500, i / 2, 21);
         if (i % 2 == 0) { /* 20 s instead of 10 */
@@ -167,14 +161,4 @@ static void same_tokens_are_a_slow_rank(void **state) {
     assert_close(found.finding[0].saved, 10, 1e-9);
     assert_close(found.finding[0].tokens, 1, 1e-9);
     mp_straggler_destroy(&found);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_tokens_at_all_are_routing),
-        cmocka_unit_test(late_for_tokens_is_passed_on_as_such),
-        cmocka_unit_test(uncounted_is_not_none),
-        cmocka_unit_test(same_tokens_are_a_slow_rank),
-    };
-    return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
 }

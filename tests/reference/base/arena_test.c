@@ -1,16 +1,12 @@
 /* Tables that end together, and lists that grow. */
 #include "reference/base/arena.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-
 #include "tests/support.h"
 
-static void tables_are_zeroed_apart_and_aligned(void **state) {
+TEST(tables_are_zeroed_apart_and_aligned) {
     struct mp_arena memory = {0};
     int64_t *table[8];
     long double *wide;
-    (void)state;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 8; i++) {
             assert_non_null(MP_TAKE(&memory, table[i], i));
@@ -31,11 +27,10 @@ static void tables_are_zeroed_apart_and_aligned(void **state) {
     }
 }
 
-static void what_there_is_no_room_for_is_remembered(void **state) {
+TEST(what_there_is_no_room_for_is_remembered) {
     struct mp_arena memory = {0};
     struct mp_error error = {0};
     int64_t *huge, *small;
-    (void)state;
     for (size_t count = SIZE_MAX; count > SIZE_MAX / 16; count /= 2) {
         assert_null(MP_TAKE(&memory, huge, count));
         assert_int_equal(memory.lacking, SIZE_MAX);
@@ -50,12 +45,11 @@ static void what_there_is_no_room_for_is_remembered(void **state) {
     mp_arena_release(&memory);
 }
 
-static void lists_keep_their_items(void **state) {
+TEST(lists_keep_their_items) {
     struct item {
         int32_t number;
         char letter;
     } *list = NULL;
-    (void)state;
     for (int count = 0; count < 1000; count++) {
         assert_true(MP_ROOM(list, count));
         list[count] = (struct item){count, (char)(count % 7)};
@@ -66,13 +60,4 @@ static void lists_keep_their_items(void **state) {
     assert_false(mp_list_room(&list, (size_t)1 << 62, sizeof *list));
     assert_ptr_equal(list, before);
     free(list);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_zeroed_apart_and_aligned),
-        cmocka_unit_test(what_there_is_no_room_for_is_remembered),
-        cmocka_unit_test(lists_keep_their_items),
-    };
-    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

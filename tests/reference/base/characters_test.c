@@ -1,13 +1,9 @@
 /* What others wrote is shown without acting on the terminal. */
 #include "reference/base/characters.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "tests/support.h"
 
-static void what_acts_on_a_terminal_is_replaced(void **state) {
-    (void)state;
+TEST(what_acts_on_a_terminal_is_replaced) {
     static const char *const pairs[][2] = {
         {"", ""},
         {"plain words, 100 % of them: \"'\\", "plain words, 100 % of them: \"'\\"},
@@ -34,8 +30,7 @@ static void what_acts_on_a_terminal_is_replaced(void **state) {
     }
 }
 
-static void characters_are_not_cut(void **state) {
-    (void)state;
+TEST(characters_are_not_cut) {
     static const char text[] = "a\xc3\xa9\xe4\xb8\xad";
     static const size_t lengths[] = {0, 1, 1, 3, 3, 3, 6, 6};
     for (size_t size = 1; size <= 8; size++) {
@@ -47,8 +42,7 @@ static void characters_are_not_cut(void **state) {
 }
 
 /* Every character, written by hand here. */
-static void all_characters_are_decoded(void **state) {
-    (void)state;
+TEST(all_characters_are_decoded) {
     for (uint32_t character = 1; character <= 0x10ffff; character++) {
         char text[5] = "";
         int length = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
@@ -64,8 +58,7 @@ static void all_characters_are_decoded(void **state) {
     }
 }
 
-static void numbers_are_whole_texts(void **state) {
-    (void)state;
+TEST(numbers_are_whole_texts) {
     static const char *const none[] = {
         "", "x", "3x", "3 ", "3.0", "0x3", "1e1", "-1", "10", "-", "9223372036854775808"};
     int64_t value = 5;
@@ -76,14 +69,4 @@ static void numbers_are_whole_texts(void **state) {
     assert_true(mp_whole_number("9", 0, 9, &value) && value == 9);
     assert_true(mp_whole_number("-9223372036854775808", INT64_MIN, 0, &value));
     assert_true(value == INT64_MIN);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_acts_on_a_terminal_is_replaced),
-        cmocka_unit_test(characters_are_not_cut),
-        cmocka_unit_test(all_characters_are_decoded),
-        cmocka_unit_test(numbers_are_whole_texts),
-    };
-    return cmocka_run_group_tests_name("characters", tests, NULL, NULL);
 }

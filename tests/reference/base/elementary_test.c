@@ -2,8 +2,6 @@
  * arithmetic (IEEE 754 without contraction) gives for the same operations. */
 #include "reference/base/elementary.h"
 
-#include <math.h>
-
 #include "reference/base/random.h"
 #include "tests/support.h"
 
@@ -15,8 +13,7 @@ static double draw(double from, double to) {
     return from + (to - from) * test_random_double(&random_state);
 }
 
-static void functions_are_those_of_the_c_library(void **state) {
-    (void)state;
+TEST(functions_are_those_of_the_c_library) {
     for (int i = 0; i < DRAWS; i++) {
         double x = draw(-700, 700), y = exp2(draw(-1000, 1000)), power = draw(-3, 3);
         assert_close(mp_elementary_exp(x), (double)expl(x), 1e-14);
@@ -27,8 +24,7 @@ static void functions_are_those_of_the_c_library(void **state) {
     }
 }
 
-static void limits_are_met(void **state) {
-    (void)state;
+TEST(limits_are_met) {
     assert_close(mp_elementary_exp(-700), (double)expl(-700), 1e-14);
     assert_true(mp_elementary_exp(nextafter(-700, -INFINITY)) == 0);
     assert_true(mp_elementary_exp(-INFINITY) == 0);
@@ -37,8 +33,7 @@ static void limits_are_met(void **state) {
     assert_close(mp_elementary_log(0x1p-1074), -1074 * M_LN2, 1e-14);
 }
 
-static void bits_are_the_same_everywhere(void **state) {
-    (void)state;
+TEST(bits_are_the_same_everywhere) {
     assert_true(mp_elementary_exp(1) == 0x1.5bf0a8b14576ap+1);
     assert_true(mp_elementary_exp(-1) == 0x1.78b56362cef38p-2);
     assert_true(mp_elementary_exp(-37.7) == 0x1.86d47300a1b65p-55);
@@ -57,8 +52,7 @@ static void bits_are_the_same_everywhere(void **state) {
 }
 
 /* The upper 52 bits, in the middle between two neighbours. */
-static void uniform_is_made_of_the_upper_bits(void **state) {
-    (void)state;
+TEST(uniform_is_made_of_the_upper_bits) {
     for (uint64_t i = 0; i < 1000; i++) {
         uint64_t seed = test_random(&random_state), stream = test_random(&random_state);
         double value = ldexp(mp_elementary_uniform(seed, stream, i), 53);
@@ -66,8 +60,7 @@ static void uniform_is_made_of_the_upper_bits(void **state) {
     }
 }
 
-static void normal_has_its_moments(void **state) {
-    (void)state;
+TEST(normal_has_its_moments) {
     double moment[5] = {0}, deviation = 1 / sqrt(DRAWS);
     uint64_t seed = test_random(&random_state);
     for (uint64_t i = 0; i < DRAWS; i++) {
@@ -81,14 +74,4 @@ static void normal_has_its_moments(void **state) {
     assert_within(moment[4], 3, 6 * sqrt(96) * deviation);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_those_of_the_c_library),
-        cmocka_unit_test(limits_are_met),
-        cmocka_unit_test(bits_are_the_same_everywhere),
-        cmocka_unit_test(uniform_is_made_of_the_upper_bits),
-        cmocka_unit_test(normal_has_its_moments),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("elementary", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -1,12 +1,9 @@
 /* Errors: the first one wins and keeps its sentence. */
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "reference/base/error.h"
 
-static void the_first_failure_wins(void **state) {
-    (void)state;
+TEST(the_first_failure_wins) {
     struct mp_error error = {0};
     assert_int_equal(mp_fail(&error, MP_EIO, "reading %s", "a"), MP_EIO);
     assert_int_equal(mp_fail(&error, MP_ENOMEM, "later"), MP_ENOMEM);
@@ -15,8 +12,7 @@ static void the_first_failure_wins(void **state) {
     assert_int_equal(mp_fail(NULL, MP_EINVAL, "nobody listens"), MP_EINVAL);
 }
 
-static void prefixes_stack_up_in_front(void **state) {
-    (void)state;
+TEST(prefixes_stack_up_in_front) {
     struct mp_error error = {0};
     assert_int_equal(mp_error_prefix(&error, "rank %d", 1), MP_OK);
     assert_string_equal(error.text, "");
@@ -27,8 +23,7 @@ static void prefixes_stack_up_in_front(void **state) {
     assert_int_equal(mp_error_prefix(NULL, "rank"), MP_OK);
 }
 
-static void long_sentences_are_cut_inside_the_text(void **state) {
-    (void)state;
+TEST(long_sentences_are_cut_inside_the_text) {
     char lengthy[2 * sizeof((struct mp_error *)0)->text];
     memset(lengthy, 'x', sizeof lengthy);
     lengthy[sizeof lengthy - 1] = '\0';
@@ -42,8 +37,7 @@ static void long_sentences_are_cut_inside_the_text(void **state) {
     }
 }
 
-static void every_code_has_a_name(void **state) {
-    (void)state;
+TEST(every_code_has_a_name) {
     assert_string_equal(mp_code_name(MP_OK), "MP_OK");
     assert_string_equal(mp_code_name(MP_EINVAL), "MP_EINVAL");
     assert_string_equal(mp_code_name(MP_ELIMIT), "MP_ELIMIT");
@@ -52,14 +46,4 @@ static void every_code_has_a_name(void **state) {
     assert_string_equal(mp_code_name(MP_EREFUSED), "MP_EREFUSED");
     assert_string_equal(mp_code_name(MP_EREFUSED - 1), "MP_E?");
     assert_string_equal(mp_code_name(1), "MP_E?");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_failure_wins),
-        cmocka_unit_test(prefixes_stack_up_in_front),
-        cmocka_unit_test(long_sentences_are_cut_inside_the_text),
-        cmocka_unit_test(every_code_has_a_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

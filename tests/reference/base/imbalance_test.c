@@ -15,16 +15,14 @@ static const struct imbalance_case {
     {"more than 32 bits", {3000000000000, 1000000000000, 0, 0}, {3, 1.7547654, 0.5}},
 };
 
-static void imbalance_matches(void **state) {
-    const struct imbalance_case *c = *state;
+TEST_EACH(imbalance_matches, cases, c) {
     struct mp_imbalance found = mp_imbalance_of(c->counts, 4);
     assert_close(found.max_over_mean, c->expected.max_over_mean, 1e-12);
     assert_close(found.effective, c->expected.effective, 2e-7);
     assert_close(found.dead_fraction, c->expected.dead_fraction, 1e-12);
 }
 
-static void nothing_has_no_imbalance(void **state) {
-    (void)state;
+TEST(nothing_has_no_imbalance) {
     const int64_t counts[4] = {0};
     struct mp_imbalance found = mp_imbalance_of(counts, 4);
     assert_true(isnan(found.max_over_mean) && isnan(found.effective));
@@ -32,16 +30,14 @@ static void nothing_has_no_imbalance(void **state) {
 }
 
 /* Another order and another unit change nothing, and the bounds hold. */
-static void neither_order_nor_unit_matters(void **state) {
+TEST_RANDOM(neither_order_nor_unit_matters) {
     enum { COUNTS = 64 };
-    (void)state;
-    uint64_t random = test_seed();
     for (int round = 0; round < 1000; round++) {
         int64_t counts[COUNTS] = {0}, other[COUNTS] = {0};
-        int count = test_random_int(&random, 1, COUNTS), from = test_random_int(&random, 0, 63);
-        int64_t unit = test_random_int(&random, 1, 1000);
+        int count = test_random_int(random, 1, COUNTS), from = test_random_int(random, 0, 63);
+        int64_t unit = test_random_int(random, 1, 1000);
         for (int i = 0; i < count; i++) {
-            counts[i] = test_random_int(&random, 0, 3) ? test_random_int(&random, 0, 1000000) : 0;
+            counts[i] = test_random_int(random, 0, 3) ? test_random_int(random, 0, 1000000) : 0;
             other[(i + from) % count] = counts[i] * unit;
         }
         counts[0] += 1;
@@ -55,14 +51,4 @@ static void neither_order_nor_unit_matters(void **state) {
         assert_true(found.max_over_mean >= 1 && found.max_over_mean <= count);
         assert_true(found.effective >= 1 - 1e-12 && found.effective <= alive * (1 + 1e-12));
     }
-}
-
-int main(void) {
-    enum { CASES = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[CASES + 2] = {cmocka_unit_test(neither_order_nor_unit_matters),
-                                          cmocka_unit_test(nothing_has_no_imbalance)};
-    for (int i = 0; i < CASES; i++)
-        tests[2 + i] = (struct CMUnitTest){cases[i].name, imbalance_matches, NULL, NULL,
-                                           (void *)(uintptr_t)&cases[i]};
-    return cmocka_run_group_tests_name("imbalance", tests, NULL, NULL);
 }

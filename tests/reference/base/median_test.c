@@ -3,9 +3,8 @@
 
 #include "tests/support.h"
 
-static void the_middle_of_values(void **state) {
+TEST(the_middle_of_values) {
     double odd[] = {9, 1, 4}, even[] = {8, 1, 2, 4}, one[] = {7};
-    (void)state;
     assert_close(mp_median_of(odd, 3), 4, 0);
     assert_close(mp_median_of(even, 4), 3, 0);
     assert_close(even[0], 1, 0); /* they are in order now */
@@ -15,14 +14,12 @@ static void the_middle_of_values(void **state) {
 }
 
 /* As many are below as above. */
-static void random_values(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(random_values) {
     for (int round = 0; round < 100; round++) {
         double value[50];
-        int count = test_random_int(&random, 1, 50), below = 0, above = 0;
+        int count = test_random_int(random, 1, 50), below = 0, above = 0;
         for (int i = 0; i < count; i++)
-            value[i] = test_random_int(&random, 0, 20);
+            value[i] = test_random_int(random, 0, 20);
         double median = mp_median_of(value, count);
         for (int i = 0; i < count; i++) {
             below += value[i] <= median;
@@ -31,12 +28,4 @@ static void random_values(void **state) {
         }
         assert_true(2 * below >= count && 2 * above >= count);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_middle_of_values),
-        cmocka_unit_test(random_values),
-    };
-    return cmocka_run_group_tests_name("reference/base/median", tests, NULL, NULL);
 }

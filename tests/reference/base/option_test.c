@@ -2,7 +2,6 @@
 #include "tests/reference/plan/plan_support.h"
 
 #include <limits.h>
-#include <string.h>
 
 #include "reference/base/option.h"
 
@@ -59,8 +58,7 @@ static const char *format(const struct values *values, const char *name, char *b
     return mp_options_format(mp_options_find(TABLE, name), values, buffer, size);
 }
 
-static void accepted_text_is_written_back(void **state) {
-    (void)state;
+TEST(accepted_text_is_written_back) {
     for (size_t index = 0; index < sizeof ACCEPTED / sizeof ACCEPTED[0]; index++) {
         const struct accepted_case *row = &ACCEPTED[index];
         struct values values = {0};
@@ -72,8 +70,7 @@ static void accepted_text_is_written_back(void **state) {
     }
 }
 
-static void random_numbers_survive_text(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(random_numbers_survive_text) {
     for (int round = 0; round < 2000; round++) {
         struct values values = {0}, again = {0};
         struct mp_error error = {0};
@@ -123,8 +120,7 @@ static const struct refused_case REFUSED[] = {
      "copies, fixed, exchange, path"},
 };
 
-static void refused_text_is_explained(void **state) {
-    (void)state;
+TEST(refused_text_is_explained) {
     for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++) {
         const struct refused_case *row = &REFUSED[index];
         struct values values = {0}, untouched = {0};
@@ -137,8 +133,7 @@ static void refused_text_is_explained(void **state) {
     }
 }
 
-static void texts_have_a_length(void **state) {
-    (void)state;
+TEST(texts_have_a_length) {
     struct values values = {0};
     struct mp_error error = {0};
     char text[MP_TEXT_SIZE + 1];
@@ -153,8 +148,7 @@ static void texts_have_a_length(void **state) {
     assert_string_equal(values.path, text);
 }
 
-static void unknown_options_of_a_system_without_any(void **state) {
-    (void)state;
+TEST(unknown_options_of_a_system_without_any) {
     struct mp_error error = {0};
     assert_int_equal(mp_options_set(NULL, NULL, "system ep", "window", "4", "f:3", &error),
                      MP_EINVAL);
@@ -163,8 +157,7 @@ static void unknown_options_of_a_system_without_any(void **state) {
     assert_ok(mp_options_check(NULL, 0, "system ep", &error), &error);
 }
 
-static void defaults_are_what_the_table_says(void **state) {
-    (void)state;
+TEST(defaults_are_what_the_table_says) {
     struct values values;
     struct mp_error error = {0};
     memset(&values, 0xA5, sizeof values);
@@ -207,8 +200,7 @@ static const struct faulty_case FAULTY[] = {
     {{"a", (enum mp_option_type)99, 0, "", "1", 0, 9, NULL, "h"}, "type is unknown"},
 };
 
-static void faulty_tables_are_refused(void **state) {
-    (void)state;
+TEST(faulty_tables_are_refused) {
     for (size_t index = 0; index < sizeof FAULTY / sizeof FAULTY[0]; index++) {
         struct mp_option table[sizeof TABLE / sizeof TABLE[0]];
         struct mp_error error = {0};
@@ -222,8 +214,7 @@ static void faulty_tables_are_refused(void **state) {
     }
 }
 
-static void descriptions_say_what_is_right(void **state) {
-    (void)state;
+TEST(descriptions_say_what_is_right) {
     static const char *const expected[][2] = {
         {"group-size", "a number 1 .. 1024 ranks"},
         {"hidden", "yes or no"},
@@ -259,8 +250,7 @@ static const struct nearest_case NEAREST[] = {
     {"zz", NULL},
 };
 
-static void nearest_words_are_near(void **state) {
-    (void)state;
+TEST(nearest_words_are_near) {
     static const char *const words[] = {"ep", "fssdp", "fastermoe", "flexmoe", "eplb", NULL};
     char lengthy[200];
     for (size_t index = 0; index < sizeof NEAREST / sizeof NEAREST[0]; index++) {
@@ -275,20 +265,4 @@ static void nearest_words_are_near(void **state) {
     memset(lengthy, 'f', sizeof lengthy);
     lengthy[sizeof lengthy - 1] = '\0';
     assert_null(mp_nearest_word(lengthy, words));
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepted_text_is_written_back),
-        cmocka_unit_test_prestate(random_numbers_survive_text, &random),
-        cmocka_unit_test(refused_text_is_explained),
-        cmocka_unit_test(texts_have_a_length),
-        cmocka_unit_test(unknown_options_of_a_system_without_any),
-        cmocka_unit_test(defaults_are_what_the_table_says),
-        cmocka_unit_test(faulty_tables_are_refused),
-        cmocka_unit_test(descriptions_say_what_is_right),
-        cmocka_unit_test(nearest_words_are_near),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,6 @@
 #include "reference/base/program.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/reference/base/solver.h"
 
@@ -70,14 +67,14 @@ static struct mp_program_result solve(const struct knapsack *knapsack,
     return result;
 }
 
-static void solutions_are_the_best_of_all(void **state) {
+TEST_RANDOM(solutions_are_the_best_of_all) {
     const struct mp_program_limits limits = {0, 100000, 0};
     struct knapsack knapsack;
     need_solver();
     for (int round = 0; round < 30; round++) {
         int best = INT32_MAX;
         double taken[MOST_ITEMS];
-        random_knapsack(*state, test_random_int(*state, 1, 10), &knapsack);
+        random_knapsack(random, test_random_int(random, 1, 10), &knapsack);
         for (int set = 0; set < 1 << knapsack.items; set++) {
             for (int i = 0; i < knapsack.items; i++)
                 taken[i] = set >> i & 1;
@@ -94,13 +91,12 @@ static void solutions_are_the_best_of_all(void **state) {
 
 /* The root alone leaves a gap, in which the best lies; the same program has the same solution; and
  * nothing is printed. */
-static void limits_leave_a_gap(void **state) {
+TEST(limits_leave_a_gap) {
     const struct mp_program_limits root = {0, 0, 0}, wide = {0.5, 100000, 0}, all = {0, 1000000, 0};
     struct knapsack knapsack;
     uint64_t random = 11;
     char printed[16];
     int pipes[2], output = dup(STDOUT_FILENO), limited = 0;
-    (void)state;
     need_solver();
     assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
     fflush(stdout);
@@ -142,7 +138,7 @@ static struct mp_program *make_line(double low, double high, double least) {
     return program;
 }
 
-static void programs_without_a_solution(void **state) {
+TEST(programs_without_a_solution) {
     const struct mp_program_limits limits = {0, 10, 0}, wrong = {-1, 0, 0};
     const struct {
         double low, high, least;
@@ -151,7 +147,6 @@ static void programs_without_a_solution(void **state) {
                {0, 10, 21, MP_PROGRAM_INFEASIBLE},
                {-MP_PROGRAM_NONE, 10, -MP_PROGRAM_NONE, MP_PROGRAM_UNBOUNDED}};
     struct mp_error error = {0};
-    (void)state;
     need_solver();
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         double value;
@@ -176,11 +171,10 @@ static void programs_without_a_solution(void **state) {
     mp_program_destroy(NULL);
 }
 
-static void without_a_solver_a_sentence_says_what_to_install(void **state) {
+TEST(without_a_solver_a_sentence_says_what_to_install) {
     struct mp_program *program;
     struct mp_error error = {0}, other = {0};
     char text[64];
-    (void)state;
     setenv("MOEPERF_CBC_LIBRARY", "libno-solver.so", 1);
     assert_int_equal(mp_program_create(&program, &error), MP_ENOTFOUND);
     assert_null(program);
@@ -190,15 +184,4 @@ static void without_a_solver_a_sentence_says_what_to_install(void **state) {
     assert_string_equal(other.text,
                         "libm.so.6 has no function Cbc_getVersion; it takes CBC 2.9 or later");
     unsetenv("MOEPERF_CBC_LIBRARY");
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(solutions_are_the_best_of_all, &random),
-        cmocka_unit_test(limits_leave_a_gap),
-        cmocka_unit_test(programs_without_a_solution),
-        cmocka_unit_test(without_a_solver_a_sentence_says_what_to_install),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * of their distributions. */
 #include "reference/base/random.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
 static uint64_t random_state;
@@ -13,8 +11,7 @@ static uint64_t step(uint64_t state) {
     return test_random(&state);
 }
 
-static void bits_are_mixed_argument_by_argument(void **state) {
-    (void)state;
+TEST(bits_are_mixed_argument_by_argument) {
     assert_true(step(0) == UINT64_C(0xe220a8397b1dcdaf));
     for (int i = 0; i < 1000; i++) {
         uint64_t seed = test_random(&random_state), stream = test_random(&random_state),
@@ -23,8 +20,7 @@ static void bits_are_mixed_argument_by_argument(void **state) {
     }
 }
 
-static void neighbouring_arguments_differ_in_half_the_bits(void **state) {
-    (void)state;
+TEST(neighbouring_arguments_differ_in_half_the_bits) {
     enum { DRAWS = 20000 };
     double flipped[3] = {0};
     for (int i = 0; i < DRAWS; i++) {
@@ -39,8 +35,7 @@ static void neighbouring_arguments_differ_in_half_the_bits(void **state) {
         assert_close(flipped[i] / DRAWS / 32, 1, 6 * 0.028 / 32);
 }
 
-static void below_is_uniform(void **state) {
-    (void)state;
+TEST(below_is_uniform) {
     enum { BOUND = 37, DRAWS = 37000 };
     int count[BOUND] = {0};
     uint64_t seed = test_random(&random_state);
@@ -57,8 +52,7 @@ static void below_is_uniform(void **state) {
     assert_int_equal(mp_random_below(seed, 5, 0, 1), 0);
 }
 
-static void normal_has_its_moments(void **state) {
-    (void)state;
+TEST(normal_has_its_moments) {
     enum { COUNT = 200000 };
     float *value = malloc(COUNT * sizeof *value);
     double moment[5] = {0}, neighbours = 0;
@@ -79,8 +73,7 @@ static void normal_has_its_moments(void **state) {
     free(value);
 }
 
-static void normal_depends_on_seed_stream_and_index_alone(void **state) {
-    (void)state;
+TEST(normal_depends_on_seed_stream_and_index_alone) {
     float all[64], part[64], other[64];
     for (int round = 0; round < 50; round++) {
         uint64_t seed = test_random(&random_state), stream = test_random(&random_state);
@@ -98,8 +91,7 @@ static void normal_depends_on_seed_stream_and_index_alone(void **state) {
 }
 
 /* Many are drawn by threads: each is what it is by itself, wherever rows and pieces begin. */
-static void normals_of_threads_are_those_of_one(void **state) {
-    (void)state;
+TEST(normals_of_threads_are_those_of_one) {
     enum { MOST = 300000 };
     float *rows = malloc((MOST + 1) * sizeof *rows), one;
     for (int round = 0; round < 4; round++) {
@@ -119,15 +111,4 @@ static void normals_of_threads_are_those_of_one(void **state) {
     free(rows);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_are_mixed_argument_by_argument),
-        cmocka_unit_test(neighbouring_arguments_differ_in_half_the_bits),
-        cmocka_unit_test(below_is_uniform),
-        cmocka_unit_test(normal_has_its_moments),
-        cmocka_unit_test(normal_depends_on_seed_stream_and_index_alone),
-        cmocka_unit_test(normals_of_threads_are_those_of_one),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("random", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

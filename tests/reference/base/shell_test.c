@@ -1,11 +1,9 @@
 /* Words as shells want them, whole or cut. */
 #include "reference/base/shell.h"
 
-#include <string.h>
-
 #include "tests/support.h"
 
-static void words_are_quoted_where_that_is_needed(void **state) {
+TEST(words_are_quoted_where_that_is_needed) {
     static const char *const pairs[][2] = {
         {"out/a_b-1.db", "out/a_b-1.db"},
         {"--rate", "--rate"},
@@ -17,7 +15,6 @@ static void words_are_quoted_where_that_is_needed(void **state) {
         {"it's", "'it'\\''s'"},
         {"caf\xc3\xa9", "'caf\xc3\xa9'"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         size_t length = strlen(pairs[i][1]);
         assert_int_equal(mp_shell_word(NULL, 0, pairs[i][0]), length);
@@ -30,11 +27,4 @@ static void words_are_quoted_where_that_is_needed(void **state) {
             assert_int_equal(text[size], '#');
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_quoted_where_that_is_needed),
-    };
-    return cmocka_run_group_tests_name("shell", tests, NULL, NULL);
 }

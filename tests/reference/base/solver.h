@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_BASE_SOLVER_H
 #define MOEPERF_TESTS_REFERENCE_BASE_SOLVER_H
 
-#include <string.h>
-
 #include "reference/base/program.h"
 #include "tests/support.h"
 

@@ -36,8 +36,7 @@ static void write_whole(const char *path, const char *text) {
     assert_holds(path, text);
 }
 
-static void it_has_its_name_at_the_end_only(void **state) {
-    (void)state;
+TEST(it_has_its_name_at_the_end_only) {
     struct mp_whole_file file;
     write_file("old", "before");
     for (int failed = 1; failed >= 0; failed--) {
@@ -54,8 +53,7 @@ static void it_has_its_name_at_the_end_only(void **state) {
 }
 
 /* Signals are held back only while a name is made, and are as they were afterwards. */
-static void signals_are_let_through_again(void **state) {
-    (void)state;
+TEST(signals_are_let_through_again) {
     struct mp_whole_file file;
     sigset_t mine, now;
     sigemptyset(&mine);
@@ -71,8 +69,7 @@ static void signals_are_let_through_again(void **state) {
 }
 
 /* Each byte of the result is of one writer, the last to end, and nothing else stays. */
-static void writers_of_one_file_do_not_meet(void **state) {
-    (void)state;
+TEST(writers_of_one_file_do_not_meet) {
     enum { WRITERS = 3, ROUNDS = 100 };
     struct mp_whole_file file[WRITERS];
     char expected[ROUNDS + 1] = "";
@@ -90,8 +87,7 @@ static void writers_of_one_file_do_not_meet(void **state) {
 }
 
 /* Nor do those of several processes that start in the same moment. */
-static void processes_take_names_of_their_own(void **state) {
-    (void)state;
+TEST(processes_take_names_of_their_own) {
     enum { PROCESSES = 8, ROUNDS = 50 };
     pid_t child[PROCESSES];
     for (int p = 0; p < PROCESSES; p++) {
@@ -121,8 +117,7 @@ static void processes_take_names_of_their_own(void **state) {
     assert_int_equal(count_entries(".", "raced"), 1);
 }
 
-static void the_umask_says_who_may_read_it(void **state) {
-    (void)state;
+TEST(the_umask_says_who_may_read_it) {
     static const mode_t masks[] = {0077, 0022, 0002};
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         struct stat status;
@@ -135,8 +130,7 @@ static void the_umask_says_who_may_read_it(void **state) {
 }
 
 /* A link is a name for what it leads to, there already or not. */
-static void links_are_followed_and_stay(void **state) {
-    (void)state;
+TEST(links_are_followed_and_stay) {
     struct stat status;
     assert_int_equal(mkdir("far", 0777), 0);
     assert_int_equal(symlink("far/link", "first"), 0);
@@ -153,24 +147,21 @@ static void links_are_followed_and_stay(void **state) {
 }
 
 /* Somebody knows the names that files had while they were written, and puts links there. */
-static void links_at_other_names_lead_nowhere(void **state) {
-    (void)state;
+TEST(links_at_other_names_lead_nowhere) {
     write_file("victim", "untouched");
     assert_int_equal(symlink("victim", "target.partial"), 0);
     write_whole("target", "text");
     assert_holds("victim", "untouched");
 }
 
-static void names_may_be_as_long_as_names_are(void **state) {
-    (void)state;
+TEST(names_may_be_as_long_as_names_are) {
     char name[256];
     memset(name, 'n', 255);
     name[255] = '\0';
     write_whole(name, "text");
 }
 
-static void what_cannot_be_written_is_said(void **state) {
-    (void)state;
+TEST(what_cannot_be_written_is_said) {
     const struct {
         const char *path, *words;
         int code;
@@ -192,8 +183,7 @@ static void what_cannot_be_written_is_said(void **state) {
     assert_int_equal(count_entries(".", ".partial"), 1); /* the link above */
 }
 
-static void a_full_disk_leaves_what_was_there(void **state) {
-    (void)state;
+TEST(a_full_disk_leaves_what_was_there) {
     static const int bytes[] = {50, 100000}; /* seen when it is closed; seen before */
     struct rlimit before, small;
     write_file("kept", "before");
@@ -216,8 +206,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     }
 }
 
-static void devices_are_written_directly(void **state) {
-    (void)state;
+TEST(devices_are_written_directly) {
     struct mp_whole_file file;
     struct mp_error error = {0};
     assert_opens(&file, "/dev/full");
@@ -230,8 +219,7 @@ static void devices_are_written_directly(void **state) {
 }
 
 /* What a shell makes of `-o /dev/stdout >FILE` and of `-o >(PROGRAM)`. */
-static void open_descriptors_go_on_where_they_are(void **state) {
-    (void)state;
+TEST(open_descriptors_go_on_where_they_are) {
     struct mp_whole_file file;
     char path[64], read_back[16] = "";
     int plain = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), ends[2];
@@ -254,8 +242,7 @@ static void open_descriptors_go_on_where_they_are(void **state) {
     close(ends[0]);
 }
 
-static void what_is_open_can_be_removed_by_a_handler(void **state) {
-    (void)state;
+TEST(what_is_open_can_be_removed_by_a_handler) {
     struct mp_whole_file ended, open_one, open_other;
     write_whole("ended", "text");
     assert_opens(&ended, "ended");
@@ -269,21 +256,4 @@ static void what_is_open_can_be_removed_by_a_handler(void **state) {
     assert_int_equal(mp_whole_file_close(&open_other, MP_EINVAL, NULL), MP_EINVAL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_has_its_name_at_the_end_only),
-        cmocka_unit_test(signals_are_let_through_again),
-        cmocka_unit_test(writers_of_one_file_do_not_meet),
-        cmocka_unit_test(processes_take_names_of_their_own),
-        cmocka_unit_test(the_umask_says_who_may_read_it),
-        cmocka_unit_test(links_are_followed_and_stay),
-        cmocka_unit_test(links_at_other_names_lead_nowhere),
-        cmocka_unit_test(names_may_be_as_long_as_names_are),
-        cmocka_unit_test(what_cannot_be_written_is_said),
-        cmocka_unit_test(a_full_disk_leaves_what_was_there),
-        cmocka_unit_test(devices_are_written_directly),
-        cmocka_unit_test(open_descriptors_go_on_where_they_are),
-        cmocka_unit_test(what_is_open_can_be_removed_by_a_handler),
-    };
-    return cmocka_run_group_tests_name("whole file", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

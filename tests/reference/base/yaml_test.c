@@ -1,7 +1,4 @@
 /* YAML: what is read and where it stood, what is refused and how, values that come back. */
-#include <string.h>
-#include <unistd.h>
-
 #include "reference/base/yaml.h"
 #include "tests/support.h"
 

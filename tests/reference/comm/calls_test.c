@@ -1,7 +1,5 @@
 /* What operations ask of a back end, worked out by hand: which messages, of which memory, in which
  * order, with which tags; what they count; and that nothing follows a call that fails. */
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/comm/transport.h"
 #include "tests/support.h"
@@ -212,8 +210,7 @@ enum { ROW = 10, RANKS = 4 };
 static const int out_rows[RANKS] = {1, 2, 3, 4}, in_rows[RANKS] = {5, 2, 7, 8};
 static char out[10 * ROW], in[22 * ROW];
 
-static void rows_go_to_the_next_first(void **state) {
-    (void)state;
+TEST(rows_go_to_the_next_first) {
     struct mp_comm *comm = begin(1, RANKS);
     struct mp_request *request = request_of(comm, 0, 0);
     for (int i = 0; i < 10 * ROW; i++)
@@ -252,8 +249,7 @@ static void rows_go_to_the_next_first(void **state) {
     end();
 }
 
-static void impossible_rows_are_refused(void **state) {
-    (void)state;
+TEST(impossible_rows_are_refused) {
     struct mp_comm *comm = begin(1, RANKS);
     struct mp_request *request = request_of(comm, 0, 0);
     const int less[RANKS] = {1, 2, -3, 4}, own[RANKS] = {5, 3, 7, 8}, most[RANKS] = {0, 0, 1, 0};
@@ -286,8 +282,7 @@ static void impossible_rows_are_refused(void **state) {
 
 /* ---- dense collectives ---- */
 
-static void collectives_ask_for_what_they_are(void **state) {
-    (void)state;
+TEST(collectives_ask_for_what_they_are) {
     struct mp_comm *comm = begin(1, RANKS);
     struct mp_request *request = request_of(comm, 0, 0);
     double values[3] = {1, 2, 3};
@@ -328,8 +323,7 @@ static void collectives_ask_for_what_they_are(void **state) {
     end();
 }
 
-static void broadcasts_are_cut_into_messages(void **state) {
-    (void)state;
+TEST(broadcasts_are_cut_into_messages) {
     const size_t bytes = 2 * (size_t)MP_MESSAGE_LIMIT + 5;
     char memory[1];
     for (int root = 0; root < 2; root++) {
@@ -354,8 +348,7 @@ static void broadcasts_are_cut_into_messages(void **state) {
 
 /* ---- tags ---- */
 
-static void tags_come_round(void **state) {
-    (void)state;
+TEST(tags_come_round) {
     begin(1, RANKS);
     struct mp_transport *transport = &fake.transport;
     int first;
@@ -377,8 +370,7 @@ static void tags_come_round(void **state) {
 
 /* ---- moves ---- */
 
-static void moves_are_of_their_two_ranks(void **state) {
-    (void)state;
+TEST(moves_are_of_their_two_ranks) {
     struct mp_comm *comm = begin(1, RANKS);
     struct mp_request *request = request_of(comm, 3, 2 * (size_t)MP_MESSAGE_LIMIT);
     static char memory[6][8] = {"first", "second", "third", "fourth", "fifth", "sixth"};
@@ -434,10 +426,9 @@ static void moves_are_of_their_two_ranks(void **state) {
 
 /* Rank 0 plays with each of the others in turn, and tells it the tightest of its trips; the second,
  * as the others' clock went back for many minutes between arrival and answer. */
-static void the_tightest_trip_is_told(void **state) {
+TEST(the_tightest_trip_is_told) {
     const int64_t s = 1000000000, ahead = 100 * MINUTE * s;
     int64_t offset = 1, off_by = 1, now = mp_clock_ns();
-    (void)state;
     struct mp_comm *comm = begin(0, 3);
     for (int i = 0; i < 6; i++) {
         static const int longer[] = {60, 0, 30};
@@ -466,9 +457,8 @@ static void the_tightest_trip_is_told(void **state) {
     end();
 }
 
-static void others_answer_with_their_clock(void **state) {
+TEST(others_answer_with_their_clock) {
     int64_t offset = 1, off_by = 1;
-    (void)state;
     struct mp_comm *comm = begin(2, 3);
     fake.reply[0][0] = fake.reply[1][0] = 5; /* what rank 0 sends is not looked at */
     fake.reply[2][0] = -123;
@@ -554,8 +544,7 @@ static int operate(struct mp_comm *comm, int which, struct mp_request *request,
 }
 
 /* The n-th call fails: it is the last one, and everything says so. */
-static void nothing_follows_a_failure(void **state) {
-    (void)state;
+TEST(nothing_follows_a_failure) {
     for (int which = 0; which < OPERATIONS; which++)
         for (int rank = 0; rank < 2; rank++) {
             bool failed = true;
@@ -578,19 +567,4 @@ static void nothing_follows_a_failure(void **state) {
                 end();
             }
         }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_go_to_the_next_first),
-        cmocka_unit_test(impossible_rows_are_refused),
-        cmocka_unit_test(collectives_ask_for_what_they_are),
-        cmocka_unit_test(broadcasts_are_cut_into_messages),
-        cmocka_unit_test(tags_come_round),
-        cmocka_unit_test(moves_are_of_their_two_ranks),
-        cmocka_unit_test(the_tightest_trip_is_told),
-        cmocka_unit_test(others_answer_with_their_clock),
-        cmocka_unit_test(nothing_follows_a_failure),
-    };
-    return cmocka_run_group_tests_name("reference/comm/calls", tests, NULL, NULL);
 }

@@ -102,9 +102,8 @@ static void finish_sum(void) {
 }
 
 /* Rows that are on their way are looked at after each addition. */
-static void additions_let_rows_pass(void **state) {
+TEST_WITH(additions_let_rows_pass, create, destroy) {
     char send[2][2] = {"ab", "cd"}, receive[2][2];
-    (void)state;
     for (int r = 0; r < 2; r++)
         start_sum(r);
     start_rows(0, send[0], receive[0]);
@@ -120,15 +119,14 @@ static void additions_let_rows_pass(void **state) {
     assert_memory_equal(receive[1], "bd", 2);
 }
 
-static void additions_may_make_progress(void **state) {
+TEST_WITH(additions_may_make_progress, create, destroy) {
     run.progresses = true;
-    additions_let_rows_pass(state);
+    additions_let_rows_pass(NULL);
 }
 
 /* Rows that are there are not waited for any longer, whatever else could be done. */
-static void rows_are_had_before_sums(void **state) {
+TEST_WITH(rows_are_had_before_sums, create, destroy) {
     char send[2][2] = {"ab", "cd"}, receive[2][2];
-    (void)state;
     for (int r = 0; r < 2; r++)
         start_sum(r);
     for (int r = 0; r < 2; r++)
@@ -140,15 +138,4 @@ static void rows_are_had_before_sums(void **state) {
     assert_true(run.sum[0]->in_flight);
     finish_sum();
     assert_int_equal(mp_request_wait(run.rows[1], NULL), MP_OK);
-}
-
-#define ONE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
-
-int main(void) {
-    const struct CMUnitTest lanes[] = {
-        ONE(additions_let_rows_pass),
-        ONE(additions_may_make_progress),
-        ONE(rows_are_had_before_sums),
-    };
-    return cmocka_run_group_tests(lanes, NULL, NULL);
 }

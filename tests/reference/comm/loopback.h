@@ -7,8 +7,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_LOOPBACK_H
 #define MOEPERF_TESTS_REFERENCE_COMM_LOOPBACK_H
 
-#include <string.h>
-
 #include "reference/comm/transport.h"
 #include "tests/support.h"
 

@@ -2,8 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_ONE_RANK_H
 #define MOEPERF_TESTS_REFERENCE_COMM_ONE_RANK_H
 
-#include <string.h>
-
 #include "reference/comm/comm.h"
 #include "tests/support.h"
 

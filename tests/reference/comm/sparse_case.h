@@ -3,8 +3,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
 #define MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
 
-#include <string.h>
-
 #include "reference/comm/comm.h"
 #include "tests/support.h"
 
@@ -72,6 +70,25 @@ static inline void case_create(struct sparse_case *c, uint64_t seed, int ranks, 
     }
     case_shuffle(&c->fetch, &state);
     case_shuffle(&c->reduce, &state);
+}
+
+/* Some copies are made after others, of any that is there by then.  Sums stay as they are. */
+static inline void case_pass_on(struct sparse_case *c) {
+    uint64_t state = ~c->seed;
+    bool late[CASE_EXPERTS][CASE_RANKS] = {{false}};
+    for (int i = 0; i < c->fetch.count; i++)
+        if (test_random_int(&state, 0, 1)) {
+            c->fetch.item[i].stage = MP_STAGE_AFTER_GATE;
+            late[c->fetch.item[i].expert][c->fetch.item[i].to] = true;
+        }
+    for (int i = 0; i < c->fetch.count; i++) {
+        struct mp_transfer *fetch = &c->fetch.item[i];
+        if (fetch->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        do
+            fetch->from = test_random_int(&state, 0, c->ranks - 1);
+        while (!c->holds[fetch->expert][fetch->from] || late[fetch->expert][fetch->from]);
+    }
 }
 
 static inline void case_destroy(struct sparse_case *c) {

@@ -5,8 +5,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 
-#include <string.h>
-
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/device.h"
 #include "tests/support.h"

@@ -33,8 +33,7 @@ static const struct latency_case LATENCY[] = {
     {"stale", 4, {{4, 0}, {4, 3}, {7, 1}, {1, 2}}, 268},
 };
 
-static void golden_latencies(void **state) {
-    (void)state;
+TEST(golden_latencies) {
     struct mp_setting setting = golden_setting(80);
     struct mp_calibrator calibrator;
     struct mp_load load;
@@ -65,8 +64,7 @@ static const struct decision_case DECISION[] = {
     {80, 1, true}, {93, 1, true}, {94, 1, false}, {95, 1, false}, {80, 0, false},
 };
 
-static void golden_decisions(void **state) {
-    (void)state;
+TEST(golden_decisions) {
     struct mp_load load;
     struct mp_error error = {0};
 
@@ -120,8 +118,7 @@ static struct mp_setting random_setting(const struct mp_plan *plan) {
 
 /* The short way of accounting gives what dispatching and counting gives, and a proposal is taken if
  * and only if it pays. */
-static void decisions_agree_with_a_real_dispatch(void **state) {
-    (void)state;
+TEST(decisions_agree_with_a_real_dispatch) {
     int accepted = 0, rejected = 0;
     for (int round = 0; round < 200; round++) {
         struct example example;
@@ -163,8 +160,7 @@ static void decisions_agree_with_a_real_dispatch(void **state) {
  * routes. By hand: each of the first three copies takes 358 from it (537 s at 3 x 0.5 s a route),
  * the fourth leaves 1960 and 2136, so it saves 2318 - 2136 routes, 273 s; a fifth would only burden
  * rank 1. */
-static void frugal_copies_are_those_that_pay(void **state) {
-    (void)state;
+TEST(frugal_copies_are_those_that_pay) {
     const struct {
         double copy_seconds;
         int chosen;
@@ -201,8 +197,7 @@ static void frugal_copies_are_those_that_pay(void **state) {
 }
 
 /* No tried number of copies would have saved 2 % of the latency more. */
-static void the_choice_is_the_best_candidate(void **state) {
-    (void)state;
+TEST(the_choice_is_the_best_candidate) {
     int some = 0, none = 0;
     for (int round = 0; round < 100; round++) {
         struct example example;
@@ -239,14 +234,4 @@ static void the_choice_is_the_best_candidate(void **state) {
     assert_true(some > 0 && none > 0);
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_latencies),
-        cmocka_unit_test(golden_decisions),
-        cmocka_unit_test(decisions_agree_with_a_real_dispatch),
-        cmocka_unit_test(frugal_copies_are_those_that_pay),
-        cmocka_unit_test(the_choice_is_the_best_candidate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -5,18 +5,6 @@
 
 static uint64_t random_state;
 
-static void defaults_are_the_papers(void **state) {
-    (void)state;
-    struct mp_fssdp_options options;
-    register_and_parse_defaults(&mp_system_fssdp, &options);
-    assert_int_equal(options.window, 5);
-    assert_int_equal(options.overlap, MP_AUTO);
-    assert_int_equal(options.memory, MP_AUTO);
-    assert_true(options.calibrate);
-    assert_int_equal(options.reshard_interval, 100);
-    assert_false(options.rematerialise);
-}
-
 struct overlap_case {
     int width;
     double seconds, bandwidth;
@@ -29,8 +17,7 @@ static const struct overlap_case OVERLAP[] = {
     {768, 0, 12.5e9, 0},      {768, 10, 12.5e9, 64},
 };
 
-static void overlap_is_what_attention_hides(void **state) {
-    (void)state;
+TEST(overlap_is_what_attention_hides) {
     for (size_t index = 0; index < sizeof OVERLAP / sizeof OVERLAP[0]; index++) {
         int64_t width = OVERLAP[index].width;
         struct mp_setting setting = {.experts = 64,
@@ -43,8 +30,7 @@ static void overlap_is_what_attention_hides(void **state) {
 
 /* m experts in every one of 12 layers, or of two that are there at once, with their gradients; less
  * than one more fits, whatever overlaps.  Where nothing is known of memory it is no limit. */
-static void memory_is_what_is_left(void **state) {
-    (void)state;
+TEST(memory_is_what_is_left) {
     static const struct {
         int layers;
         bool rematerialise;
@@ -79,8 +65,7 @@ static void memory_is_what_is_left(void **state) {
 }
 
 /* V-FSSDP-9: what spAG brings and what spRS sums, by the plan's lists. */
-static void golden_transfers(void **state) {
-    (void)state;
+TEST(golden_transfers) {
     static const int64_t power[4] = {1, 10, 100, 1000};
     static const int64_t sum[8] = {111, 1, 1010, 10, 100, 100, 1001, 1000};
     static const int32_t received[4] = {6, 0, 0, 2};
@@ -126,8 +111,7 @@ static void golden_transfers(void **state) {
 /* What a copy costs a frugal system: its parameters there, its gradient back, three GEMMs more.  70
  * % of 4096 routes go to the first 4 of 32 experts, owned by rank 0 of 2: by hand, each of the
  * first three copies saves 537 s and the fourth 273 s (calibrate_test.c). */
-static void frugal_copies_pay_both_ways(void **state) {
-    (void)state;
+TEST(frugal_copies_pay_both_ways) {
     const struct {
         double copy_seconds, seconds_per_expert;
         int copies;
@@ -208,8 +192,7 @@ static void check_shares(const struct job *job) {
 }
 
 /* Homes change when they are due; before anything is known copies come after the gate. */
-static void homes_change_when_they_are_due(void **state) {
-    (void)state;
+TEST(homes_change_when_they_are_due) {
     for (int round = 0; round < 40; round++) {
         const struct mp_fssdp_options options = {.window = 2,
                                                  .overlap = test_random_int(&random_state, 0, 4),
@@ -241,10 +224,9 @@ static void homes_change_when_they_are_due(void **state) {
 }
 
 /* With loads that repeat, the second re-sharding finds nothing to do. */
-static void a_second_resharding_changes_nothing(void **state) {
+TEST(a_second_resharding_changes_nothing) {
     const struct mp_fssdp_options options = {.window = 3, .reshard_interval = 1};
     int all = 0;
-    (void)state;
     for (int round = 0; round < 40; round++) {
         struct job job;
         start(&job, test_random_int(&random_state, 1, 40), random_topology(&random_state, 24),
@@ -278,8 +260,7 @@ static const struct refused_case REFUSED[] = {
     {SETTING(4, 64, 1, 1, NAN), "needs times of at least 0"},
 };
 
-static void impossible_settings_are_refused(void **state) {
-    (void)state;
+TEST(impossible_settings_are_refused) {
     struct mp_fssdp_options options;
     parse_options(&mp_system_fssdp, &options, NULL);
     for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++)
@@ -288,8 +269,7 @@ static void impossible_settings_are_refused(void **state) {
 }
 
 /* The window's format is that of every checkpoint so far. */
-static void foreign_windows_are_refused(void **state) {
-    (void)state;
+TEST(foreign_windows_are_refused) {
     const struct mp_fssdp_options options = {.window = 2};
     struct job job;
     struct mp_error error = {0};
@@ -312,18 +292,4 @@ static void foreign_windows_are_refused(void **state) {
     end(&job);
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_papers),
-        cmocka_unit_test(overlap_is_what_attention_hides),
-        cmocka_unit_test(memory_is_what_is_left),
-        cmocka_unit_test(golden_transfers),
-        cmocka_unit_test(frugal_copies_pay_both_ways),
-        cmocka_unit_test(homes_change_when_they_are_due),
-        cmocka_unit_test(a_second_resharding_changes_nothing),
-        cmocka_unit_test(foreign_windows_are_refused),
-        cmocka_unit_test(impossible_settings_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

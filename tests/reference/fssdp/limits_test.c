@@ -5,7 +5,7 @@
 
 /* Only rank 0 has tokens, 10 routes to each of 8 experts, two experts a rank: it sends 60, others
  * receive and all compute 20.  A copy of expert 7 on rank 0 keeps 10 of them there. */
-static void one_source_sends_most(void **state) {
+TEST(one_source_sends_most) {
     const struct mp_setting setting = {.layers = 1,
                                        .experts = 8,
                                        .top_k = 2,
@@ -19,7 +19,6 @@ static void one_source_sends_most(void **state) {
     struct mp_placement placement;
     struct mp_load load;
     struct mp_error error = {0};
-    (void)state;
     assert_ok(mp_load_create(4, 8, &load, &error), &error);
     for (int expert = 0; expert < 8; expert++)
         load.count[expert] = 10;
@@ -56,9 +55,8 @@ static int limit_of(int ranks, int experts, const struct mp_fssdp_options *optio
 }
 
 /* In 0.35 s at 1000 bytes/s three experts of 100 bytes travel; calibration copies as many again. */
-static void copies_are_limited(void **state) {
+TEST(copies_are_limited) {
     struct mp_fssdp_options options = {.window = 5, .overlap = 2, .memory = MP_ALL};
-    (void)state;
     assert_int_equal(limit_of(4, 16, &options), 2);
     options.calibrate = true;
     assert_int_equal(limit_of(4, 16, &options), 4);
@@ -73,12 +71,4 @@ static void copies_are_limited(void **state) {
     assert_int_equal(limit_of(4, 16, &options), 3);
     options.overlap = 9;
     assert_int_equal(limit_of(4, 4, &options), 4);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_source_sends_most),
-        cmocka_unit_test(copies_are_limited),
-    };
-    return cmocka_run_group_tests_name("fssdp limits", tests, NULL, NULL);
 }

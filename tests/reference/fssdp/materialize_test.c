@@ -1,8 +1,6 @@
 /* Algorithm 1: the golden placements, and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/fssdp/fssdp.h"
 
 static struct mp_arena memory;
@@ -44,8 +42,7 @@ static const struct golden_case GOLDEN[] = {
      {{5, 0}, {5, 1}, {5, 3}}},
 };
 
-static void golden_placements(void **state) {
-    (void)state;
+TEST(golden_placements) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
         const struct golden_case *row = &GOLDEN[index];
         struct mp_materializer materializer;
@@ -127,8 +124,7 @@ static void check_limits(const struct random_case *row) {
         assert_true(extra[rank] <= row->memory);
 }
 
-static void slots_are_never_exceeded(void **state) {
-    (void)state;
+TEST(slots_are_never_exceeded) {
     for (int round = 0; round < 400; round++) {
         struct random_case row;
         create_random_case(&row);
@@ -142,8 +138,7 @@ static void slots_are_never_exceeded(void **state) {
     }
 }
 
-static void enough_memory_copies_everything_hot(void **state) {
-    (void)state;
+TEST(enough_memory_copies_everything_hot) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         int32_t hot[80];
@@ -159,8 +154,7 @@ static void enough_memory_copies_everything_hot(void **state) {
 }
 
 /* A second call with more memory only adds, and keeps the limit over both. */
-static void a_second_call_goes_on_from_the_first(void **state) {
-    (void)state;
+TEST(a_second_call_goes_on_from_the_first) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         struct mp_placement first;
@@ -182,8 +176,7 @@ static void a_second_call_goes_on_from_the_first(void **state) {
 
 /* While copies of an expert go to ranks that all have room, no node gets a second one before every
  * node has a first. */
-static void copies_reach_nodes_without_the_expert_first(void **state) {
-    (void)state;
+TEST(copies_reach_nodes_without_the_expert_first) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         int in_node[90] = {0}, least = INT32_MAX;
@@ -207,14 +200,4 @@ static void copies_reach_nodes_without_the_expert_first(void **state) {
     }
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_placements),
-        cmocka_unit_test(slots_are_never_exceeded),
-        cmocka_unit_test(enough_memory_copies_everything_hot),
-        cmocka_unit_test(a_second_call_goes_on_from_the_first),
-        cmocka_unit_test(copies_reach_nodes_without_the_expert_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

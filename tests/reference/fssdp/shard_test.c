@@ -1,8 +1,6 @@
 /* Sharding: the golden owners, and what holds for any load. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/fssdp/fssdp.h"
 
 static struct mp_arena memory;
@@ -10,8 +8,7 @@ static struct mp_arena memory;
 static uint64_t random_state;
 
 /* V-FSSDP-8: 2 layers of 8 experts on 4 ranks in 2 nodes, t 2. */
-static void golden_owners(void **state) {
-    (void)state;
+TEST(golden_owners) {
     static const int64_t load[16] = {40, 6,  30, 2,  10, 4,  20, 8, /* J: 0 2 */
                                      5,  25, 9,  13, 3,  21, 17, 7 /* J: 1 5 */};
     static const int32_t even[16] = {0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3};
@@ -42,8 +39,7 @@ static void count_owned(const int32_t owner[], int all, int ranks, int owned[]) 
     }
 }
 
-static void even_sharding_fills_all_slots(void **state) {
-    (void)state;
+TEST(even_sharding_fills_all_slots) {
     for (int round = 0; round < 300; round++) {
         int layers = test_random_int(&random_state, 1, 9);
         int experts = test_random_int(&random_state, 1, 70);
@@ -68,8 +64,7 @@ static void even_sharding_fills_all_slots(void **state) {
 }
 
 /* Any load: every rank keeps its number of experts, and a second run changes nothing. */
-static void resharding_keeps_counts_and_settles(void **state) {
-    (void)state;
+TEST(resharding_keeps_counts_and_settles) {
     for (int round = 0; round < 300; round++) {
         struct mp_topology topology = random_topology(&random_state, 40);
         int layers = test_random_int(&random_state, 1, 6);
@@ -101,8 +96,7 @@ static void resharding_keeps_counts_and_settles(void **state) {
 
 /* One layer has no say in the others' slots: its cold load ends as even as the largest item allows.
  */
-static void cold_load_of_one_layer_is_spread(void **state) {
-    (void)state;
+TEST(cold_load_of_one_layer_is_spread) {
     for (int round = 0; round < 200; round++) {
         struct mp_topology topology = {8, 8};
         int64_t load[8 * 16], cold[8] = {0}, largest = 0, least = INT64_MAX, most = 0;
@@ -129,13 +123,4 @@ static void cold_load_of_one_layer_is_spread(void **state) {
     }
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_owners),
-        cmocka_unit_test(even_sharding_fills_all_slots),
-        cmocka_unit_test(resharding_keeps_counts_and_settles),
-        cmocka_unit_test(cold_load_of_one_layer_is_spread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -2,15 +2,12 @@
 #include "reference/gate/gate.h"
 #include "reference/gate/tamoe.h"
 
-#include <string.h>
-
 #include "reference/base/option_choice.h"
 #include "tests/support.h"
 
 static const struct mp_gate_sizes sizes = {16, 2, 1000, 32};
 
-static void descriptors_are_whole(void **state) {
-    (void)state;
+TEST(descriptors_are_whole) {
     const struct mp_option row = {.type = MP_OPTION_CHOICE, .of = mp_gate_names};
     struct mp_error error = {0};
     for (int i = 0; mp_gate_kinds[i]; i++) {
@@ -33,8 +30,7 @@ static void descriptors_are_whole(void **state) {
 }
 
 /* With default options, for as many choices as are usual; only a forced gate chooses by itself. */
-static void rules_follow_from_defaults(void **state) {
-    (void)state;
+TEST(rules_follow_from_defaults) {
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *gate = mp_gate_kinds[i];
         const struct mp_gate_sizes usual = {16, gate->usual, 1000, 32};
@@ -53,8 +49,7 @@ static void rules_follow_from_defaults(void **state) {
 }
 
 /* Words that databases have from before, and such as no gate here has. */
-static void choices_are_read_from_words(void **state) {
-    (void)state;
+TEST(choices_are_read_from_words) {
     static const struct {
         const char *words;
         int top_k;
@@ -78,8 +73,7 @@ static void choices_are_read_from_words(void **state) {
 
 /* A system may divide the weights of what it does not drop, but not where the gate never does: one
  * rank's curve would be another's. */
-static void several_choices_keep_their_weights(void **state) {
-    (void)state;
+TEST(several_choices_keep_their_weights) {
     static const char *const keeping = "ktop1 sam dts expertchoice";
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *kind = mp_gate_kinds[i];
@@ -95,8 +89,7 @@ static void several_choices_keep_their_weights(void **state) {
 
 /* Every byte has one expert of a layer, others in another layer and for another seed, and none is
  * left out of 256 bytes on 16. */
-static void bytes_have_their_experts(void **state) {
-    (void)state;
+TEST(bytes_have_their_experts) {
     const struct mp_gate_kind *hash = mp_gate_kinds[mp_gate_find("hash")];
     int32_t token[512], choice[3][512];
     struct mp_gate_values values[2] = {0};
@@ -123,8 +116,7 @@ static void bytes_have_their_experts(void **state) {
 }
 
 /* V-TA-1: costs 1 1 4 4. */
-static void far_experts_have_less_and_cost_more(void **state) {
-    (void)state;
+TEST(far_experts_have_less_and_cost_more) {
     static const double share[] = {.4, .4, .1, .1},
                         scale[] = {.379407, .379407, 7.620593, 7.620593};
     const struct mp_topology topology = {4, 2};
@@ -137,8 +129,7 @@ static void far_experts_have_less_and_cost_more(void **state) {
 }
 
 /* Of 8 experts on 4 ranks, seen from the last; one rank alone counts all by 1, as GShard does. */
-static void factors_follow_the_ranks(void **state) {
-    (void)state;
+TEST(factors_follow_the_ranks) {
     const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_find("tamoe")];
     const struct mp_gate_sizes eight = {8, 2, 1000, 32};
     const struct mp_topology topology = {4, 2}, alone = {1, 1};
@@ -158,17 +149,4 @@ static void factors_follow_the_ranks(void **state) {
         for (int e = 0; e < 8; e++)
             assert_close(factor[e], 1, 1e-12);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(descriptors_are_whole),
-        cmocka_unit_test(rules_follow_from_defaults),
-        cmocka_unit_test(choices_are_read_from_words),
-        cmocka_unit_test(several_choices_keep_their_weights),
-        cmocka_unit_test(bytes_have_their_experts),
-        cmocka_unit_test(far_experts_have_less_and_cost_more),
-        cmocka_unit_test(factors_follow_the_ranks),
-    };
-    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

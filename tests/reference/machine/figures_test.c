@@ -1,7 +1,5 @@
 /* What a measurement makes of seconds: a device and links whose pace is known, in place of a clock
  * (bench_time) and of messages, so that every figure can be worked out by hand. */
-#include <string.h>
-
 #include "reference/machine/bench.h"
 #include "tests/support.h"
 
@@ -328,8 +326,13 @@ static double beside(double seconds) {
                                                   : (GEMM_START + seconds) / 2;
 }
 
-static void products_by_tokens_and_width(void **state) {
-    const struct mp_machine_settings settings = {.quick = *state != NULL};
+static const struct {
+    const char *name;
+    bool quick;
+} speeds[] = {{"thorough", false}, {"quick", true}};
+
+TEST_EACH(products_by_tokens_and_width, speeds, speed) {
+    const struct mp_machine_settings settings = {.quick = speed->quick};
     static const int tokens_of[] = {1, 4, 16, 64, 256, 1024, 4096},
                      widths[] = {16, 32, 64, 128, 256, 512, 1024};
     int points = settings.quick ? 3 : 7, step = settings.quick ? 2 : 1;
@@ -393,8 +396,8 @@ static void measure_kernels(const struct mp_machine_settings *settings,
     assert_int_equal(fake.steps, MACHINE_KERNEL_STEPS);
 }
 
-static void kernels_by_their_bytes(void **state) {
-    const struct mp_machine_settings settings = {.quick = *state != NULL};
+TEST_EACH(kernels_by_their_bytes, speeds, speed) {
+    const struct mp_machine_settings settings = {.quick = speed->quick};
     struct mp_machine machine;
     double large = settings.quick ? 0x1p25 : 0x1p26; /* B of a buffer */
     fake.copy_pace = 0x1p-33;
@@ -438,13 +441,12 @@ static double straight(double bytes) {
     return 3e-5 + bytes / 2e9;
 }
 
-static void links_by_a_line(void **state) {
+TEST(links_by_a_line) {
     static const struct {
         int ranks, rank, sizes;
         bool quick;
     } cases[] = {{2, 0, 9, false}, {2, 1, 9, false}, {3, 2, 9, false},
                  {4, 1, 8, false}, {4, 0, 4, true},  {9, 3, 4, true}};
-    (void)state;
     fake.overlap = 0.75;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mp_machine machine;
@@ -474,11 +476,10 @@ static double slow(double bytes) {
 
 /* Small messages many at once, and products for three times as long as 4 MiB (quick: 1 MiB) take:
  * each begins and computes 64 x 256 x 1024. */
-static void repetitions_suit_the_size(void **state) {
+TEST(repetitions_suit_the_size) {
     static const int times[] = {32, 32, 32, 16, 4, 1, 1, 1, 1};
     double product = GEMM_START + 2.0 * 64 * 256 * 1024 / GEMM;
     struct mp_machine machine;
-    (void)state;
     measure_links(2, 0, false, slower, &machine);
     for (int i = 0; i < 9; i++) {
         assert_int_equal(fake.exchanges_of[2 * i], 2 * 2 * times[i]); /* there and back, twice */
@@ -505,9 +506,8 @@ static void repetitions_suit_the_size(void **state) {
     fake.round = 0;
 }
 
-static void overlap_is_a_share(void **state) {
+TEST(overlap_is_a_share) {
     struct mp_machine machine;
-    (void)state;
     fake.overlap = -0.5;
     measure_links(2, 0, true, straight, &machine);
     assert_close(machine.overlap, 0, 0);
@@ -539,9 +539,8 @@ static double falling(double bytes) {
     return 1 / (1 + bytes);
 }
 
-static void the_line_is_the_nearest(void **state) {
+TEST(the_line_is_the_nearest) {
     struct mp_machine machine;
-    (void)state;
     measure_links(2, 0, false, curved, &machine);
     double pace = 1 / machine.bandwidth, least = distance(&machine, machine.latency, pace);
     assert_true(least > 1e-6);
@@ -578,17 +577,4 @@ static int leave(void **state) {
     return 0;
 }
 
-int main(void) {
-    static int quick;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_by_tokens_and_width),
-        cmocka_unit_test_prestate(products_by_tokens_and_width, &quick),
-        cmocka_unit_test(kernels_by_their_bytes),
-        cmocka_unit_test_prestate(kernels_by_their_bytes, &quick),
-        cmocka_unit_test(links_by_a_line),
-        cmocka_unit_test(repetitions_suit_the_size),
-        cmocka_unit_test(overlap_is_a_share),
-        cmocka_unit_test(the_line_is_the_nearest),
-    };
-    return cmocka_run_group_tests_name("machine/figures", tests, enter, leave);
-}
+TEST_GROUP(enter, leave);

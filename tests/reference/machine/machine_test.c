@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "harness/cluster/cluster.h"
 #include "profiler/record/record.h"
@@ -16,8 +15,7 @@ static void count_steps(void *context, int done, int steps, double seconds) {
     *last = done == steps ? -1 : done; /* -1 is followed by nothing */
 }
 
-static void one_rank_measures_a_cluster(void **state) {
-    (void)state;
+TEST(one_rank_measures_a_cluster) {
     struct mp_comm *comm = NULL;
     struct mp_machine machine;
     struct mp_cluster *cluster = NULL;
@@ -54,9 +52,7 @@ static void one_rank_measures_a_cluster(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void several_ranks_have_a_level(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(several_ranks_have_a_level) {
     struct mp_machine machine = {.ranks = 6,
                                  .threads = 2,
                                  .shares_cores = true,
@@ -69,9 +65,9 @@ static void several_ranks_have_a_level(void **state) {
                                  .attention = 0.25,
                                  .copy_bandwidth = 5e9,
                                  .copy_latency = 1e-8,
-                                 .bandwidth = 1e9 * (1 + test_random_double(&random)),
-                                 .latency = 1e-5 * test_random_double(&random),
-                                 .overlap = test_random_double(&random),
+                                 .bandwidth = 1e9 * (1 + test_random_double(random)),
+                                 .latency = 1e-5 * test_random_double(random),
+                                 .overlap = test_random_double(random),
                                  .transfers = 1,
                                  .transfer = {{1000, 1e-5, 2e-5}},
                                  .rows = 1,
@@ -101,8 +97,7 @@ static void several_ranks_have_a_level(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void what_cannot_be_written_is_not_left(void **state) {
-    (void)state;
+TEST(what_cannot_be_written_is_not_left) {
     const struct mp_machine machine = {.ranks = 1, .threads = 1, .rows = 1, .columns = 1};
     struct mp_error error = {0};
     assert_int_equal(mp_machine_write(&machine, "P", "nowhere/here.yaml", &error), MP_EIO);
@@ -120,11 +115,4 @@ static void what_cannot_be_written_is_not_left(void **state) {
     assert_int_equal(count_entries(".", "full.yaml"), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_measures_a_cluster),
-        cmocka_unit_test(several_ranks_have_a_level),
-        cmocka_unit_test(what_cannot_be_written_is_not_left),
-    };
-    return cmocka_run_group_tests_name("machine", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

@@ -1,7 +1,4 @@
 /* What seconds a measurement takes: repetitions on clocks that the test moves. */
-#include <string.h>
-#include <time.h>
-
 #include "reference/machine/bench.h"
 #include "tests/support.h"
 
@@ -43,12 +40,11 @@ static double timed(struct bench *bench, bool together, struct work *work) {
     return seconds;
 }
 
-static void repetitions_are_counted_and_summed_up(void **state) {
+TEST(repetitions_are_counted_and_summed_up) {
     struct mp_machine_settings settings = {.threads = 1};
     struct mp_device device = {0};
     struct bench bench = {.device = &device, .settings = &settings};
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
 
     /* 7 3 11 ms: above 10 ms there are enough.  The first quarter of 3 7 11, and the mean. */
@@ -90,7 +86,7 @@ static void repetitions_are_counted_and_summed_up(void **state) {
 }
 
 /* Two figures in rounds whose pace differs: medians of each over the rounds so far. */
-static void rounds_have_medians(void **state) {
+TEST(rounds_have_medians) {
     static const struct {
         int slower[2];
         double ms[2];
@@ -100,7 +96,6 @@ static void rounds_have_medians(void **state) {
     struct mp_device device = {0};
     struct bench bench = {.device = &device, .settings = &settings, .seconds = seconds};
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
     for (bench.round = 0; bench.round < 3; bench.round++) {
         bench.figure = 0;
@@ -112,14 +107,13 @@ static void rounds_have_medians(void **state) {
     mp_comm_destroy(bench.comm);
 }
 
-static void a_failed_device_has_no_seconds(void **state) {
+TEST(a_failed_device_has_no_seconds) {
     const struct mp_machine_settings settings = {.threads = 1, .quick = true};
     struct mp_device device = {.error = {MP_ELIMIT, "too wide"}};
     struct bench bench = {.device = &device, .settings = &settings};
     struct work work = {.slower = 1};
     struct mp_error error = {0};
     double seconds = -1;
-    (void)state;
     assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
     assert_int_equal(bench_time(&bench, false, take, &work, &seconds, &error), MP_ELIMIT);
     assert_string_equal(error.text, "too wide");
@@ -128,10 +122,9 @@ static void a_failed_device_has_no_seconds(void **state) {
 }
 
 /* Parts begin on cache lines of 16 floats, follow each other, and begin anew at the end. */
-static void parts_take_turns(void **state) {
+TEST(parts_take_turns) {
     static float pool[2][100];
     const struct bench bench = {.pool_floats = 100, .pool = {pool[0], pool[1]}};
-    (void)state;
     assert_ptr_equal(bench_part(&bench, 0, 0, 16), pool[0]);
     assert_ptr_equal(bench_part(&bench, 1, 1, 16), pool[1] + 16);
     assert_ptr_equal(bench_part(&bench, 1, 1, 17), pool[1] + 32);
@@ -148,11 +141,10 @@ static void note(void *context, int done, int steps, double seconds) {
     noted[2] = seconds;
 }
 
-static void steps_say_what_they_took(void **state) {
+TEST(steps_say_what_they_took) {
     double noted[3] = {0};
     const struct mp_machine_settings settings = {.progress = note, .context = noted}, silent = {0};
     struct bench bench = {.settings = &settings, .steps = 9, .step_begin = wall};
-    (void)state;
     wall += 5 * MS;
     bench_step(&bench);
     assert_true(noted[0] == 1 && noted[1] == 9);
@@ -164,15 +156,4 @@ static void steps_say_what_they_took(void **state) {
     bench.settings = &silent;
     bench_step(&bench);
     assert_int_equal(bench.done, 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(repetitions_are_counted_and_summed_up),
-        cmocka_unit_test(rounds_have_medians),
-        cmocka_unit_test(a_failed_device_has_no_seconds),
-        cmocka_unit_test(parts_take_turns),
-        cmocka_unit_test(steps_say_what_they_took),
-    };
-    return cmocka_run_group_tests_name("machine/stopwatch", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * memory that it takes and gives back. */
 #include "reference/model/block.h"
 
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -71,7 +69,7 @@ static int close_device(void **state) {
 /* ---- memory ---- */
 
 /* Arrays as block.h lists them, fp32; room for even loads, in whole lots of rows (rows_test.c). */
-static void memory_is_what_its_arrays_need(void **state) {
+TEST(memory_is_what_its_arrays_need) {
     enum { ROOM = MP_ROWS_TOGETHER };
     _Static_assert(N * K <= ROOM, "one lot");
     const int64_t layer = 2 * N + N * D + 3 * N * D + N * D + N * H + N * D + 2 * N + N * D +
@@ -82,7 +80,6 @@ static void memory_is_what_its_arrays_need(void **state) {
     struct mp_dense dense;
     struct mp_model model;
     struct mp_error error = {0};
-    (void)state;
     given = given_bytes = host_bytes = 0;
     assert_ok(mp_dense_create(&shape, device, 1, &dense, &error), &error);
     int64_t of_dense = given_bytes;
@@ -211,11 +208,10 @@ static double run(struct work *work, bool backward) {
 
 /* As many rows of every expert as there are tokens: those behind its routes have none, whatever lay
  * in their places before. */
-static void rows_without_a_token_are_zeros(void **state) {
+TEST(rows_without_a_token_are_zeros) {
     static struct work work;
     struct mp_model *model = &work.model;
     int with_token = 0;
-    (void)state;
     create_work(&work);
     work.plan.padding = N;
     mp_model_embed(model, work.token, work.target);
@@ -258,9 +254,8 @@ static void assert_gradient(struct work *work, const char *name, float *paramete
     free(before);
 }
 
-static void gradients_are_slopes_of_the_loss(void **state) {
+TEST(gradients_are_slopes_of_the_loss) {
     static struct work work;
-    (void)state;
     create_work(&work);
     assert_true(run(&work, true) > 0);
     struct mp_dense *dense = &work.model.dense;
@@ -279,18 +274,9 @@ static void gradients_are_slopes_of_the_loss(void **state) {
 }
 
 /* Rank, layer, iteration and seed all matter, in this order of drawing. */
-static void seeds_of_routes_are_bits_of_bits(void **state) {
-    (void)state;
+TEST(seeds_of_routes_are_bits_of_bits) {
     assert_true(mp_model_route_seed(5, 6, 7, 8) == mp_random_bits(mp_random_bits(5, 6, 7), 0, 8));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_what_its_arrays_need),
-        cmocka_unit_test(rows_without_a_token_are_zeros),
-        cmocka_unit_test(gradients_are_slopes_of_the_loss),
-        cmocka_unit_test(seeds_of_routes_are_bits_of_bits),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("block", tests, open_device, close_device);
-}
+TEST_SEED(random_state);
+TEST_GROUP(open_device, close_device);

@@ -1,11 +1,10 @@
 /* Non-expert parameters: their layout, initial values and update; counts of parameters and flop. */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "reference/model/model.h"
 #include "tests/reference/plan/plan_support.h"
 
-static uint64_t random_state, seed;
+static uint64_t random_state;
+static uint64_t seed; /* TEST_SEED */
 static struct mp_device *device;
 
 static int open_device(void **state) {
@@ -32,8 +31,7 @@ static struct mp_model_shape random_shape(void) {
                                    .top_k = test_random_int(&random_state, 1, 2)};
 }
 
-static void tensors_follow_one_another(void **state) {
-    (void)state;
+TEST(tensors_follow_one_another) {
     for (int round = 0; round < 50; round++) {
         struct mp_model_shape shape = random_shape();
         struct mp_dense dense;
@@ -97,8 +95,7 @@ static bool ends_in(const char *text, const char *end) {
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-static void initial_values_are_those_of_gpt_2(void **state) {
-    (void)state;
+TEST(initial_values_are_those_of_gpt_2) {
     struct mp_model_shape shape = {.layers = 8,
                                    .width = 64,
                                    .heads = 4,
@@ -157,8 +154,7 @@ static void initial_values_are_those_of_gpt_2(void **state) {
     mp_dense_destroy(&dense);
 }
 
-static void only_matrices_decay(void **state) {
-    (void)state;
+TEST(only_matrices_decay) {
     struct mp_model_shape shape = random_shape();
     struct mp_dense dense;
     struct mp_error error = {0};
@@ -180,8 +176,7 @@ static void only_matrices_decay(void **state) {
 }
 
 /* Of whatever number of shards: columns of the first matrix, rows of the second. */
-static void shards_have_their_experts_values(void **state) {
-    (void)state;
+TEST(shards_have_their_experts_values) {
     enum { D = 3, F = 15, E = 2, SHARDS = 5, EACH = F / SHARDS };
     struct mp_model_shape shape = {
         .layers = 2, .width = D, .experts = E, .expert_width = F, .top_k = 1};
@@ -209,8 +204,7 @@ static void shards_have_their_experts_values(void **state) {
 /* By hand: L = 2, D = 4, F = 3, E = 5, S = 6, top-2.
  * Block: norms 4 * 4 = 16, qkv and out 4 * 16 = 64, gate 20; experts 5 * 24 = 120.
  * Shared: norm 8, tables (6 + 256) * 4 = 1048. */
-static void parameters_and_flop_by_hand(void **state) {
-    (void)state;
+TEST(parameters_and_flop_by_hand) {
     const struct mp_model_shape shape = {.layers = 2,
                                          .width = 4,
                                          .heads = 2,
@@ -227,14 +221,5 @@ static void parameters_and_flop_by_hand(void **state) {
     assert_int_equal(mp_model_iteration_flops(&shape, 10), 10 * (6 * 1288 + 288));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_follow_one_another),
-        cmocka_unit_test(initial_values_are_those_of_gpt_2),
-        cmocka_unit_test(only_matrices_decay),
-        cmocka_unit_test(shards_have_their_experts_values),
-        cmocka_unit_test(parameters_and_flop_by_hand),
-    };
-    random_state = seed = test_seed();
-    return cmocka_run_group_tests_name("dense", tests, open_device, close_device);
-}
+TEST_SEED(seed);
+TEST_GROUP(open_device, close_device);

@@ -1,8 +1,6 @@
 /* Shards of one rank: slots, copies, limits. */
 #include "reference/model/experts.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 3, EXPERTS = 8, RANKS = 4, ALL = LAYERS * EXPERTS };
@@ -13,7 +11,8 @@ static const struct mp_model_shape shape = {.layers = LAYERS,
                                             .expert_width = 12,
                                             .sequence = 4,
                                             .top_k = 2};
-static uint64_t random_state, seed;
+static uint64_t random_state;
+static uint64_t seed; /* TEST_SEED */
 static struct mp_device *device;
 
 static int open_device(void **state) {
@@ -63,8 +62,7 @@ static int create_owned(int rank, const int32_t owner[ALL], int slots, int regio
     return code;
 }
 
-static void owned_experts_start_from_the_seed(void **state) {
-    (void)state;
+TEST(owned_experts_start_from_the_seed) {
     int32_t owner[ALL];
     float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
     random_owners(owner);
@@ -91,8 +89,7 @@ static void owned_experts_start_from_the_seed(void **state) {
     free(expected);
 }
 
-static void more_than_its_slots_are_refused(void **state) {
-    (void)state;
+TEST(more_than_its_slots_are_refused) {
     int32_t owner[ALL] = {0};
     struct mp_experts experts;
     struct mp_error error = {0};
@@ -102,8 +99,7 @@ static void more_than_its_slots_are_refused(void **state) {
 }
 
 /* Random takes and gives against a list of what is owned. */
-static void slots_are_taken_and_given_back(void **state) {
-    (void)state;
+TEST(slots_are_taken_and_given_back) {
     enum { SLOTS = 5 };
     int32_t owner[ALL];
     struct mp_experts experts;
@@ -161,8 +157,7 @@ static int place_of(const struct mp_experts *experts, const float *parameter,
     return (int)((size_t)offset / experts->chunk);
 }
 
-static void copies_find_their_places(void **state) {
-    (void)state;
+TEST(copies_find_their_places) {
     for (int round = 0; round < 200; round++) {
         int rank = test_random_int(&random_state, 0, RANKS - 1);
         int regions = test_random_int(&random_state, 1, LAYERS);
@@ -217,8 +212,7 @@ static void copies_find_their_places(void **state) {
     }
 }
 
-static void a_copy_too_many_is_refused(void **state) {
-    (void)state;
+TEST(a_copy_too_many_is_refused) {
     const struct mp_topology topology = {RANKS, 4};
     int32_t owner[ALL];
     struct mp_error error = {0};
@@ -273,8 +267,13 @@ static void assert_updated(const struct mp_experts *experts) {
                      offloaded ? 2 * kept * experts->chunk * sizeof(float) : 0);
 }
 
-static void update_reaches_owned_experts_only(void **state) {
-    offloaded = *state;
+static const struct memory {
+    const char *name;
+    bool host;
+} memories[] = {{"of the device", false}, {"of the host", true}};
+
+TEST_EACH(update_reaches_owned_experts_only, memories, c) {
+    offloaded = c->host;
     int32_t owner[ALL];
     struct mp_experts experts;
     struct mp_error error = {0};
@@ -307,8 +306,7 @@ static void update_reaches_owned_experts_only(void **state) {
 }
 
 /* Tied replicas: whoever is at home with an expert starts with the same parameters. */
-static void replicas_start_equal(void **state) {
-    (void)state;
+TEST(replicas_start_equal) {
     struct mp_placement home[LAYERS];
     struct mp_error error = {0};
     float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
@@ -419,8 +417,7 @@ static unsigned try_slices(const struct mp_experts_layout *layout,
 
 /* The slices of all ranks are the whole, and an update of slices is that of the whole, wherever
  * they lie. */
-static void slices_make_the_whole(void **state) {
-    (void)state;
+TEST(slices_make_the_whole) {
     enum { UNEVEN = 5 }; /* ranks, which do not divide an expert's floats */
     struct mp_placement nobody[LAYERS] = {{0}}, pairs[LAYERS];
     assert_true(mp_model_expert_floats(&shape) % UNEVEN != 0);
@@ -445,8 +442,7 @@ static void slices_make_the_whole(void **state) {
         mp_placement_destroy(&pairs[l]);
 }
 
-static void unequally_many_replicas_are_refused(void **state) {
-    (void)state;
+TEST(unequally_many_replicas_are_refused) {
     struct mp_placement pairs[LAYERS];
     struct mp_error error = {0};
     struct mp_experts experts;
@@ -463,19 +459,5 @@ static void unequally_many_replicas_are_refused(void **state) {
         mp_placement_destroy(&pairs[l]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(owned_experts_start_from_the_seed),
-        cmocka_unit_test(more_than_its_slots_are_refused),
-        cmocka_unit_test(slots_are_taken_and_given_back),
-        cmocka_unit_test(copies_find_their_places),
-        cmocka_unit_test(a_copy_too_many_is_refused),
-        {"update reaches owned experts only", update_reaches_owned_experts_only, NULL, NULL, NULL},
-        {"in host memory, too", update_reaches_owned_experts_only, NULL, NULL, &offloaded},
-        cmocka_unit_test(replicas_start_equal),
-        cmocka_unit_test(slices_make_the_whole),
-        cmocka_unit_test(unequally_many_replicas_are_refused),
-    };
-    random_state = seed = test_seed();
-    return cmocka_run_group_tests_name("experts", tests, open_device, close_device);
-}
+TEST_SEED(seed);
+TEST_GROUP(open_device, close_device);

@@ -1,8 +1,6 @@
 /* The shapes of FastMoE's own tests of its experts and of its local scatter and gather
  * (fmoe_linear, experts, zero, local_exchange): one rank's expert path against a sum over routes,
  * forward and backward. */
-#include <string.h>
-
 #include "reference/model/block.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -238,8 +236,7 @@ static void check(const struct work *work) {
     }
 }
 
-static void experts_are_the_sum_over_routes(void **state) {
-    (void)state;
+TEST(experts_are_the_sum_over_routes) {
     static struct work work;
     for (size_t index = 0; index < sizeof SHAPES / sizeof *SHAPES; index++) {
         int dropped = 0;
@@ -258,8 +255,4 @@ static void experts_are_the_sum_over_routes(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_the_sum_over_routes)};
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("fastmoe_shapes", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -2,9 +2,6 @@
  * counts exactly, each token choosing distinct experts. */
 #include "reference/model/replay.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "tests/support.h"
 
 enum { MOST_EXPERTS = 64, MOST_TOKENS = 400, MOST_K = 4 };
@@ -31,8 +28,7 @@ static const struct apportionment {
     {"no routes", 2, {1, 3}, 0, {0, 0}},
 };
 
-static void apportions_by_largest_remainder(void **state) {
-    (void)state;
+TEST(apportions_by_largest_remainder) {
     for (size_t i = 0; i < sizeof apportionments / sizeof *apportionments; i++) {
         const struct apportionment *a = &apportionments[i];
         uint32_t count[8];
@@ -66,8 +62,7 @@ static void apportion_exactly(int experts, const double weight[], int64_t routes
     }
 }
 
-static void apportions_whole_weights_exactly(void **state) {
-    (void)state;
+TEST(apportions_whole_weights_exactly) {
     for (int round = 0; round < 3000; round++) {
         double weight[MOST_EXPERTS];
         uint32_t count[MOST_EXPERTS], expected[MOST_EXPERTS];
@@ -85,8 +80,7 @@ static void apportions_whole_weights_exactly(void **state) {
     }
 }
 
-static void counts_add_up_for_any_weights(void **state) {
-    (void)state;
+TEST(counts_add_up_for_any_weights) {
     for (int round = 0; round < 3000; round++) {
         double weight[MOST_EXPERTS], total = 0;
         uint32_t count[MOST_EXPERTS];
@@ -105,8 +99,7 @@ static void counts_add_up_for_any_weights(void **state) {
     }
 }
 
-static void refuses_impossible_weights(void **state) {
-    (void)state;
+TEST(refuses_impossible_weights) {
     static const struct {
         double weight[3];
         const char *message;
@@ -122,8 +115,7 @@ static void refuses_impossible_weights(void **state) {
     }
 }
 
-static void skew_puts_the_share_on_the_first(void **state) {
-    (void)state;
+TEST(skew_puts_the_share_on_the_first) {
     double weight[MOST_EXPERTS];
     uint32_t count[MOST_EXPERTS];
     /* 3/4 of 48 routes on 2 of 8 experts: 18 each, 2 on each other. */
@@ -160,8 +152,7 @@ static void assert_choices(int tokens, int top_k, int experts, const uint32_t co
     assert_memory_equal(chosen, count, (size_t)experts * sizeof *count);
 }
 
-static void choices_reproduce_counts(void **state) {
-    (void)state;
+TEST(choices_reproduce_counts) {
     int infeasible = 0;
     for (int round = 0; round < 3000; round++) {
         int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
@@ -189,8 +180,7 @@ static void choices_reproduce_counts(void **state) {
     assert_in_range(infeasible, 1, 2900); /* both outcomes were met */
 }
 
-static void turns_deal_to_other_tokens(void **state) {
-    (void)state;
+TEST(turns_deal_to_other_tokens) {
     enum { TOKENS = 96 };
     const uint32_t count[6] = {60, 50, 40, 20, 12, 10};
     int32_t first[TOKENS * 2], second[TOKENS * 2];
@@ -211,8 +201,7 @@ static void turns_deal_to_other_tokens(void **state) {
         assert_in_range(quarter[q], 13, 17);
 }
 
-static void refuses_counts_that_do_not_fit(void **state) {
-    (void)state;
+TEST(refuses_counts_that_do_not_fit) {
     static const struct {
         uint32_t count[3];
         const char *message;
@@ -230,8 +219,7 @@ static void refuses_counts_that_do_not_fit(void **state) {
 }
 
 /* A gate that leaves choices has fewer routes: every token keeps its first, and all are dealt. */
-static void missing_routes_are_choices_that_are_not_taken(void **state) {
-    (void)state;
+TEST(missing_routes_are_choices_that_are_not_taken) {
     static const uint32_t count[] = {9, 0, 6};
     uint32_t seen[3] = {0};
     int32_t choice[20];
@@ -252,8 +240,7 @@ static void missing_routes_are_choices_that_are_not_taken(void **state) {
 
 /* Half of the way from 10 of 40 inside to a share of .8, by hand: 21, in proportion to 3 : 1; the
  * rest, 19, in proportion to 2 : 1.  All the way no expert has more than the tokens. */
-static void a_pull_moves_routes_inside(void **state) {
-    (void)state;
+TEST(a_pull_moves_routes_inside) {
     static const bool inside[] = {true, true, false, false}, none[4],
                       all[] = {true, true, true, true};
     static const struct {
@@ -366,8 +353,7 @@ static void check_limit(int experts, int tokens, const bool inside[], int limit)
         assert_int_equal(recount[e], limited[e]);
 }
 
-static void a_limit_keeps_routes_and_is_kept(void **state) {
-    (void)state;
+TEST(a_limit_keeps_routes_and_is_kept) {
     for (int i = 0; i < 3000; i++) {
         int experts = test_random_int(&random_state, 3, 16);
         int tokens = test_random_int(&random_state, 1, MOST_TOKENS);
@@ -434,8 +420,7 @@ static void gate(const bool inside[], int limit, uint32_t plain[], uint32_t limi
 
 /* What loads can't say, the rule guesses: totals are the gate's, single experts near it; and where
  * there is nothing to guess it is the gate's to the last route. */
-static void the_rule_is_near_what_a_gate_does(void **state) {
-    (void)state;
+TEST(the_rule_is_near_what_a_gate_does) {
     static const bool some[GATED_EXPERTS] = {true, true, true, true},
                       two[GATED_EXPERTS] = {[2] = true, [5] = true};
     uint32_t plain[GATED_EXPERTS], limited[GATED_EXPERTS];
@@ -456,21 +441,4 @@ static void the_rule_is_near_what_a_gate_does(void **state) {
     assert_memory_equal(plain, limited, sizeof plain);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_limit_keeps_routes_and_is_kept),
-        cmocka_unit_test(the_rule_is_near_what_a_gate_does),
-        cmocka_unit_test(apportions_by_largest_remainder),
-        cmocka_unit_test(apportions_whole_weights_exactly),
-        cmocka_unit_test(counts_add_up_for_any_weights),
-        cmocka_unit_test(refuses_impossible_weights),
-        cmocka_unit_test(skew_puts_the_share_on_the_first),
-        cmocka_unit_test(choices_reproduce_counts),
-        cmocka_unit_test(turns_deal_to_other_tokens),
-        cmocka_unit_test(refuses_counts_that_do_not_fit),
-        cmocka_unit_test(missing_routes_are_choices_that_are_not_taken),
-        cmocka_unit_test(a_pull_moves_routes_inside),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("replay", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -2,8 +2,6 @@
  * sends them, in the step in which they should and in the order that the experts want. */
 #include "reference/model/routing.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { MOST_RANKS = 130 }; /* of a random example */
@@ -347,8 +345,7 @@ static void exchange_and_check(const struct example *example) {
     destroy_exchange(&exchange);
 }
 
-static void rows_arrive_under_any_plan(void **state) {
-    (void)state;
+TEST(rows_arrive_under_any_plan) {
     for (int round = 0; round < 40; round++) {
         struct example example;
         random_kind_of_example(&random_state, round % 3 == 2, &example);
@@ -358,8 +355,7 @@ static void rows_arrive_under_any_plan(void **state) {
 }
 
 /* Chunks of tokens: any number of each expert's routes, none perhaps, in each. */
-static void rows_arrive_in_chunks_of_tokens(void **state) {
-    (void)state;
+TEST(rows_arrive_in_chunks_of_tokens) {
     for (int round = 0; round < 40; round++) {
         struct example example;
         random_kind_of_example(&random_state, false, &example);
@@ -386,8 +382,7 @@ static void rows_arrive_in_chunks_of_tokens(void **state) {
     }
 }
 
-static void rows_arrive_under_nearest_dispatch(void **state) {
-    (void)state;
+TEST(rows_arrive_under_nearest_dispatch) {
     for (int round = 0; round < 30; round++) {
         struct example example;
         struct mp_error error = {0};
@@ -402,8 +397,7 @@ static void rows_arrive_under_nearest_dispatch(void **state) {
 
 /* Own routes of copies fetched after the gate are a last segment under every size of groups, and
  * everybody else's routes to the same copy say that it is needed. */
-static void late_copies_are_computed_last(void **state) {
-    (void)state;
+TEST(late_copies_are_computed_last) {
     static const int sizes[] = {1, 2, 4, 8};
     const struct mp_topology topology = {8, 4};
     int32_t owner[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -475,8 +469,7 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
 }
 
 /* A routing is built again every iteration: nothing of the last plan may stay. */
-static void building_again_forgets_the_last_plan(void **state) {
-    (void)state;
+TEST(building_again_forgets_the_last_plan) {
     const struct mp_topology topology = {4, 2};
     const int32_t owners[2][5] = {{0, 1, 2, 3, 0}, {3, 3, 1, 0, 2}};
     struct mp_error error = {0};
@@ -507,8 +500,7 @@ static void building_again_forgets_the_last_plan(void **state) {
     mp_plan_destroy(&plan);
 }
 
-static void too_many_rows_are_refused(void **state) {
-    (void)state;
+TEST(too_many_rows_are_refused) {
     const struct mp_topology topology = {2, 2};
     const int32_t owner[2] = {0, 1};
     struct mp_error error = {0};
@@ -542,8 +534,7 @@ static void too_many_rows_are_refused(void **state) {
     mp_plan_destroy(&plan);
 }
 
-static void impossible_exchanges_are_refused(void **state) {
-    (void)state;
+TEST(impossible_exchanges_are_refused) {
     const struct mp_topology topology = {4, 2};
     const int32_t owner[2] = {0, 1};
     const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
@@ -584,8 +575,7 @@ static void impossible_exchanges_are_refused(void **state) {
 }
 
 /* What a measurement multiplies: rows of one expert that come from nowhere. */
-static void a_single_expert_needs_no_plan(void **state) {
-    (void)state;
+TEST(a_single_expert_needs_no_plan) {
     struct mp_routing routing;
     struct mp_error error = {0};
     assert_ok(mp_routing_create(2, 4, 20, 30, &routing, &error), &error);
@@ -605,17 +595,4 @@ static void a_single_expert_needs_no_plan(void **state) {
     mp_routing_destroy(&routing);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_arrive_under_any_plan),
-        cmocka_unit_test(rows_arrive_in_chunks_of_tokens),
-        cmocka_unit_test(rows_arrive_under_nearest_dispatch),
-        cmocka_unit_test(late_copies_are_computed_last),
-        cmocka_unit_test(building_again_forgets_the_last_plan),
-        cmocka_unit_test(too_many_rows_are_refused),
-        cmocka_unit_test(impossible_exchanges_are_refused),
-        cmocka_unit_test(a_single_expert_needs_no_plan),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -2,8 +2,6 @@
  * there is none. */
 #include "reference/model/rows.h"
 
-#include <string.h>
-
 #include "reference/model/block.h"
 #include "tests/support.h"
 
@@ -104,9 +102,8 @@ static int nothing_is_left(void **state) {
 
 /* ---- one piece ---- */
 
-static void memory_waits_for_the_stream_and_for_more_rows(void **state) {
+TEST_WITH(memory_waits_for_the_stream_and_for_more_rows, start, nothing_is_left) {
     struct mp_rows rows = {.bytes = 10};
-    (void)state;
     assert_true(mp_rows_reserve(device, NULL, 0, 0, &rows)); /* an address, even for no rows */
     assert_non_null(rows.memory);
     assert_int_equal(account.waits, 0); /* for what nobody can have used */
@@ -125,10 +122,9 @@ static void memory_waits_for_the_stream_and_for_more_rows(void **state) {
     mp_rows_release(device, &rows);
 }
 
-static void spare_room_is_taken_where_there_is_some(void **state) {
+TEST_WITH(spare_room_is_taken_where_there_is_some, start, nothing_is_left) {
     enum { LOT = 10 * MP_ROWS_TOGETHER };
     struct mp_rows rows = {.bytes = 10};
-    (void)state;
     account.budget = 3 * LOT;
     assert_true(mp_rows_reserve(device, NULL, 2 * MP_ROWS_TOGETHER, 4 * MP_ROWS_TOGETHER, &rows));
     assert_int_equal(rows.room, 2 * MP_ROWS_TOGETHER);
@@ -162,10 +158,9 @@ static int reserve(struct mp_model *model, int layer, int rows, struct mp_error 
     return mp_model_reserve(model, layer, error);
 }
 
-static void memory_follows_rows(void **state) {
+TEST_WITH(memory_follows_rows, start, nothing_is_left) {
     struct mp_model model;
     struct mp_error error = {0};
-    (void)state;
     create_model(&model);
     double even = row_bytes(LAYERS, D, F, 4, EVEN, EVEN);
     assert_true(EVEN % MP_ROWS_TOGETHER == 0);
@@ -187,9 +182,8 @@ static void memory_follows_rows(void **state) {
 }
 
 /* 32 ranks of 16,384 tokens, top 2, 12 layers of experts of 768 x 1536 in bf16. */
-static void figures_of_thirty_two_ranks(void **state) {
+TEST_WITH(figures_of_thirty_two_ranks, start, nothing_is_left) {
     const double routes = 16384 * 2, all = 32 * routes;
-    (void)state;
     double kept = 12 * all * (768 + 1536) * 2; /* expert_in and hidden alone */
     assert_close(kept, 58e9, 1e-3);
     double before = row_bytes(12, 768, 1536, 2, routes, all);
@@ -205,12 +199,11 @@ static void figures_of_thirty_two_ranks(void **state) {
 }
 
 /* Row for row more and more: a quarter each time, so few times. */
-static void growth_is_logarithmic(void **state) {
+TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
     struct mp_model model;
     struct mp_error error = {0};
     uint64_t random = test_seed();
     int growths = 0;
-    (void)state;
     create_model(&model);
     for (int rows = 1, most = 0; rows <= RANKS * EVEN; rows++) {
         int some = test_random_int(&random, 1, rows), before = model.state[0].worked.allocations;
@@ -233,11 +226,10 @@ static void growth_is_logarithmic(void **state) {
 }
 
 /* Every array is there in full, apart from the others: each is filled with its own byte. */
-static void arrays_do_not_share_memory(void **state) {
+TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
     static const int rows[] = {1, 3 * EVEN, 5 * EVEN + 1, 2 * EVEN};
     struct mp_model model;
     struct mp_error error = {0};
-    (void)state;
     create_model(&model);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct mp_block_state *block = &model.state[i % 2];
@@ -265,10 +257,9 @@ static void arrays_do_not_share_memory(void **state) {
     mp_model_destroy(&model);
 }
 
-static void missing_memory_is_told(void **state) {
+TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
     struct mp_model model;
     struct mp_error error = {0};
-    (void)state;
     create_model(&model);
     account.budget = account.given + 4096;
     assert_int_equal(reserve(&model, 2, EVEN, &error), MP_OK);
@@ -280,16 +271,4 @@ static void missing_memory_is_told(void **state) {
     mp_model_destroy(&model);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, nothing_is_left)
-    const struct CMUnitTest tests[] = {
-        TEST(memory_waits_for_the_stream_and_for_more_rows),
-        TEST(spare_room_is_taken_where_there_is_some),
-        TEST(memory_follows_rows),
-        TEST(figures_of_thirty_two_ranks),
-        TEST(growth_is_logarithmic),
-        TEST(arrays_do_not_share_memory),
-        TEST(missing_memory_is_told),
-    };
-    return cmocka_run_group_tests_name("rows", tests, open_device, close_device);
-}
+TEST_GROUP(open_device, close_device);

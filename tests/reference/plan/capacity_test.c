@@ -2,8 +2,6 @@
  * against whole numbers where nothing is rounded. */
 #include "reference/plan/capacity.h"
 
-#include <string.h>
-
 #include "reference/base/option_choice.h"
 #include "tests/support.h"
 
@@ -33,8 +31,7 @@ static void assert_capacity(enum mp_capacity_formula formula, const struct vecto
         assert_int_equal(mp_capacity(formula, &sizes), expected);
 }
 
-static void published_capacities_come_out(void **state) {
-    (void)state;
+TEST(published_capacities_come_out) {
     for (size_t index = 0; index < sizeof VECTORS / sizeof *VECTORS; index++) {
         const struct vector *row = &VECTORS[index];
         assert_capacity(MP_CAPACITY_HETUMOE, row, 1, row->hetumoe);
@@ -47,8 +44,7 @@ static void published_capacities_come_out(void **state) {
     }
 }
 
-static void rows_are_named_as_the_choices(void **state) {
-    (void)state;
+TEST(rows_are_named_as_the_choices) {
     const struct mp_option row = {.type = MP_OPTION_CHOICE, .of = MP_CAPACITY_CHOICES};
     char word[MP_CHOICE_SIZE];
     for (int formula = 0; formula < MP_CAPACITY_FORMULAS; formula++) {
@@ -85,8 +81,7 @@ static const struct edge EDGES[] = {
     {"nothing at all", 100, 4, 1, 0.0, 0, 0},
 };
 
-static void edges_of_the_released_formula(void **state) {
-    (void)state;
+TEST(edges_of_the_released_formula) {
     for (size_t index = 0; index < sizeof EDGES / sizeof *EDGES; index++) {
         const struct edge *row = &EDGES[index];
         print_message("  %s\n", row->name);
@@ -105,8 +100,7 @@ static int64_t quotient(int64_t a, int64_t b) {
 }
 
 /* Shares that are whole and factors in sixteenths are exact in either precision. */
-static void formulas_agree_with_whole_numbers(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(formulas_agree_with_whole_numbers) {
     for (int round = 0; round < 2000; round++) {
         int experts = test_random_int(random, 1, 300), top_k = test_random_int(random, 1, 8);
         int64_t share = test_random_int(random, 1, 4000), tokens = share * experts;
@@ -126,15 +120,4 @@ static void formulas_agree_with_whole_numbers(void **state) {
             assert_int_equal(mp_capacity((enum mp_capacity_formula)formula, &sizes),
                              expected[formula]);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_capacities_come_out),
-        cmocka_unit_test(rows_are_named_as_the_choices),
-        cmocka_unit_test(edges_of_the_released_formula),
-        cmocka_unit_test_prestate(formulas_agree_with_whole_numbers, &random),
-    };
-    return cmocka_run_group_tests_name("capacity", tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Distinct tokens from counts: formulas, and designs that are enumerated. */
 #include "reference/plan/distinct.h"
 
-#include <string.h>
-
 #include "reference/plan/routes.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -41,8 +39,7 @@ static double duplicates(int experts, int top_k, int groups) {
     return 100 * (1 - distinct / top_k);
 }
 
-static void even_counts_give_the_printed_rates(void **state) {
-    (void)state;
+TEST(even_counts_give_the_printed_rates) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         assert_within(duplicates(256, table[i].top_k, table[i].groups), table[i].printed, 0.5);
         assert_within(duplicates(64, table[i].top_k, table[i].groups), table[i].of_64, 0.005);
@@ -71,7 +68,7 @@ static void enumerate(const double weight[SMALL], double probability[SMALL], dou
 }
 
 /* The group of experts 0 and 1, of which all routes, or as many as shares say, go to it. */
-static void uneven_counts_are_those_of_their_design(void **state) {
+TEST(uneven_counts_are_those_of_their_design) {
     static const double weight[SMALL] = {9, 0.25, 1, 2, 0.5, 4};
     static const double group[SMALL] = {1, 1};
     static const int32_t order[SMALL] = {5, 0, 1, 3, 2, 4}, parted[SMALL] = {0, 1, 2, 3, 4, 5};
@@ -79,7 +76,6 @@ static void uneven_counts_are_those_of_their_design(void **state) {
     struct mp_error error = {0};
     double probability[SMALL], meets;
     uint32_t count[SMALL];
-    (void)state;
     enumerate(weight, probability, &meets);
     for (int e = 0; e < SMALL; e++)
         count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
@@ -96,7 +92,7 @@ static void uneven_counts_are_those_of_their_design(void **state) {
 
 /* Wherever probabilities come close to 1, they are reached: an expert alone is met as often as it
  * has tokens. */
-static void weights_give_the_counts(void **state) {
+TEST(weights_give_the_counts) {
     enum { EXPERTS = 8, CASES = 5 };
     static const struct {
         int top_k;
@@ -111,7 +107,6 @@ static void weights_give_the_counts(void **state) {
     static const int32_t order[EXPERTS] = {7, 6, 5, 4, 3, 2, 1, 0};
     struct mp_distinct_model model;
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         assert_ok(mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model, &error),
                   &error);
@@ -125,13 +120,12 @@ static void weights_give_the_counts(void **state) {
 }
 
 /* What every token takes, and what none takes, leaves the rest to draw from. */
-static void certain_choices_leave_fewer_to_draw(void **state) {
+TEST(certain_choices_leave_fewer_to_draw) {
     static const uint32_t count[SMALL] = {100, 0, 50, 50, 50, 50};
     static const int32_t order[SMALL] = {1, 2, 3, 0, 4, 5}, parted[SMALL] = {1, 2, 3, 4, 5, 0};
     static const double half_of_one = 0.5;
     struct mp_distinct_model model;
     struct mp_error error = {0};
-    (void)state;
     assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
@@ -144,13 +138,12 @@ static void certain_choices_leave_fewer_to_draw(void **state) {
 }
 
 /* As often as they should, K different experts of each token, and the same ones again. */
-static void drawn_tokens_have_the_counts(void **state) {
+TEST(drawn_tokens_have_the_counts) {
     enum { TOKENS = 20000 };
     static const uint32_t count[SMALL] = {100, 0, 90, 60, 30, 20};
     struct mp_distinct_model model;
     struct mp_error error = {0};
     int drawn[SMALL] = {0};
-    (void)state;
     assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
     mp_distinct_model_fit(&model, count);
     for (uint64_t t = 0; t < TOKENS; t++) {
@@ -205,14 +198,13 @@ static void destroy_case(struct case_of_levels *c) {
 }
 
 /* At every level V-HIER-1's rate of its groups. */
-static void rates_are_printed_at_every_level(void **state) {
+TEST(rates_are_printed_at_every_level) {
     static const struct {
         int groups;
         double of_64;
     } expected[] = {{4, 54.26}, {8, 32.09}, {16, 15.61}, {32, 5.56}};
     struct case_of_levels c;
     struct mp_error error = {0};
-    (void)state;
     create_case(32, 64, 8, (const int[3]){8, 4, 2}, 1, &c);
     for (int i = 0; i < 32 * 64; i++)
         c.load.count[i] = 1000;
@@ -230,15 +222,13 @@ static void rates_are_printed_at_every_level(void **state) {
 }
 
 /* Half of an expert's routes go to its owner's neighbour: groups that hold both have as many. */
-static void halves_are_whole_in_groups_of_both(void **state) {
+TEST_RANDOM(halves_are_whole_in_groups_of_both) {
     struct case_of_levels whole, halves;
     struct mp_error error = {0};
-    uint64_t random = test_seed();
-    (void)state;
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &whole);
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &halves);
     for (int i = 0; i < 8 * 16; i++)
-        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(&random, 1, 90);
+        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(random, 1, 90);
     assert_ok(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error), &error);
     for (int e = 0; e < 16; e++)
         assert_ok(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error),
@@ -298,17 +288,15 @@ static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, d
         }
 }
 
-static void known_tokens_are_counted_at_every_level(void **state) {
+TEST_RANDOM(known_tokens_are_counted_at_every_level) {
     static const int sizes[][3] = {{0}, {12}, {4, 2}, {6, 3}, {8, 4, 2}, {12, 6, 2}};
-    uint64_t random = test_seed();
-    (void)state;
     for (int i = 0; i < 60; i++) {
-        int ranks = test_random_int(&random, 12, 16), top_k = test_random_int(&random, 1, 8);
+        int ranks = test_random_int(random, 12, 16), top_k = test_random_int(random, 1, 8);
         struct case_of_levels c;
         struct mp_error error = {0};
         double expected[16 * 3 * 34] = {0};
-        create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(&random, 1, 3), &c);
-        draw_tokens(&random, &c, top_k, expected);
+        create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(random, 1, 3), &c);
+        draw_tokens(random, &c, top_k, expected);
         assert_ok(mp_load_check_routes(&c.load, &error), &error);
         assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
         mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
@@ -316,18 +304,4 @@ static void known_tokens_are_counted_at_every_level(void **state) {
             assert_within(c.distinct[n], expected[n], 0);
         destroy_case(&c);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(even_counts_give_the_printed_rates),
-        cmocka_unit_test(uneven_counts_are_those_of_their_design),
-        cmocka_unit_test(weights_give_the_counts),
-        cmocka_unit_test(certain_choices_leave_fewer_to_draw),
-        cmocka_unit_test(drawn_tokens_have_the_counts),
-        cmocka_unit_test(rates_are_printed_at_every_level),
-        cmocka_unit_test(halves_are_whole_in_groups_of_both),
-        cmocka_unit_test(known_tokens_are_counted_at_every_level),
-    };
-    return cmocka_run_group_tests_name("reference/plan/distinct", tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 /* A planner's slots serve the homes that were made of them, and one slot per holder any others; and
  * layouts come back from a checkpoint as they were, or not at all. */
-#include <string.h>
-
 #include "reference/plan/layouts.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -74,8 +72,7 @@ static void assert_derived(const struct mp_slots *slots, const struct mp_placeme
     }
 }
 
-static void slots_and_homes_belong_together(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(slots_and_homes_belong_together) {
     int changed = 0;
     for (int round = 0; round < 300; round++) {
         int ranks = test_random_int(random, 1, 70), experts = test_random_int(random, 1, 20);
@@ -108,8 +105,7 @@ static void slots_and_homes_belong_together(void **state) {
 
 /* Whether both have the same experts in the same slots, indexed alike. */
 /* Homes of before the last change still have their slots, if asked for, and no others have. */
-static void earlier_slots_serve_earlier_homes(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(earlier_slots_serve_earlier_homes) {
     int derived = 0;
     for (int round = 0; round < 60; round++) {
         struct mp_layouts layouts, after;
@@ -154,8 +150,7 @@ static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *ot
     return same;
 }
 
-static void saved_layouts_come_back(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(saved_layouts_come_back) {
     for (int round = 0; round < 200; round++) {
         int ranks = test_random_int(random, 1, 9), experts = test_random_int(random, 1, 20);
         int per_rank = (experts - 1) / ranks + test_random_int(random, 1, 4);
@@ -198,8 +193,7 @@ static void assert_unread(struct mp_layouts *layouts, const char *bytes, size_t 
         fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
-static void foreign_bytes_are_refused(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(foreign_bytes_are_refused) {
     struct mp_layouts layouts, other;
     char saved[1024], wrong[1024];
     int32_t expert = 5;
@@ -232,13 +226,31 @@ static void foreign_bytes_are_refused(void **state) {
     mp_arena_release(&memory);
 }
 
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(slots_and_homes_belong_together, &random),
-        cmocka_unit_test_prestate(earlier_slots_serve_earlier_homes, &random),
-        cmocka_unit_test_prestate(saved_layouts_come_back, &random),
-        cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
+TEST(slots_that_do_not_fit_a_job_are_refused) {
+    static const struct {
+        int per_rank, shards;
+        double factor;
+        const char *words;
+    } rows[] = {
+        {3, 1, 0, NULL},
+        {2, 1, 0, "tested needs a slot for every expert: 2 on each of 3 ranks are too few for 7"},
+        {INT32_MAX / 3 + 1, 1, 0, "are too many for 7 experts"},
+        {3, 2, 0, NULL},
+        {3, 2, 1, "with expert-shards 2 it takes capacity-factor 0"},
+        {3, 1, 0.75, NULL}, /* 0.75 * 12 / 9 = 1 */
+        {3, 1, 0.74,
+         "leaves a slot less than 1 route: 2 tokens on each of 3 ranks to 2 experts "
+         "each, over 9 slots"},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct mp_setting setting = {.experts = 7,
+                                           .topology = {3, 3},
+                                           .shards = rows[i].shards,
+                                           .tokens_per_rank = 2,
+                                           .top_k = 2};
+        struct mp_error error = {0};
+        int code = mp_layouts_check("tested", &setting, rows[i].per_rank, rows[i].factor, &error);
+        assert_int_equal(code, rows[i].words ? MP_EINVAL : MP_OK);
+        assert_true(!rows[i].words || strstr(error.text, rows[i].words));
+    }
 }

@@ -126,26 +126,64 @@ static void (*const check_cut[])(const struct cut_up *, int) = {
     [MP_CUT_NEAREST_FIRST] = check_nearest,
 };
 
-static void routes_fill_pieces(void **state) {
-    uint64_t *random = *state;
+/* Some experts have copies before the gate. */
+static void copy_some(uint64_t *random, struct mp_plan *plan) {
+    struct mp_error error = {0};
+    for (int expert = 0; expert < plan->experts; expert++) {
+        int rank = test_random_int(random, 0, plan->topology.ranks - 1);
+        if (!mp_placement_holds(&plan->during, expert, rank))
+            assert_ok(mp_plan_add_copy(plan, expert, rank, MP_STAGE_BEFORE_GATE, &error), &error);
+    }
+}
+
+/* Late copies come out of their own node, if the expert is there; returns how many are of copies.
+ */
+static int check_sources(const struct mp_plan *plan, const struct mp_placement *before_gate) {
+    const struct mp_topology *topology = &plan->topology;
+    int of_copies = 0;
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        int node = mp_topology_node(topology, fetch->to), owner = plan->during.owner[fetch->expert];
+        int near =
+            mp_placement_next(before_gate, fetch->expert, mp_topology_node_begin(topology, node));
+        if (fetch->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        if (near < 0 || near >= mp_topology_node_end(topology, node) || plan->rematerialise)
+            assert_int_equal(fetch->from, owner);
+        else
+            assert_int_equal(mp_topology_node(topology, fetch->from), node);
+        of_copies += fetch->from != owner;
+    }
+    return of_copies;
+}
+
+TEST_RANDOM(routes_fill_pieces) {
     struct mp_plan_law law = {.extra_copies_limit = -1};
-    int64_t copies = 0;
+    int64_t copies = 0, of_copies = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
         struct mp_error error = {0};
         struct cut_up row;
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
-        assert_ok(mp_plan_copy_pieces(&row.plan, &row.pieces, &error), &error);
+        copy_some(random, &row.plan);
+        row.plan.rematerialise = test_random_int(random, 0, 3) == 0;
+        struct mp_placement before_gate;
+        assert_ok(
+            mp_placement_create(row.plan.topology.ranks, row.plan.experts, &before_gate, &error),
+            &error);
+        mp_placement_copy(&before_gate, &row.plan.during);
         assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
         assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);
         check_pieces(&row);
         for (int expert = 0; expert < row.plan.experts; expert++)
             check_cut[cut](&row, expert);
         copies += row.plan.fetch.count;
+        of_copies += check_sources(&row.plan, &before_gate);
+        mp_placement_destroy(&before_gate);
         destroy_cut_up(&row);
     }
-    assert_true(copies > 0);
+    assert_true(copies > 0 && of_copies > 0);
 }
 
 /* A call that fails with this code and sentence; the first sentence of an error stays. */
@@ -155,8 +193,7 @@ static void check_refusal(int code, int expected, struct mp_error *error, const 
     *error = (struct mp_error){0};
 }
 
-static void pieces_that_do_not_fit_are_refused(void **state) {
-    (void)state;
+TEST(pieces_that_do_not_fit_are_refused) {
     struct mp_topology topology = {2, 1};
     struct mp_pieces pieces;
     struct mp_plan plan;
@@ -173,23 +210,10 @@ static void pieces_that_do_not_fit_are_refused(void **state) {
     assert_ok(mp_load_create(2, 1, &load, &error), &error);
     load.count[1] = 6;
     assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
-    check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error),
-                  MP_EINVAL, &error,
-                  "iteration 0, layer 0: a piece of expert 0 on rank 1, which does not hold it");
-    assert_ok(mp_plan_copy_pieces(&plan, &pieces, &error), &error);
     check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error), MP_EPLAN,
                   &error,
                   "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
     mp_plan_destroy(&plan);
     mp_load_destroy(&load);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(routes_fill_pieces, &random),
-        cmocka_unit_test(pieces_that_do_not_fit_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

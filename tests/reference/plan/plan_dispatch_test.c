@@ -1,8 +1,6 @@
 /* Dispatch: both shared rules, and the rows that hold their result. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 static uint64_t random_state;
 
 struct placement_case {
@@ -46,8 +44,7 @@ static void plan_golden(const struct placement_case *row, struct mp_plan *plan,
     assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
 }
 
-static void nearest_gives_the_golden_loads(void **state) {
-    (void)state;
+TEST(nearest_gives_the_golden_loads) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
         const struct placement_case *row = &GOLDEN[index];
         struct mp_plan plan;
@@ -69,8 +66,7 @@ static void nearest_gives_the_golden_loads(void **state) {
     }
 }
 
-static void nearest_gives_the_golden_matrix(void **state) {
-    (void)state;
+TEST(nearest_gives_the_golden_matrix) {
     static const int64_t matrix[4][4] = {
         {19, 7, 4, 2}, {8, 18, 3, 2}, {1, 1, 13, 15}, {2, 0, 12, 13}};
     static const int expert0[4] = {0, 1, 2, 2}, expert6[4] = {0, 0, 3, 3};
@@ -114,8 +110,7 @@ static const struct split_case SPLIT[] = {
     {{8, 2}, {0, 2, 5}, 3, 7, 1, {0, 1, 0}},
 };
 
-static void nearest_splits_by_rule(void **state) {
-    (void)state;
+TEST(nearest_splits_by_rule) {
     for (size_t index = 0; index < sizeof SPLIT / sizeof SPLIT[0]; index++) {
         const struct split_case *row = &SPLIT[index];
         struct mp_error error = {0};
@@ -178,8 +173,7 @@ static void check_nearest_pair(const struct mp_plan *plan, const struct mp_load 
                          nearest_share(plan, routes, source, expert, plan->holder[at]));
 }
 
-static void both_rules_are_legal_for_random_plans(void **state) {
-    (void)state;
+TEST(both_rules_are_legal_for_random_plans) {
     for (int round = 0; round < 100; round++) {
         struct example example;
         struct mp_error error = {0};
@@ -205,8 +199,7 @@ static void both_rules_are_legal_for_random_plans(void **state) {
 }
 
 /* Holders looked up, and routes to a rank, against a walk over everything. */
-static void lookups_agree_with_a_walk(void **state) {
-    (void)state;
+TEST(lookups_agree_with_a_walk) {
     for (int round = 0; round < 60; round++) {
         struct example example;
         random_kind_of_example(&random_state, round % 2, &example);
@@ -232,8 +225,7 @@ static void lookups_agree_with_a_walk(void **state) {
     }
 }
 
-static void routes_to_a_rank_without_the_expert_are_refused(void **state) {
-    (void)state;
+TEST(routes_to_a_rank_without_the_expert_are_refused) {
     struct mp_error error = {0};
     struct mp_plan plan;
     assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, &plan, &error), &error);
@@ -256,8 +248,7 @@ static void routes_to_a_rank_without_the_expert_are_refused(void **state) {
 }
 
 /* V-SYMI-6, and the rule itself. */
-static void slices_come_from_the_right_holders(void **state) {
-    (void)state;
+TEST(slices_come_from_the_right_holders) {
     static const int host[4][2] = {{0, 1}, {1, 2}, {3, 3}, {3, 3}};
     static const int source[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
     struct mp_topology topology = {4, 2};
@@ -280,8 +271,7 @@ static void slices_come_from_the_right_holders(void **state) {
 }
 
 /* Once a plan has met its largest load, planning that load again takes no more memory. */
-static void steady_state_keeps_its_memory(void **state) {
-    (void)state;
+TEST(steady_state_keeps_its_memory) {
     struct example example;
     struct mp_error error = {0};
     random_example(&random_state, false, &example);
@@ -295,17 +285,4 @@ static void steady_state_keeps_its_memory(void **state) {
     destroy_example(&example);
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nearest_gives_the_golden_loads),
-        cmocka_unit_test(nearest_gives_the_golden_matrix),
-        cmocka_unit_test(nearest_splits_by_rule),
-        cmocka_unit_test(both_rules_are_legal_for_random_plans),
-        cmocka_unit_test(lookups_agree_with_a_walk),
-        cmocka_unit_test(routes_to_a_rank_without_the_expert_are_refused),
-        cmocka_unit_test(slices_come_from_the_right_holders),
-        cmocka_unit_test(steady_state_keeps_its_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -1,12 +1,9 @@
 /* Plans, placements and loads as data. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 static uint64_t random_state;
 
-static void load_sums_agree_with_a_plain_count(void **state) {
-    (void)state;
+TEST(load_sums_agree_with_a_plain_count) {
     struct mp_load load, copy;
     struct mp_error error = {0};
     int64_t total[29], all = 0;
@@ -37,8 +34,7 @@ static void load_sums_agree_with_a_plain_count(void **state) {
     mp_load_destroy(NULL);
 }
 
-static void hottest_is_ordered_by_load_then_id(void **state) {
-    (void)state;
+TEST(hottest_is_ordered_by_load_then_id) {
     for (int round = 0; round < 300; round++) {
         int experts = test_random_int(&random_state, 1, 90);
         int wanted = test_random_int(&random_state, 0, experts);
@@ -64,8 +60,7 @@ static void hottest_is_ordered_by_load_then_id(void **state) {
     }
 }
 
-static void a_new_placement_is_contiguous_and_even(void **state) {
-    (void)state;
+TEST(a_new_placement_is_contiguous_and_even) {
     for (int round = 0; round < 60; round++) {
         int ranks = test_random_int(&random_state, 1, 200);
         int experts = test_random_int(&random_state, 1, 300);
@@ -91,8 +86,7 @@ static void a_new_placement_is_contiguous_and_even(void **state) {
     mp_placement_destroy(NULL);
 }
 
-static void holders_are_a_set(void **state) {
-    (void)state;
+TEST(holders_are_a_set) {
     for (int round = 0; round < 60; round++) {
         int ranks = test_random_int(&random_state, 1, 200), copies = 1;
         bool held[200] = {false};
@@ -127,8 +121,7 @@ static void holders_are_a_set(void **state) {
     }
 }
 
-static void a_copy_is_fetched_and_summed_back(void **state) {
-    (void)state;
+TEST(a_copy_is_fetched_and_summed_back) {
     struct mp_plan plan;
     struct mp_error error = {0};
 
@@ -261,8 +254,7 @@ static void assert_routes(const struct mp_plan *plan, const struct mp_load *load
     assert_int_equal(facts->rows_padded, plan->padding > 0 ? rows - counted.kept : 0);
 }
 
-static void facts_agree_with_a_plain_count(void **state) {
-    (void)state;
+TEST(facts_agree_with_a_plain_count) {
     for (int round = 0; round < 100; round++) {
         struct example example;
         struct mp_plan_facts facts;
@@ -289,8 +281,7 @@ static void facts_agree_with_a_plain_count(void **state) {
 }
 
 /* Replicas are tied to their owner from the start, where their optimizer wants it. */
-static void tied_holders_sum_and_share(void **state) {
-    (void)state;
+TEST(tied_holders_sum_and_share) {
     for (int round = 0; round < 40; round++) {
         struct example example;
         random_kind_of_example(&random_state, false, &example);
@@ -326,8 +317,7 @@ static void tied_holders_sum_and_share(void **state) {
 }
 
 /* Whatever a plan was used for, it starts as the header says. */
-static void a_plan_starts_anew(void **state) {
-    (void)state;
+TEST(a_plan_starts_anew) {
     struct example example;
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
@@ -356,8 +346,7 @@ static void a_plan_starts_anew(void **state) {
     destroy_example(&example);
 }
 
-static void slices_are_not_copied(void **state) {
-    (void)state;
+TEST(slices_are_not_copied) {
     struct mp_plan plan;
     struct mp_placement home;
     struct mp_error error = {0};
@@ -372,8 +361,7 @@ static void slices_are_not_copied(void **state) {
     mp_plan_destroy(&plan);
 }
 
-static void impossible_sizes_are_refused(void **state) {
-    (void)state;
+TEST(impossible_sizes_are_refused) {
     static const int size[][2] = {{0, 4}, {4, 0}, {-1, 4}};
     for (size_t index = 0; index < sizeof size / sizeof size[0]; index++) {
         struct mp_topology topology = {size[index][0], 1};
@@ -389,8 +377,7 @@ static void impossible_sizes_are_refused(void **state) {
     }
 }
 
-static void nodes_and_names_cover_everything(void **state) {
-    (void)state;
+TEST(nodes_and_names_cover_everything) {
     struct mp_topology uneven = {7, 3}, one = {5, INT32_MAX};
     assert_int_equal(mp_topology_nodes(&uneven), 3);
     assert_int_equal(mp_topology_node_end(&uneven, 2), 7);
@@ -412,8 +399,7 @@ static void nodes_and_names_cover_everything(void **state) {
 }
 
 /* Every expert everywhere, every route split over all holders: nothing moves in memory. */
-static void what_is_reserved_does_not_grow(void **state) {
-    (void)state;
+TEST(what_is_reserved_does_not_grow) {
     enum { RANKS = 9, EXPERTS = 21 };
     const struct mp_topology topology = {RANKS, 4};
     struct mp_plan plan;
@@ -443,9 +429,8 @@ static void what_is_reserved_does_not_grow(void **state) {
 }
 
 /* What is lacking makes all shares as even as can be, and the fullest have what is left over. */
-static void lacks_even_shares_out(void **state) {
+TEST(lacks_even_shares_out) {
     uint64_t *random = &random_state;
-    (void)state;
     for (int round = 0; round < 100; round++) {
         int64_t load[20], lack[20], routes = 0;
         int32_t order[20];
@@ -466,22 +451,4 @@ static void lacks_even_shares_out(void **state) {
     }
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_sums_agree_with_a_plain_count),
-        cmocka_unit_test(hottest_is_ordered_by_load_then_id),
-        cmocka_unit_test(lacks_even_shares_out),
-        cmocka_unit_test(a_new_placement_is_contiguous_and_even),
-        cmocka_unit_test(holders_are_a_set),
-        cmocka_unit_test(a_copy_is_fetched_and_summed_back),
-        cmocka_unit_test(facts_agree_with_a_plain_count),
-        cmocka_unit_test(tied_holders_sum_and_share),
-        cmocka_unit_test(a_plan_starts_anew),
-        cmocka_unit_test(slices_are_not_copied),
-        cmocka_unit_test(what_is_reserved_does_not_grow),
-        cmocka_unit_test(impossible_sizes_are_refused),
-        cmocka_unit_test(nodes_and_names_cover_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

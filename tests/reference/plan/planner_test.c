@@ -1,8 +1,6 @@
 /* A planner with a system that writes down what it is asked. */
 #include "reference/plan/planner.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 2, RANKS = 4, EXPERTS = 4 };
@@ -171,10 +169,9 @@ static int step(struct drill *drill, struct mp_error *error) {
     return mp_planner_after_step(&drill->planner, 3, drill->load, error);
 }
 
-static void a_run_is_what_its_system_and_first_plan_say(void **state) {
+TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
     struct drill drill;
     struct mp_system drops = SYSTEM;
-    (void)state;
     drops.capabilities |= MP_SYSTEM_DROPS;
     asked.rematerialise = true;
     asked.limit = 2;
@@ -189,7 +186,7 @@ static void a_run_is_what_its_system_and_first_plan_say(void **state) {
     end(&drill);
 }
 
-static void ranks_have_room_for_the_homes_that_the_system_says_or_begins_with(void **state) {
+TEST_WITH(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with, reset, NULL) {
     struct drill drill;
     struct mp_system limited = SYSTEM;
     begin(&drill, &SYSTEM, true); /* even shares are of 2 experts */
@@ -197,12 +194,12 @@ static void ranks_have_room_for_the_homes_that_the_system_says_or_begins_with(vo
     assert_true(drill.planner.moves.capacity >= 4 * RANKS);
     assert_true(drill.planner.plan[1].fetch.capacity >= EXPERTS * (RANKS - 1));
     end(&drill);
-    reset(state);
+    reset(NULL);
     limited.homes_limit = homes_limit;
     begin(&drill, &limited, false);
     assert_int_equal(drill.planner.homes_limit, 7);
     end(&drill);
-    reset(state);
+    reset(NULL);
     asked.optimizer = MP_OPTIMIZER_SLICES;
     asked.limit = 3;
     asked.gather_stage = MP_STAGE_BEFORE_GATE;
@@ -219,10 +216,9 @@ static void plan(struct drill *drill, int layer) {
     assert_ok(mp_planner_end_layer(&drill->planner, layer, &drill->load[layer], &error), &error);
 }
 
-static void a_shared_plan_is_made_again_if_another_layer_had_it(void **state) {
+TEST_WITH(a_shared_plan_is_made_again_if_another_layer_had_it, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     begin(&drill, &SYSTEM, false);
     plan(&drill, 0);
     plan(&drill, 1);
@@ -243,10 +239,9 @@ static void a_shared_plan_is_made_again_if_another_layer_had_it(void **state) {
     end(&drill);
 }
 
-static void plans_that_are_kept_stay(void **state) {
+TEST_WITH(plans_that_are_kept_stay, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     begin(&drill, &SYSTEM, true);
     plan(&drill, 0);
     plan(&drill, 1);
@@ -260,10 +255,9 @@ static void plans_that_are_kept_stay(void **state) {
     end(&drill);
 }
 
-static void what_breaks_the_law_is_refused(void **state) {
+TEST_WITH(what_breaks_the_law_is_refused, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     asked.limit = 0;
     begin(&drill, &SYSTEM, false);
     asked.copy_on = 1;
@@ -275,10 +269,9 @@ static void what_breaks_the_law_is_refused(void **state) {
     end(&drill);
 }
 
-static void homes_change_when_they_are_adopted(void **state) {
+TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     begin(&drill, &SYSTEM, false);
     asked.change.changed = true;
     for (int i = 0; i < 2; i++) { /* asked again, nothing is left of the first answer */
@@ -316,10 +309,9 @@ static void assert_host_bytes(const struct mp_plan *plan, const struct mp_placem
 
 /* Until homes are adopted, the rank to come gets the gradients' sum and computes nothing; and if it
  * did not, the law would say so. */
-static void ranks_to_come_get_the_gradients(void **state) {
+TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     asked.optimizer = MP_OPTIMIZER_REPLICATED;
     begin(&drill, &SYSTEM, false);
     asked.change = (struct mp_rehome){.changed = true, .asynchronous = true};
@@ -353,10 +345,9 @@ static void ranks_to_come_get_the_gradients(void **state) {
 }
 
 /* Rank 0 gets nothing for what it gives; state stays only where experts change places. */
-static void state_that_stays_does_not_travel(void **state) {
+TEST_WITH(state_that_stays_does_not_travel, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    (void)state;
     begin(&drill, &SYSTEM, false);
     asked.change = (struct mp_rehome){.changed = true, .leave_state = true};
     assert_int_equal(step(&drill, &error), MP_EPLAN);
@@ -366,7 +357,7 @@ static void state_that_stays_does_not_travel(void **state) {
     assert_ok(step(&drill, &error), &error);
     assert_int_equal(drill.planner.moves.item[0].bytes, MOVED);
     end(&drill);
-    reset(state);
+    reset(NULL);
     asked.optimizer = MP_OPTIMIZER_SLICES; /* everybody has a part of everything */
     asked.limit = EXPERTS;
     begin(&drill, &SYSTEM, false);
@@ -376,30 +367,13 @@ static void state_that_stays_does_not_travel(void **state) {
     end(&drill);
 }
 
-static void a_refusal_leaves_nothing(void **state) {
+TEST_WITH(a_refusal_leaves_nothing, reset, NULL) {
     struct mp_planner planner;
     struct mp_error error = {0};
     const struct mp_planner_config config = {.system = &SYSTEM, .setting = &SETTING};
-    (void)state;
     asked.code = MP_EINVAL;
     assert_int_equal(mp_planner_create(&config, &planner, &error), MP_EREFUSED);
     assert_string_equal(error.text, "no such thing");
     mp_planner_destroy(&planner);
     assert_int_equal(asked.destroyed, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_run_is_what_its_system_and_first_plan_say, reset),
-        cmocka_unit_test_setup(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with,
-                               reset),
-        cmocka_unit_test_setup(a_shared_plan_is_made_again_if_another_layer_had_it, reset),
-        cmocka_unit_test_setup(plans_that_are_kept_stay, reset),
-        cmocka_unit_test_setup(what_breaks_the_law_is_refused, reset),
-        cmocka_unit_test_setup(homes_change_when_they_are_adopted, reset),
-        cmocka_unit_test_setup(ranks_to_come_get_the_gradients, reset),
-        cmocka_unit_test_setup(state_that_stays_does_not_travel, reset),
-        cmocka_unit_test_setup(a_refusal_leaves_nothing, reset),
-    };
-    return cmocka_run_group_tests_name("reference/plan/planner", tests, NULL, NULL);
 }

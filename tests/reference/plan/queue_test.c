@@ -1,6 +1,4 @@
 /* A queue pops the stable descending order, whatever the pushes, pops and changes in between. */
-#include <math.h>
-
 #include "reference/plan/queue.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -18,8 +16,7 @@ static int first_of(const struct mp_queued item[], int count) {
     return first;
 }
 
-static void pops_come_in_order(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(pops_come_in_order) {
     struct mp_queued expected[ROOM];
     struct mp_error error = {0};
     struct mp_queue queue;
@@ -48,18 +45,8 @@ static void pops_come_in_order(void **state) {
     mp_arena_release(&memory);
 }
 
-static void no_room_is_no_queue(void **unused) {
-    (void)unused;
+TEST(no_room_is_no_queue) {
     struct mp_queue queue;
     assert_int_equal(mp_queue_create(&memory, 0, &queue, NULL), MP_EINVAL);
     mp_arena_release(&memory);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(pops_come_in_order, &random),
-        cmocka_unit_test(no_room_is_no_queue),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

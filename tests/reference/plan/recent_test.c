@@ -1,6 +1,4 @@
 /* Sums over the last iterations, by counts and by totals, and over a restart. */
-#include <string.h>
-
 #include "reference/plan/recent.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -49,8 +47,7 @@ static void assert_sums(const struct mp_recent *recent, const struct history *hi
         }
 }
 
-static void sums_are_those_of_the_window(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(sums_are_those_of_the_window) {
     struct history history;
     create_history(random, &history);
     for (int window = 1; window <= ITERATIONS + 1; window++) {
@@ -70,8 +67,7 @@ static void sums_are_those_of_the_window(void **state) {
 }
 
 /* Saved after `before` iterations, restored with another window, and pushed on. */
-static void a_restored_window_goes_on(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(a_restored_window_goes_on) {
     for (int round = 0; round < 100; round++) {
         int before = test_random_int(random, 0, ITERATIONS - 1);
         int window = test_random_int(random, 1, 6), other = test_random_int(random, 1, 6);
@@ -99,8 +95,7 @@ static void a_restored_window_goes_on(void **state) {
     }
 }
 
-static void foreign_bytes_are_refused(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(foreign_bytes_are_refused) {
     struct history history;
     struct mp_recent recent, other;
     struct mp_error error = {0};
@@ -127,14 +122,4 @@ static void foreign_bytes_are_refused(void **state) {
     assert_int_equal(mp_recent_create(&memory, COUNTS, 0, &other, NULL), MP_EINVAL);
     mp_arena_release(&memory);
     destroy_history(&history);
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(sums_are_those_of_the_window, &random),
-        cmocka_unit_test_prestate(a_restored_window_goes_on, &random),
-        cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

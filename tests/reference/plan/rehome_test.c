@@ -2,8 +2,6 @@
  */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/rehome.h"
 
 static uint64_t random_state;
@@ -55,8 +53,7 @@ static int expected_source(const struct pair *pair, const struct mp_placement *h
     return holder[to % holders];
 }
 
-static void newcomers_receive_from_the_nearest(void **state) {
-    (void)state;
+TEST(newcomers_receive_from_the_nearest) {
     int64_t moved = 0;
     for (int round = 0; round < 150; round++) {
         struct pair pair;
@@ -116,8 +113,7 @@ static int check(const struct pair *pair, enum mp_optimizer_split optimizer, int
     return mp_rehome_check(pair->home, &pair->change, pair->layers, optimizer, limit, error);
 }
 
-static void random_changes_fit_and_only_just(void **state) {
-    (void)state;
+TEST(random_changes_fit_and_only_just) {
     for (int round = 0; round < 200; round++) {
         enum mp_optimizer_split optimizer =
             (enum mp_optimizer_split)(round % MP_OPTIMIZER_REPLICA_SLICES);
@@ -133,8 +129,7 @@ static void random_changes_fit_and_only_just(void **state) {
 }
 
 /* Slices of replicas stay with those that they were made for. */
-static void replicas_with_slices_stay(void **state) {
-    (void)state;
+TEST(replicas_with_slices_stay) {
     for (int round = 0; round < 40; round++) {
         enum mp_optimizer_split optimizer =
             round % 2 ? MP_OPTIMIZER_REPLICA_SLICES : MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
@@ -156,8 +151,7 @@ static void replicas_with_slices_stay(void **state) {
 
 /* What moves in the background is here beside what it takes the place of: what is held before or
  * after; and it has to be tied replicas with their state. */
-static void asynchronous_moves_need_room_for_both(void **state) {
-    (void)state;
+TEST(asynchronous_moves_need_room_for_both) {
     for (int round = 0; round < 100; round++) {
         struct pair pair;
         struct mp_error error;
@@ -189,8 +183,7 @@ static void asynchronous_moves_need_room_for_both(void **state) {
 }
 
 /* State is left behind only where as many experts arrive as leave: owners exchanged. */
-static void state_left_behind_needs_an_exchange(void **state) {
-    (void)state;
+TEST(state_left_behind_needs_an_exchange) {
     int refused = 0;
     for (int round = 0; round < 100; round++) {
         struct pair pair;
@@ -228,8 +221,7 @@ static void state_left_behind_needs_an_exchange(void **state) {
 }
 
 /* Homes that are other ones and not said to be, whatever differs of which layer. */
-static void a_change_that_is_not_said_is_refused(void **state) {
-    (void)state;
+TEST(a_change_that_is_not_said_is_refused) {
     for (int done = 0; done < 60;) {
         struct pair pair;
         struct mp_error error;
@@ -296,8 +288,7 @@ static const struct broken_case {
     {company, "is kept by 2 ranks, and its optimizer by its owner alone"},
 };
 
-static void broken_changes_are_refused(void **state) {
-    (void)state;
+TEST(broken_changes_are_refused) {
     for (size_t row = 0; row < sizeof BROKEN / sizeof *BROKEN; row++)
         for (int done = 0; done < 20;) {
             struct pair pair;
@@ -319,16 +310,4 @@ static void broken_changes_are_refused(void **state) {
         }
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newcomers_receive_from_the_nearest),
-        cmocka_unit_test(random_changes_fit_and_only_just),
-        cmocka_unit_test(replicas_with_slices_stay),
-        cmocka_unit_test(asynchronous_moves_need_room_for_both),
-        cmocka_unit_test(state_left_behind_needs_an_exchange),
-        cmocka_unit_test(a_change_that_is_not_said_is_refused),
-        cmocka_unit_test(broken_changes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -2,8 +2,6 @@
  * are taken for independent. */
 #include "reference/plan/routes.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 
 enum { RANKS = 3, EXPERTS = 7, TOKENS = 40, MOST = 4 };
@@ -46,20 +44,18 @@ static void check_first(struct mp_load *load) {
     load->routes = routes;
 }
 
-static void counts_and_transitions_are_those_of_tokens(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(counts_and_transitions_are_those_of_tokens) {
     for (int run = 0; run < 200; run++) {
-        const int top_k = test_random_int(&random, 1, MOST);
+        const int top_k = test_random_int(random, 1, MOST);
         int32_t tokens[RANKS];
         struct mp_load layer[2];
         struct mp_error error = {0};
         uint32_t count[EXPERTS] = {0}, wanted[EXPERTS][EXPERTS] = {{0}}, next[EXPERTS][EXPERTS];
         int64_t total[2 * EXPERTS];
         for (int r = 0; r < RANKS; r++)
-            tokens[r] = test_random_int(&random, 0, TOKENS);
+            tokens[r] = test_random_int(random, 0, TOKENS);
         for (int l = 0; l < 2; l++) {
-            draw(&random, tokens, top_k, &layer[l]);
+            draw(random, tokens, top_k, &layer[l]);
             assert_ok(mp_load_check_routes(&layer[l], &error), &error);
         }
         mp_routes_count(layer[0].routes, 1, count);
@@ -82,12 +78,11 @@ static void counts_and_transitions_are_those_of_tokens(void **state) {
     }
 }
 
-static void layers_without_tokens_are_independent(void **state) {
+TEST(layers_without_tokens_are_independent) {
     struct mp_load layer[2];
     struct mp_error error = {0};
     uint32_t next[4] = {1, 0, 0, 0}; /* it is added to */
     int64_t total[4];
-    (void)state;
     for (int l = 0; l < 2; l++)
         assert_ok(mp_load_create(2, 2, &layer[l], &error), &error);
     memcpy(layer[0].count, (uint32_t[]){3, 2, 4, 1}, 4 * sizeof(uint32_t)); /* 7 and 3 of 10 */
@@ -107,10 +102,9 @@ static void layers_without_tokens_are_independent(void **state) {
         mp_load_destroy(&layer[l]);
 }
 
-static void what_tokens_cannot_have_is_said(void **state) {
+TEST(what_tokens_cannot_have_is_said) {
     struct mp_load load, copy;
     struct mp_error error = {0};
-    (void)state;
     assert_ok(mp_load_create(1, 3, &load, &error), &error);
     assert_ok(mp_load_create(1, 3, &copy, &error), &error);
     assert_int_equal(mp_load_give_routes(&load, 4, (int32_t[]){2}, &error), MP_EINVAL);
@@ -141,13 +135,4 @@ static void what_tokens_cannot_have_is_said(void **state) {
     assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
     mp_load_destroy(&load);
     mp_load_destroy(&copy);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_and_transitions_are_those_of_tokens),
-        cmocka_unit_test(layers_without_tokens_are_independent),
-        cmocka_unit_test(what_tokens_cannot_have_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* Slots, and routes spread over them, against a model that hands out route by route. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/slots.h"
 
 static struct mp_arena memory;
@@ -80,8 +78,7 @@ static int list_slots(const struct mp_slots *slots, int expert, int32_t rank[]) 
     return count;
 }
 
-static void slots_are_listed_and_become_homes(void **state) {
-    (void)state;
+TEST(slots_are_listed_and_become_homes) {
     for (int round = 0; round < 200; round++) {
         struct job job;
         struct mp_error error = {0};
@@ -180,8 +177,7 @@ static void dispatch_and_check(struct job *job, enum mp_spread spread, bool limi
         check_expert(job, expert, spread);
 }
 
-static void routes_are_spread_as_by_hand(void **state) {
-    (void)state;
+TEST(routes_are_spread_as_by_hand) {
     for (int round = 0; round < 150; round++) {
         struct job job;
         random_job(&job);
@@ -195,8 +191,7 @@ static void routes_are_spread_as_by_hand(void **state) {
     }
 }
 
-static void the_first_routes_are_kept(void **state) {
-    (void)state;
+TEST(the_first_routes_are_kept) {
     for (int round = 0; round < 60; round++) {
         struct job job;
         random_job(&job);
@@ -206,8 +201,7 @@ static void the_first_routes_are_kept(void **state) {
 }
 
 /* As SYMI lays slots out: in order of experts, so that only the ends of a stretch share a rank. */
-static void contiguous_slots_are_no_special_case(void **state) {
-    (void)state;
+TEST(contiguous_slots_are_no_special_case) {
     for (int round = 0; round < 60; round++) {
         struct job job;
         random_job(&job);
@@ -225,8 +219,7 @@ static void contiguous_slots_are_no_special_case(void **state) {
 }
 
 /* Few routes and many slots, many routes and many slots on one rank. */
-static void extreme_numbers_are_no_special_case(void **state) {
-    (void)state;
+TEST(extreme_numbers_are_no_special_case) {
     static const uint32_t routes[] = {0, 1, 2, 3, 5, 31, 1000003};
     for (size_t row = 0; row < sizeof routes / sizeof *routes; row++)
         for (int ranks = 1; ranks < 9; ranks += 3) {
@@ -246,8 +239,7 @@ static void extreme_numbers_are_no_special_case(void **state) {
         }
 }
 
-static void what_does_not_fit_is_refused(void **state) {
-    (void)state;
+TEST(what_does_not_fit_is_refused) {
     struct job job = {.topology = {4, 2}};
     struct mp_error error = {0};
     struct mp_slots none;
@@ -278,15 +270,4 @@ static void what_does_not_fit_is_refused(void **state) {
     mp_arena_release(&memory);
 }
 
-int main(void) {
-    random_state = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_listed_and_become_homes),
-        cmocka_unit_test(routes_are_spread_as_by_hand),
-        cmocka_unit_test(the_first_routes_are_kept),
-        cmocka_unit_test(contiguous_slots_are_no_special_case),
-        cmocka_unit_test(extreme_numbers_are_no_special_case),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SEED(random_state);

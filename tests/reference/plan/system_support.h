@@ -2,9 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "reference/plan/system.h"
 #include "tests/reference/plan/plan_support.h"
 

@@ -1,8 +1,6 @@
 /* Registration: what a system claims must agree with what it has. */
 #include "tests/reference/plan/plan_support.h"
 
-#include <string.h>
-
 #include "reference/plan/system.h"
 
 static int create(void *self, const struct mp_setting *setting, const void *options,
@@ -95,8 +93,7 @@ static const struct mp_system COMPLETE = {
     .load = load,
 };
 
-static void complete_and_plain_systems_register(void **state) {
-    (void)state;
+TEST(complete_and_plain_systems_register) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     struct mp_system plain = {.abi = MP_SYSTEM_ABI,
@@ -147,7 +144,7 @@ struct spoilt_case {
     const char *sentence;
 };
 static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 4, this is ABI 3"},
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 5, this is ABI 4"},
     {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
     {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
     {spoil_title, MP_EINVAL, "system complete: the title is empty"},
@@ -170,8 +167,7 @@ static const struct spoilt_case SPOILT[] = {
     {spoil_options_size, MP_EINVAL, "option \"degree\" of system complete: the field lies outside"},
 };
 
-static void incomplete_systems_are_refused(void **state) {
-    (void)state;
+TEST(incomplete_systems_are_refused) {
     for (size_t index = 0; index < sizeof SPOILT / sizeof SPOILT[0]; index++) {
         struct mp_system system = COMPLETE;
         struct mp_systems systems = {0};
@@ -184,8 +180,7 @@ static void incomplete_systems_are_refused(void **state) {
     }
 }
 
-static void the_registry_has_a_limit(void **state) {
-    (void)state;
+TEST(the_registry_has_a_limit) {
     struct mp_system many[MP_SYSTEMS_LIMIT + 1];
     char name[MP_SYSTEMS_LIMIT + 1][16];
     struct mp_systems systems = {0};
@@ -201,8 +196,7 @@ static void the_registry_has_a_limit(void **state) {
     assert_non_null(strstr(error.text, "system-64"));
 }
 
-static void unknown_names_get_help(void **state) {
-    (void)state;
+TEST(unknown_names_get_help) {
     struct mp_systems systems = {0};
     struct mp_error near = {0}, far = {0}, none = {0};
     assert_null(mp_systems_find(&systems, "complete", &none));
@@ -215,16 +209,14 @@ static void unknown_names_get_help(void **state) {
     assert_string_equal(far.text, "unknown system \"x\"; known are complete");
 }
 
-static void every_capability_has_a_name(void **state) {
-    (void)state;
+TEST(every_capability_has_a_name) {
     for (unsigned bit = 1; bit <= MP_SYSTEM_CAPABILITIES; bit <<= 1)
         assert_non_null(mp_system_capability_name(bit));
     assert_string_equal(mp_system_capability_name(MP_SYSTEM_MOVES_OWNERS), "moves-owners");
     assert_null(mp_system_capability_name(MP_SYSTEM_CAPABILITIES + 1));
 }
 
-static void plans_begin_with_the_systems_homes(void **state) {
-    (void)state;
+TEST(plans_begin_with_the_systems_homes) {
     static const int owner[2][3] = {{0, 1, 2}, {0, 1, 3}};
     struct mp_system plain = COMPLETE;
     struct mp_topology topology = {4, 2};
@@ -248,6 +240,9 @@ static void plans_begin_with_the_systems_homes(void **state) {
     assert_int_equal(plan.share.count, 1);
     assert_int_equal(plan.fetch.count, 1);
     plain.optimizer = NULL;
+    plain.split = MP_OPTIMIZER_SLICES;
+    assert_int_equal(mp_system_optimizer(&plain, NULL), MP_OPTIMIZER_SLICES);
+    plain.split = MP_OPTIMIZER_OWNER;
     plain.initial_holders = NULL;
     plain.before_gate = NULL;
     assert_ok(mp_system_initial_homes(&plain, NULL, 2, home, &error), &error);
@@ -298,8 +293,7 @@ static void assert_has_to_be_declared(struct mp_system system, const struct mp_p
     assert_ok(plan_layer(system, true, home, &error), &error);
 }
 
-static void copies_and_replicas_are_declared(void **state) {
-    (void)state;
+TEST(copies_and_replicas_are_declared) {
     static const int32_t owner[3] = {0, 1, 3};
     struct mp_system copies_before = COMPLETE, copies_after, replicates;
     struct mp_placement home;
@@ -318,17 +312,4 @@ static void copies_and_replicas_are_declared(void **state) {
     mp_placement_add(&home, 0, 2);
     assert_has_to_be_declared(replicates, &home, "0 is on rank 2 beside its owner, rank 0");
     mp_placement_destroy(&home);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(complete_and_plain_systems_register),
-        cmocka_unit_test(incomplete_systems_are_refused),
-        cmocka_unit_test(plans_begin_with_the_systems_homes),
-        cmocka_unit_test(copies_and_replicas_are_declared),
-        cmocka_unit_test(the_registry_has_a_limit),
-        cmocka_unit_test(unknown_names_get_help),
-        cmocka_unit_test(every_capability_has_a_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

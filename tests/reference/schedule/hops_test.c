@@ -1,6 +1,4 @@
 /* Hops: every copy is reached once, over as few borders as can be, and ports share the load. */
-#include <string.h>
-
 #include "reference/schedule/hops.h"
 #include "tests/support.h"
 
@@ -56,23 +54,21 @@ static void all_but_the_owner(struct walk *walk) {
             walk->receiver[walk->count++] = r;
 }
 
-static void a_border_is_crossed_once_per_node(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(a_border_is_crossed_once_per_node) {
     for (int i = 0; i < 2000; i++) {
-        struct walk walk = {.topology = {.ranks = test_random_int(&random, 1, RANKS)}};
-        int ranks = walk.topology.ranks, chance = test_random_int(&random, 0, 8);
+        struct walk walk = {.topology = {.ranks = test_random_int(random, 1, RANKS)}};
+        int ranks = walk.topology.ranks, chance = test_random_int(random, 0, 8);
         bool wants[RANKS] = {false};
-        walk.topology.ranks_per_node = test_random_int(&random, 1, ranks + 2);
-        walk.owner = test_random_int(&random, 0, ranks - 1);
+        walk.topology.ranks_per_node = test_random_int(random, 1, ranks + 2);
+        walk.owner = test_random_int(random, 0, ranks - 1);
         int home = mp_topology_node(&walk.topology, walk.owner);
         for (int r = 0; r < ranks; r++) {
-            if (r == walk.owner || test_random_int(&random, 0, 7) >= chance)
+            if (r == walk.owner || test_random_int(random, 0, 7) >= chance)
                 continue;
             walk.receiver[walk.count++] = r;
             wants[mp_topology_node(&walk.topology, r)] = true;
         }
-        walk_hops(&walk, test_random_int(&random, 0, 1000));
+        walk_hops(&walk, test_random_int(random, 0, 1000));
         for (int node = 0; node < mp_topology_nodes(&walk.topology); node++)
             assert_int_equal(walk.crossed[node], wants[node] && node != home);
     }
@@ -114,8 +110,7 @@ static const struct example examples[] = {
     {"a last node of one", {4, 3}, 0, 3, 2, {1, 2}, {{3, 1, 1}, {1, 2, 2}}},
 };
 
-static void hops_are(void **state) {
-    const struct example *example = *state;
+TEST_EACH(hops_are, examples, example) {
     struct walk walk = {
         .topology = example->topology, .owner = example->owner, .count = example->count};
     memcpy(walk.receiver, example->receiver, sizeof example->receiver);
@@ -128,10 +123,9 @@ static void hops_are(void **state) {
 }
 
 /* 4 nodes of 8 ranks, one owner of each of 32 experts, which all ranks need. */
-static void nodes_share_the_load(void **state) {
+TEST(nodes_share_the_load) {
     int crossings[4] = {0}, entered[32] = {0}, sent[32] = {0};
     struct walk walk = {.topology = {32, 8}};
-    (void)state;
     for (int expert = 0; expert < 32; expert++) {
         int all = 0;
         walk.owner = expert;
@@ -156,10 +150,9 @@ static void nodes_share_the_load(void **state) {
 }
 
 /* Experts of one owner go out to different ranks first. */
-static void an_owner_sends_to_all_in_turn(void **state) {
+TEST(an_owner_sends_to_all_in_turn) {
     struct walk walk = {.topology = {8, 8}};
     int first[8] = {0};
-    (void)state;
     all_but_the_owner(&walk);
     for (int expert = 0; expert < 14; expert++) {
         walk_hops(&walk, expert);
@@ -169,8 +162,7 @@ static void an_owner_sends_to_all_in_turn(void **state) {
         assert_int_equal(first[r], 2);
 }
 
-static void a_ring_goes_round(void **state) {
-    (void)state;
+TEST(a_ring_goes_round) {
     for (int ranks = 1; ranks <= 6; ranks++)
         for (int owner = 0; owner < ranks; owner++) {
             struct mp_hop hop[RANKS];
@@ -181,18 +173,4 @@ static void a_ring_goes_round(void **state) {
                 assert_int_equal(hop[i].depth, i + 1);
             }
         }
-}
-
-int main(void) {
-    enum { EXAMPLES = sizeof examples / sizeof *examples };
-    struct CMUnitTest tests[EXAMPLES + 4] = {
-        cmocka_unit_test(a_border_is_crossed_once_per_node),
-        cmocka_unit_test(nodes_share_the_load),
-        cmocka_unit_test(an_owner_sends_to_all_in_turn),
-        cmocka_unit_test(a_ring_goes_round),
-    };
-    for (int i = 0; i < EXAMPLES; i++)
-        tests[4 + i] = (struct CMUnitTest){examples[i].name, hops_are, NULL, NULL,
-                                           (void *)(uintptr_t)&examples[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

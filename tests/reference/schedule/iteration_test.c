@@ -2,8 +2,6 @@
  * of any kind. */
 #include "reference/schedule/schedule.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/schedule/names.h"
 
@@ -49,10 +47,20 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
     return MP_OK;
 }
 
+/* Rows travel in the half of the exchange that is theirs. */
+static void check_half(const struct scribe *scribe, const struct mp_operation *operation) {
+    bool is_back = operation->kind == MP_TRAVEL_RETURNS || operation->kind == MP_WORK_COMBINE;
+    if (is_back || operation->kind == MP_TRAVEL_ROWS || operation->kind == MP_WORK_PERMUTE)
+        assert_int_equal(scribe->activity.phase, is_back == (operation->direction == MP_FORWARD)
+                                                     ? MP_PHASE_COMBINE
+                                                     : MP_PHASE_DISPATCH);
+}
+
 static int note(struct scribe *scribe, enum verb verb, const struct mp_operation *operation,
                 struct mp_error *error) {
     assert_int_equal(scribe->open_spans, 1);
     assert_true(scribe->events < MOST_EVENTS);
+    check_half(scribe, operation);
     if (scribe->events == scribe->fail_at)
         return mp_fail(error, MP_ECOMM, "event %d", scribe->events);
     scribe->event[scribe->events++] = (struct event){verb, *operation};
@@ -141,12 +149,11 @@ static void run(struct scribe *scribe) {
 
 /* Hecate, section 4: spAG under attention, spRS behind the second exchange, each layer's stage
  * waited for when the one below has computed its experts' gradients. */
-static void copies_travel_under_attention(void **state) {
+TEST(copies_travel_under_attention) {
     struct scribe *scribe = create_scribe(2, 4);
     struct mp_plan plans[2];
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int l = 0; l < 2; l++) {
         golden_plan(&plans[l], l);
         assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
@@ -174,12 +181,33 @@ static void copies_travel_under_attention(void **state) {
     destroy_scribe(scribe);
 }
 
-/* The next layer's copies set out once rows and late copies have, whether rows travel in one step
- * or in several. */
-static void copies_are_fetched_early(void **state) {
+/* A copy of a copy sets out when that is here, behind rows. */
+TEST(copies_are_made_of_copies) {
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
+    struct scribe *scribe = create_scribe(1, 4);
+    struct mp_plan made;
+    golden_plan(&made, 0);
+    assert_ok(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error), &error);
+    assert_ok(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error), &error);
+    dispatch(&made);
+    scribe->plan[0] = &made;
+    run(scribe);
+    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+                           "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
+    made.fetch.item[1].from = made.before.owner[0];
+    run(scribe);
+    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+                           ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
+/* The next layer's copies set out once rows and late copies have, whether rows travel in one step
+ * or in several. */
+TEST(copies_are_fetched_early) {
+    struct mp_error error = {0};
+    char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         struct scribe *scribe = create_scribe(3, 4);
         struct mp_plan plans[3];
@@ -221,8 +249,7 @@ static void copies_are_fetched_early(void **state) {
 
 /* What slices are put together of may set out under the layers above; then all that is behind it in
  * the background is, too. */
-static void slices_set_out_ahead(void **state) {
-    (void)state;
+TEST(slices_set_out_ahead) {
     struct scribe *scribe = create_scribe(4, 4);
     struct mp_plan made;
     char text[TEXT];
@@ -266,10 +293,9 @@ static void slices_set_out_ahead(void **state) {
 
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
  * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
-static void shadows_come_last_and_first(void **state) {
+TEST(shadows_come_last_and_first) {
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int shared = 0; shared < 2; shared++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
@@ -310,10 +336,9 @@ static void shadows_come_last_and_first(void **state) {
 
 /* What all tokens go through is computed while rows travel, and late copies with a pipelined
  * exchange. */
-static void a_shared_expert_hides_rows(void **state) {
+TEST(a_shared_expert_hides_rows) {
     struct mp_error error = {0};
     char text[TEXT];
-    (void)state;
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
@@ -349,11 +374,10 @@ static void a_shared_expert_hides_rows(void **state) {
 }
 
 /* Slices are put together at their homes two layers at a time, and experts move before. */
-static void homes_follow_the_step(void **state) {
+TEST(homes_follow_the_step) {
     struct scribe *scribe = create_scribe(3, 4);
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     dispatch(&made);
     scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
@@ -370,12 +394,11 @@ static void homes_follow_the_step(void **state) {
 }
 
 /* Serving ends with the head, and slices are put together only for homes that have changed. */
-static void serving_goes_forward_only(void **state) {
+TEST(serving_goes_forward_only) {
     struct mp_error error = {0};
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     assert_ok(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
     made.rematerialise = true;
@@ -410,12 +433,11 @@ static void serving_goes_forward_only(void **state) {
 }
 
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
-static void asynchronous_moves_set_out_first_and_end_before_the_update(void **state) {
+TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_error error = {0};
     struct mp_plan made;
     char text[TEXT];
-    (void)state;
     golden_plan(&made, 0);
     dispatch(&made);
     scribe->plan[0] = &made;
@@ -497,7 +519,7 @@ static void assert_experts(const struct scribe *scribe) {
         bool own = operation->step == layer->steps;
         if (operation->direction == MP_FORWARD) {
             assert_false(on_its_way(scribe, i, MP_TRAVEL_FETCH, operation->layer));
-            if (own || layer->steps == 1 || layer->needs_late[operation->step])
+            if (own || layer->needs_late[operation->step])
                 assert_false(on_its_way(scribe, i, MP_TRAVEL_LATE_FETCH, operation->layer));
             continue;
         }
@@ -526,30 +548,28 @@ static void assert_travels(const struct scribe *scribe, int micro_batches) {
         }
 }
 
-static void any_plans_keep_the_laws(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(any_plans_keep_the_laws) {
     struct mp_error error = {0};
-    (void)state;
     for (int i = 0; i < 60; i++) {
         struct example examples[MOST_LAYERS];
-        int layers = test_random_int(&random, 1, MOST_LAYERS);
+        int layers = test_random_int(random, 1, MOST_LAYERS);
         struct scribe *scribe = create_scribe(layers, MOST_RANKS);
         for (int l = 0; l < layers; l++) {
-            random_kind_of_example(&random, false, &examples[l]);
+            random_kind_of_example(random, false, &examples[l]);
             scribe->plan[l] = &examples[l].plan;
         }
-        scribe->schedule.learns = test_random_int(&random, 0, 1);
-        scribe->change.changed = test_random_int(&random, 0, 1);
-        scribe->change.asynchronous = test_random_int(&random, 0, 1);
-        bool moving = scribe->schedule.moving = test_random_int(&random, 0, 1);
-        scribe->schedule.gathers_homes = test_random_int(&random, 0, 1);
-        scribe->schedule.micro_batches = test_random_int(&random, 1, 3);
-        scribe->schedule.shares = test_random_int(&random, 0, 1);
+        scribe->schedule.learns = test_random_int(random, 0, 1);
+        scribe->change.changed = test_random_int(random, 0, 1);
+        scribe->change.asynchronous = test_random_int(random, 0, 1);
+        bool moving = scribe->schedule.moving = test_random_int(random, 0, 1);
+        scribe->schedule.gathers_homes = test_random_int(random, 0, 1);
+        scribe->schedule.micro_batches = test_random_int(random, 1, 3);
+        scribe->schedule.shares = test_random_int(random, 0, 1);
         run(scribe);
         assert_pairs(scribe);
         assert_experts(scribe);
         assert_travels(scribe, scribe->schedule.micro_batches);
-        scribe->fail_at = test_random_int(&random, 0, scribe->events - 1);
+        scribe->fail_at = test_random_int(random, 0, scribe->events - 1);
         scribe->events = 0;
         scribe->schedule.moving = moving;
         assert_int_equal(mp_schedule_iteration(&scribe->schedule, &error), MP_ECOMM);
@@ -558,19 +578,4 @@ static void any_plans_keep_the_laws(void **state) {
             destroy_example(&examples[l]);
         destroy_scribe(scribe);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_travel_under_attention),
-        cmocka_unit_test(shadows_come_last_and_first),
-        cmocka_unit_test(copies_are_fetched_early),
-        cmocka_unit_test(slices_set_out_ahead),
-        cmocka_unit_test(a_shared_expert_hides_rows),
-        cmocka_unit_test(homes_follow_the_step),
-        cmocka_unit_test(serving_goes_forward_only),
-        cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
-        cmocka_unit_test(any_plans_keep_the_laws),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

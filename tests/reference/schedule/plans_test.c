@@ -1,8 +1,6 @@
 /* What plans mean for the schedule, counted route by route. */
 #include "reference/schedule/schedule.h"
 
-#include <string.h>
-
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/schedule/names.h"
 
@@ -77,38 +75,34 @@ static void check_exchange(const struct mp_plan *plan) {
     assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
 }
 
-static void exchanges_are_scheduled_as_routes_go(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(exchanges_are_scheduled_as_routes_go) {
     for (int i = 0; i < 150; i++) {
         struct example example;
-        random_kind_of_example(&random, test_random_int(&random, 0, 1), &example);
+        random_kind_of_example(random, test_random_int(random, 0, 1), &example);
         check_exchange(&example.plan);
         destroy_example(&example);
     }
 }
 
 /* Shadows as FasterMoE makes them: some experts on every rank, each route with its source. */
-static void shadowed_experts_stay(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(shadowed_experts_stay) {
     for (int i = 0; i < 60; i++) {
-        struct mp_topology topology = {test_random_int(&random, 2, 12), 1};
-        int experts = test_random_int(&random, 1, 12);
+        struct mp_topology topology = {test_random_int(random, 2, 12), 1};
+        int experts = test_random_int(random, 1, 12);
         int32_t owner[12];
         struct example example = {.law = {0}};
         struct mp_plan *plan = &example.plan;
         struct mp_error error = {0};
         assert_ok(mp_load_create(topology.ranks, experts, &example.load, &error), &error);
-        random_load(&random, &example.load);
+        random_load(random, &example.load);
         assert_ok(mp_plan_create(&topology, experts, 8, plan, &error), &error);
         for (int e = 0; e < experts; e++)
-            owner[e] = test_random_int(&random, 0, topology.ranks - 1);
+            owner[e] = test_random_int(random, 0, topology.ranks - 1);
         begin_owned(plan, 0, 0, owner);
         plan->exchange = MP_EXCHANGE_PIPELINED;
         plan->group_size = 1;
         for (int e = 0; e < experts; e++)
-            for (int r = 0, all = test_random_int(&random, 0, 1); all && r < topology.ranks; r++)
+            for (int r = 0, all = test_random_int(random, 0, 1); all && r < topology.ranks; r++)
                 if (r != owner[e])
                     assert_ok(mp_plan_add_copy(plan, e, r, MP_STAGE_AFTER_GATE, &error), &error);
         assert_ok(mp_plan_dispatch_nearest(plan, &example.load, &error), &error);
@@ -118,7 +112,7 @@ static void shadowed_experts_stay(void **state) {
 }
 
 /* One expert, a copy of every kind: which of its transfers each of three micro-batches has. */
-static void micro_batches_share_what_stays(void **state) {
+TEST(micro_batches_share_what_stays) {
     static const struct {
         enum mp_stage stage;
         bool again;
@@ -133,7 +127,6 @@ static void micro_batches_share_what_stays(void **state) {
          {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
     };
     struct mp_error error = {0};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mp_plan plan;
         assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error), &error);
@@ -151,13 +144,4 @@ static void micro_batches_share_what_stays(void **state) {
         }
         mp_plan_destroy(&plan);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges_are_scheduled_as_routes_go),
-        cmocka_unit_test(shadowed_experts_stay),
-        cmocka_unit_test(micro_batches_share_what_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

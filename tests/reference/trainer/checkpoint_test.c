@@ -26,6 +26,21 @@ static void create(struct small_trainer *small) {
     create_under(small, "system=fssdp");
 }
 
+static int begin(void **state) {
+    static struct small_trainer small;
+    create(&small);
+    *state = &small;
+    return 0;
+}
+
+static int end(void **state) {
+    small_trainer_destroy(*state);
+    return 0;
+}
+
+#define SMALL_TEST(function)                                                                       \
+    TEST_TAKING(function, struct small_trainer *small, begin, end, 1, #function, NULL)
+
 static double step(struct small_trainer *small) {
     int32_t token[TOKENS], target[TOKENS];
     struct mp_trainer_result result;
@@ -51,23 +66,20 @@ static void save_for_ever(struct small_trainer *small, const char *folder, _Atom
     _exit(1);
 }
 
-static void a_kill_leaves_a_whole_checkpoint(void **state) {
-    (void)state;
+SMALL_TEST(a_kill_leaves_a_whole_checkpoint) {
     enum { KILLS = 30 };
     int later = 0, status;
     _Atomic int *saved =
         mmap(NULL, sizeof *saved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(saved != MAP_FAILED);
-    struct small_trainer small;
     struct mp_error error = {0};
-    create(&small);
     for (int i = 0; i < KILLS; i++) {
-        assert_int_equal(mp_trainer_save(small.trainer, "killed", &error), MP_OK);
-        int64_t least = mp_trainer_iteration(small.trainer);
+        assert_int_equal(mp_trainer_save(small->trainer, "killed", &error), MP_OK);
+        int64_t least = mp_trainer_iteration(small->trainer);
         atomic_store(saved, 0);
         pid_t child = fork();
         if (child == 0)
-            save_for_ever(&small, "killed", saved);
+            save_for_ever(small, "killed", saved);
         /* A slow machine may not save in that while at all: every other kill waits for it. */
         while (i % 2 && atomic_load(saved) == 0 && waitpid(child, &status, WNOHANG) == 0)
             usleep(200);
@@ -75,20 +87,18 @@ static void a_kill_leaves_a_whole_checkpoint(void **state) {
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status)); /* it was saving until then */
-        if (mp_trainer_restore(small.trainer, "killed", &error))
+        if (mp_trainer_restore(small->trainer, "killed", &error))
             fail_msg("kill %d: %s", i, error.text);
-        assert_true(mp_trainer_iteration(small.trainer) >= least + atomic_load(saved));
-        later += mp_trainer_iteration(small.trainer) > least;
+        assert_true(mp_trainer_iteration(small->trainer) >= least + atomic_load(saved));
+        later += mp_trainer_iteration(small->trainer) > least;
     }
     print_message("%d of %d kills left a later checkpoint\n", later, KILLS);
     assert_true(later >= KILLS / 2);
     munmap((void *)saved, sizeof *saved);
-    small_trainer_destroy(&small);
 }
 
 /* A disk that gets full at some byte of the new checkpoint leaves the old one as it was. */
-static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
-    (void)state;
+TEST(a_full_disk_leaves_the_previous_checkpoint) {
     struct small_trainer small, other;
     struct mp_error error = {0};
     struct rlimit before;
@@ -119,17 +129,14 @@ static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
 }
 
 /* What another run is writing is its own, as long as it lives. */
-static void two_runs_do_not_write_one_checkpoint(void **state) {
-    (void)state;
-    struct small_trainer small;
+SMALL_TEST(two_runs_do_not_write_one_checkpoint) {
     struct mp_error error = {0};
-    create(&small);
-    step(&small);
+    step(small);
     assert_int_equal(mkdir("busy.partial", 0777), 0);
     write_file("busy.partial/dense.bin", "of the other run");
     int other = open("busy.partial", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(other, LOCK_EX), 0);
-    assert_int_equal(mp_trainer_save(small.trainer, "busy", &error), MP_EIO);
+    assert_int_equal(mp_trainer_save(small->trainer, "busy", &error), MP_EIO);
     assert_string_equal(error.text, "checkpoint busy.partial: another run is writing it");
     char *text = read_file("busy.partial/dense.bin");
     assert_string_equal(text, "of the other run");
@@ -137,59 +144,47 @@ static void two_runs_do_not_write_one_checkpoint(void **state) {
     close(other); /* it was killed */
     for (int i = 0; i < 2; i++) {
         error = (struct mp_error){0};
-        assert_int_equal(mp_trainer_save(small.trainer, "busy", &error), MP_OK);
+        assert_int_equal(mp_trainer_save(small->trainer, "busy", &error), MP_OK);
         assert_int_equal(count_entries(".", "busy"), 1);
     }
-    small_trainer_destroy(&small);
 }
 
-static void names_with_slashes_are_folders(void **state) {
-    (void)state;
-    struct small_trainer small;
+SMALL_TEST(names_with_slashes_are_folders) {
     struct mp_error error = {0};
-    create(&small);
     for (int i = 0; i < 2; i++) { /* the second replaces the first */
-        step(&small);
-        assert_int_equal(mp_trainer_save(small.trainer, "slashed//", &error), MP_OK);
+        step(small);
+        assert_int_equal(mp_trainer_save(small->trainer, "slashed//", &error), MP_OK);
         assert_int_equal(access("slashed/checkpoint.yaml", R_OK), 0);
         assert_int_not_equal(access("slashed.partial", F_OK), 0);
         assert_int_not_equal(access("slashed.old", F_OK), 0);
-        assert_int_equal(mp_trainer_restore(small.trainer, "slashed/", &error), MP_OK);
-        assert_int_equal(mp_trainer_iteration(small.trainer), i + 1);
+        assert_int_equal(mp_trainer_restore(small->trainer, "slashed/", &error), MP_OK);
+        assert_int_equal(mp_trainer_iteration(small->trainer), i + 1);
     }
-    small_trainer_destroy(&small);
 }
 
 /* The folder behind a link is written, whether it is empty or has a checkpoint; the link stays. */
-static void links_to_folders_are_followed(void **state) {
-    (void)state;
-    struct small_trainer small;
+SMALL_TEST(links_to_folders_are_followed) {
     struct mp_error error = {0};
     struct stat status;
     static const char *const names[] = {"link", "link/", "behind/.", "behind/below/.."};
-    create(&small);
     assert_int_equal(mkdir("behind", 0777) | symlink("behind", "link"), 0);
     for (int i = 0; i < 4; i++) {
-        step(&small);
+        step(small);
         if (i == 3)
             assert_int_equal(mkdir("behind/below", 0777), 0);
-        if (mp_trainer_save(small.trainer, names[i], &error))
+        if (mp_trainer_save(small->trainer, names[i], &error))
             fail_msg("%s", error.text);
         assert_int_equal(lstat("link", &status), 0);
         assert_true(S_ISLNK(status.st_mode));
         assert_int_equal(access("behind/checkpoint.yaml", R_OK), 0);
         assert_int_not_equal(access("behind.partial", F_OK), 0);
         assert_int_not_equal(access("link.partial", F_OK), 0);
-        assert_int_equal(mp_trainer_restore(small.trainer, "link", &error), MP_OK);
-        assert_int_equal(mp_trainer_iteration(small.trainer), i + 1);
+        assert_int_equal(mp_trainer_restore(small->trainer, "link", &error), MP_OK);
+        assert_int_equal(mp_trainer_iteration(small->trainer), i + 1);
     }
-    small_trainer_destroy(&small);
 }
 
-static void others_folders_are_left_alone(void **state) {
-    (void)state;
-    struct small_trainer small;
-    create(&small);
+SMALL_TEST(others_folders_are_left_alone) {
     assert_int_equal(mkdir("precious", 0777) | mkdir("vacant", 0777), 0);
     write_file("precious/thesis.tex", "years of work");
     write_file("plain", "a file");
@@ -209,21 +204,17 @@ static void others_folders_are_left_alone(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_error error = {0};
-        assert_int_equal(mp_trainer_save(small.trainer, cases[i].folder, &error), cases[i].code);
+        assert_int_equal(mp_trainer_save(small->trainer, cases[i].folder, &error), cases[i].code);
         assert_non_null(strstr(error.text, cases[i].message));
     }
     char *kept = read_file("precious/thesis.tex");
     assert_string_equal(kept, "years of work");
     free(kept);
-    small_trainer_destroy(&small);
 }
 
 /* A shard whose checksum is right may still not belong here. */
-static void shards_that_do_not_belong_are_refused(void **state) {
-    (void)state;
-    struct small_trainer small;
-    create(&small);
-    uint32_t floats = (uint32_t)mp_trainer_model(small.trainer)->experts.chunk;
+SMALL_TEST(shards_that_do_not_belong_are_refused) {
+    uint32_t floats = (uint32_t)mp_trainer_model(small->trainer)->experts.chunk;
     float *zeros = calloc(floats, sizeof *zeros);
     static const struct {
         int entries, fewer_floats;
@@ -242,7 +233,7 @@ static void shards_that_do_not_belong_are_refused(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_error error = {0};
         struct mp_shard_writer *writer;
-        assert_int_equal(mp_trainer_save(small.trainer, "strange", &error), MP_OK);
+        assert_int_equal(mp_trainer_save(small->trainer, "strange", &error), MP_OK);
         assert_int_equal(mp_shard_create("strange/experts-0000.bin", cases[i].entries,
                                          cases[i].index, floats - (uint32_t)cases[i].fewer_floats,
                                          &writer, &error),
@@ -250,13 +241,12 @@ static void shards_that_do_not_belong_are_refused(void **state) {
         for (int b = 0; b < 3 * cases[i].entries; b++)
             assert_int_equal(mp_shard_append(writer, zeros, &error), MP_OK);
         assert_int_equal(mp_shard_finish(writer, &error), MP_OK);
-        assert_int_equal(mp_trainer_restore(small.trainer, "strange", &error), MP_EFORMAT);
+        assert_int_equal(mp_trainer_restore(small->trainer, "strange", &error), MP_EFORMAT);
         if (!strstr(error.text, cases[i].message))
             fail_msg("case %zu: %s", i, error.text);
-        step(&small); /* the model is as it was */
+        step(small); /* the model is as it was */
     }
     free(zeros);
-    small_trainer_destroy(&small);
 }
 
 /* Puts `to` in place of `from` in the description of a checkpoint. */
@@ -276,8 +266,7 @@ static float value(int expert, int buffer, size_t at) {
 
 /* Slices of ranks by which experts don't divide: the last one is filled up, with what is nobody's.
  * One rank puts them together, be it that it keeps experts whole or as its only slice. */
-static void slices_of_other_ranks_are_put_together(void **state) {
-    (void)state;
+TEST(slices_of_other_ranks_are_put_together) {
     enum { OTHERS = 5, ALL = 2 * 4 };
     static const char *const systems[] = {"system=fssdp", "system=swiftmoe"};
     static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
@@ -317,11 +306,8 @@ static void slices_of_other_ranks_are_put_together(void **state) {
     }
 }
 
-static void damaged_descriptions_are_refused(void **state) {
-    (void)state;
-    struct small_trainer small;
-    create(&small);
-    step(&small);
+SMALL_TEST(damaged_descriptions_are_refused) {
+    step(small);
     static const struct {
         const char *from, *to;
         int code;
@@ -342,23 +328,19 @@ static void damaged_descriptions_are_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_error error = {0};
-        assert_int_equal(mp_trainer_save(small.trainer, "described", &error), MP_OK);
+        assert_int_equal(mp_trainer_save(small->trainer, "described", &error), MP_OK);
         redescribe("described/checkpoint.yaml", cases[i].from, cases[i].to);
-        int code = mp_trainer_restore(small.trainer, "described", &error);
+        int code = mp_trainer_restore(small->trainer, "described", &error);
         if (code != cases[i].code || !strstr(error.text, cases[i].message))
             fail_msg("case %zu: %s: %s", i, mp_code_name(code), error.text);
     }
-    small_trainer_destroy(&small);
 }
 
 /* Homes that other versions wrote are read: per layer four owners, then four words of holders. */
-static void homes_lie_as_they_are_documented(void **state) {
-    (void)state;
-    struct small_trainer small;
+SMALL_TEST(homes_lie_as_they_are_documented) {
     struct mp_shard shard;
     struct mp_error error = {0};
-    create(&small);
-    assert_int_equal(mp_trainer_save(small.trainer, "homes", &error), MP_OK);
+    assert_int_equal(mp_trainer_save(small->trainer, "homes", &error), MP_OK);
     assert_int_equal(mp_shard_open("homes/homes.bin", &shard, &error), MP_OK);
     assert_int_equal(shard.layer_expert[0], 2 * 4 * (sizeof(int32_t) + sizeof(uint64_t)));
     const char *at = (const char *)shard.memory;
@@ -370,18 +352,14 @@ static void homes_lie_as_they_are_documented(void **state) {
         at += sizeof owner + sizeof holders;
     }
     mp_shard_close(&shard);
-    small_trainer_destroy(&small);
 }
 
 /* The lines of a description may be in any order, as in files of before. */
-static void descriptions_are_read_in_any_order(void **state) {
-    (void)state;
-    struct small_trainer small;
+SMALL_TEST(descriptions_are_read_in_any_order) {
     struct mp_error error = {0};
     char turned[2000] = "";
-    create(&small);
-    step(&small);
-    assert_int_equal(mp_trainer_save(small.trainer, "turned", &error), MP_OK);
+    step(small);
+    assert_int_equal(mp_trainer_save(small->trainer, "turned", &error), MP_OK);
     char *text = read_file("turned/checkpoint.yaml");
     for (char *end = text + strlen(text) - 1, *line; end > text; end = line - 1) {
         *end = '\0';
@@ -393,28 +371,12 @@ static void descriptions_are_read_in_any_order(void **state) {
     free(text);
     assert_int_equal(strncmp(turned, "options: ", 9), 0);
     write_file("turned/checkpoint.yaml", turned);
-    step(&small);
-    if (mp_trainer_restore(small.trainer, "turned", &error))
+    step(small);
+    if (mp_trainer_restore(small->trainer, "turned", &error))
         fail_msg("%s", error.text);
-    assert_int_equal(mp_trainer_iteration(small.trainer), 1);
-    assert_int_equal(small.trainer->updates, 1);
-    small_trainer_destroy(&small);
+    assert_int_equal(mp_trainer_iteration(small->trainer), 1);
+    assert_int_equal(small->trainer->updates, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
-        cmocka_unit_test(a_full_disk_leaves_the_previous_checkpoint),
-        cmocka_unit_test(two_runs_do_not_write_one_checkpoint),
-        cmocka_unit_test(names_with_slashes_are_folders),
-        cmocka_unit_test(links_to_folders_are_followed),
-        cmocka_unit_test(others_folders_are_left_alone),
-        cmocka_unit_test(shards_that_do_not_belong_are_refused),
-        cmocka_unit_test(slices_of_other_ranks_are_put_together),
-        cmocka_unit_test(damaged_descriptions_are_refused),
-        cmocka_unit_test(homes_lie_as_they_are_documented),
-        cmocka_unit_test(descriptions_are_read_in_any_order),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("checkpoint", tests, enter_folder, leave_folder);
-}
+TEST_SEED(random_state);
+TEST_GROUP(enter_folder, leave_folder);

@@ -2,8 +2,6 @@
  * loss changes as the gradient says.  The routing is replayed, because a gate that changes its mind
  * makes the loss jump; the gate's own gradient then flows through the weights, the auxiliary loss
  * stays in with the firsts that are given. */
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "tests/golden/small_trainer.h"
 
@@ -85,17 +83,72 @@ static void check_direction(struct small_trainer *small, const char *name, float
 }
 
 struct gate {
-    const char *name, *experts, *share; /* of all experts, and routes on the first */
+    const char *name, *gate, *experts, *share; /* of all experts, and routes on the first */
     const char *more[2];
 };
 
-static void gradients_are_slopes(void **state) {
-    const struct gate *gate = *state;
+static const struct gate gates[] = {
+    {"BASE", "gate=base", "experts=4", "skew-share=0.4", {NULL}},
+    {"BASE, weights of 1",
+     "gate=base",
+     "experts=4",
+     "skew-share=0.4",
+     {"gate-options.weights=one"}},
+    {"expert choice", "gate=expertchoice", "experts=8", "skew-share=0.2", {"top-k=4"}},
+    {"loss by sequence",
+     "gate=gshard",
+     "experts=4",
+     "skew-share=0.4",
+     {"gate-options.balance-over=sequence"}},
+    {"loss by sequence, k top-1",
+     "gate=ktop1",
+     "experts=8",
+     "skew-share=0.2",
+     {"top-k=2", "gate-options.balance-over=sequence"}},
+    {"dense to sparse",
+     "gate=dts",
+     "experts=8",
+     "skew-share=0.2",
+     {"top-k=4", "gate-options.first-temperature=0.7"}},
+    {"router z-loss", "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.z-loss=0.2"}},
+    {"shared experts", "gate=gshard", "experts=4", "skew-share=0.4", {"shared-experts=2"}},
+    {"experts in shards",
+     "gate=softmax",
+     "experts=4",
+     "skew-share=0.3",
+     {"top-k=3", "expert-shards=3"}},
+    {"hash", "gate=hash", "experts=4", "skew-share=0.4", {NULL}},
+    {"SAM top-3 of 8",
+     "gate=sam",
+     "experts=8",
+     "skew-share=0.2",
+     {"top-k=3", "gate-options.alignment-weight=1"}},
+    {"sigmoid top-4 of 8",
+     "gate=sigmoid",
+     "experts=8",
+     "skew-share=0.2",
+     {"top-k=4", "gate-options.scale=2.5"}},
+    {"GShard top-2", "gate=gshard", "experts=4", "skew-share=0.4", {NULL}},
+    {"Switch top-1", "gate=switch", "experts=4", "skew-share=0.4", {NULL}},
+    {"softmax top-6 of 8", "gate=softmax", "experts=8", "skew-share=0.15", {"top-k=6"}},
+    {"softmax top-4 of 8, as they are",
+     "gate=softmax",
+     "experts=8",
+     "skew-share=0.2",
+     {"top-k=4", "renormalise=no"}},
+    {"softmax, all of 4",
+     "gate=softmax",
+     "experts=4",
+     "skew-share=0.25",
+     {"top-k=all", "renormalise=yes"}},
+};
+
+TEST_EACH(gradients_are_slopes, gates, gate) {
     const char *settings[] = {
         "layers=2",       "width=16",       "heads=2",         gate->experts,
         "sequence=16",    "batch=4",        "expert-width=24", "auxiliary-weight=0.5",
         "routing=skewed", "skew-experts=1", gate->share,       "learning-rate=0",
-        gate->name,       gate->more[0],    gate->more[1],     NULL};
+        gate->gate,       gate->more[0],    gate->more[1],     NULL};
     uint64_t seed = test_seed();
     struct small_trainer small;
     small_trainer_create(&small, settings);
@@ -123,59 +176,4 @@ static void gradients_are_slopes(void **state) {
             check_direction(&small, "expert", small_trainer_expert(&small, 0, l, e),
                             small_trainer_expert(&small, 1, l, e), model->experts.chunk, seed);
     small_trainer_destroy(&small);
-}
-
-int main(void) {
-    static struct gate gshard = {"gate=gshard", "experts=4", "skew-share=0.4", {NULL}};
-    static struct gate one = {"gate=switch", "experts=4", "skew-share=0.4", {NULL}};
-    static struct gate six = {"gate=softmax", "experts=8", "skew-share=0.15", {"top-k=6"}};
-    static struct gate as_they_are = {
-        "gate=softmax", "experts=8", "skew-share=0.2", {"top-k=4", "renormalise=no"}};
-    static struct gate all = {
-        "gate=softmax", "experts=4", "skew-share=0.25", {"top-k=all", "renormalise=yes"}};
-    static struct gate z_loss = {
-        "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.z-loss=0.2"}};
-    static struct gate shared = {
-        "gate=gshard", "experts=4", "skew-share=0.4", {"shared-experts=2"}};
-    static struct gate cut = {
-        "gate=softmax", "experts=4", "skew-share=0.3", {"top-k=3", "expert-shards=3"}};
-    static struct gate hash = {"gate=hash", "experts=4", "skew-share=0.4", {NULL}};
-    static struct gate sam = {
-        "gate=sam", "experts=8", "skew-share=0.2", {"top-k=3", "gate-options.alignment-weight=1"}};
-    static struct gate sigmoid = {
-        "gate=sigmoid", "experts=8", "skew-share=0.2", {"top-k=4", "gate-options.scale=2.5"}};
-    static struct gate sequence = {
-        "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.balance-over=sequence"}};
-    static struct gate in_parts = {"gate=ktop1",
-                                   "experts=8",
-                                   "skew-share=0.2",
-                                   {"top-k=2", "gate-options.balance-over=sequence"}};
-    static struct gate dts = {"gate=dts",
-                              "experts=8",
-                              "skew-share=0.2",
-                              {"top-k=4", "gate-options.first-temperature=0.7"}};
-    static struct gate base = {"gate=base", "experts=4", "skew-share=0.4", {NULL}};
-    static struct gate ones = {
-        "gate=base", "experts=4", "skew-share=0.4", {"gate-options.weights=one"}};
-    static struct gate choice = {"gate=expertchoice", "experts=8", "skew-share=0.2", {"top-k=4"}};
-    const struct CMUnitTest tests[] = {
-        {"BASE", gradients_are_slopes, NULL, NULL, &base},
-        {"BASE, weights of 1", gradients_are_slopes, NULL, NULL, &ones},
-        {"expert choice", gradients_are_slopes, NULL, NULL, &choice},
-        {"loss by sequence", gradients_are_slopes, NULL, NULL, &sequence},
-        {"loss by sequence, k top-1", gradients_are_slopes, NULL, NULL, &in_parts},
-        {"dense to sparse", gradients_are_slopes, NULL, NULL, &dts},
-        {"router z-loss", gradients_are_slopes, NULL, NULL, &z_loss},
-        {"shared experts", gradients_are_slopes, NULL, NULL, &shared},
-        {"experts in shards", gradients_are_slopes, NULL, NULL, &cut},
-        {"hash", gradients_are_slopes, NULL, NULL, &hash},
-        {"SAM top-3 of 8", gradients_are_slopes, NULL, NULL, &sam},
-        {"sigmoid top-4 of 8", gradients_are_slopes, NULL, NULL, &sigmoid},
-        {"GShard top-2", gradients_are_slopes, NULL, NULL, &gshard},
-        {"Switch top-1", gradients_are_slopes, NULL, NULL, &one},
-        {"softmax top-6 of 8", gradients_are_slopes, NULL, NULL, &six},
-        {"softmax top-4 of 8, as they are", gradients_are_slopes, NULL, NULL, &as_they_are},
-        {"softmax, all of 4", gradients_are_slopes, NULL, NULL, &all},
-    };
-    return cmocka_run_group_tests_name("finite differences", tests, NULL, NULL);
 }

@@ -1,17 +1,14 @@
 /* Injected delays: what may be asked for. */
 #include "reference/trainer/inject.h"
 
-#include <string.h>
-
 #include "profiler/record/record.h"
 #include "reference/base/option.h"
 #include "reference/trainer/job.h"
 #include "tests/support.h"
 
-static void what_is_asked_for_is_read(void **state) {
+TEST(what_is_asked_for_is_read) {
     struct mp_inject inject;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_inject_parse("", &inject, &error), MP_OK);
     assert_close(inject.seconds, 0, 0);
     assert_int_equal(mp_inject_parse("  rank=3 seconds=0.25  phase=expert ", &inject, &error),
@@ -34,11 +31,10 @@ static void what_is_asked_for_is_read(void **state) {
     }
 }
 
-static void some_phases_are_of_communication(void **state) {
+TEST(some_phases_are_of_communication) {
     static const enum mp_phase transfers[] = {MP_PHASE_FETCH,  MP_PHASE_DISPATCH,  MP_PHASE_COMBINE,
                                               MP_PHASE_REDUCE, MP_PHASE_ALLREDUCE, MP_PHASE_MOVE,
                                               MP_PHASE_WAIT};
-    (void)state;
     for (int phase = 0; phase < MP_PHASES; phase++) {
         bool is_one = false;
         for (size_t i = 0; i < sizeof transfers / sizeof *transfers; i++)
@@ -47,7 +43,7 @@ static void some_phases_are_of_communication(void **state) {
     }
 }
 
-static void what_cannot_be_is_refused(void **state) {
+TEST(what_cannot_be_is_refused) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -61,7 +57,6 @@ static void what_cannot_be_is_refused(void **state) {
         {"rank=1 phase=expert seconds=1 every=0", "every: 0"},
         {"rank=1 phase=expert seconds=1 rate=0", "unknown option \"rate\""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_inject inject;
         struct mp_error error = {0};
@@ -71,13 +66,4 @@ static void what_cannot_be_is_refused(void **state) {
         assert_int_equal(strncmp(error.text, "inject", 6), 0);
         assert_close(inject.seconds, 0, 0);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_asked_for_is_read),
-        cmocka_unit_test(some_phases_are_of_communication),
-        cmocka_unit_test(what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests_name("inject", tests, NULL, NULL);
 }

@@ -72,8 +72,7 @@ static void assert_one_thread_waits(pid_t pid) {
 }
 
 /* With nothing to keep they end it as they end any program. */
-static void signals_end_what_does_not_train(void **state) {
-    (void)state;
+TEST_WITH(signals_end_what_does_not_train, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
         struct run run = start_trainer(0, 0, (const char *[]){"--calibrate", "machine.yaml", NULL});
         usleep(300000 * (useconds_t)i);
@@ -83,8 +82,7 @@ static void signals_end_what_does_not_train(void **state) {
     }
 }
 
-static void signals_end_a_run_after_its_iteration(void **state) {
-    (void)state;
+TEST_WITH(signals_end_a_run_after_its_iteration, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
         struct run run = start_recorded(0, 0);
         wait_for_progress(&run, 3);
@@ -95,8 +93,7 @@ static void signals_end_a_run_after_its_iteration(void **state) {
 }
 
 /* One rank is asked, both end after the same iteration. */
-static void a_signal_to_one_rank_ends_all(void **state) {
-    (void)state;
+TEST_WITH(a_signal_to_one_rank_ends_all, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 3);
@@ -107,8 +104,7 @@ static void a_signal_to_one_rank_ends_all(void **state) {
 
 /* mpirun itself passes a signal on as SIGTERM, has its own opinion of the exit status, may drop the
  * ranks' last words, and kills them after a second, which a loaded machine may need for more. */
-static void a_signal_to_mpirun_ends_all(void **state) {
-    (void)state;
+TEST_WITH(a_signal_to_mpirun_ends_all, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 3);
@@ -127,8 +123,7 @@ static void a_signal_to_mpirun_ends_all(void **state) {
     }
 }
 
-static void a_killed_rank_ends_the_run_and_loses_nothing(void **state) {
-    (void)state;
+TEST_WITH(a_killed_rank_ends_the_run_and_loses_nothing, NULL, end_run) {
     for (int victim = 0; victim < 2; victim++) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 5);
@@ -172,8 +167,7 @@ static int checkpointed(const char *path) {
 
 /* Slots that follow what was popular are there again after a kill: the curve goes on as if there
  * had been none. */
-static void a_killed_run_goes_on_from_its_checkpoint(void **state) {
-    (void)state;
+TEST_WITH(a_killed_run_goes_on_from_its_checkpoint, NULL, end_run) {
     char end[40];
     const char *words[] = {"job.yaml",
                            "--progress",
@@ -232,8 +226,7 @@ static void assert_readable_up_to_the_end(int ranks, const char *folder) {
 }
 
 /* A size limit stands for a disk: mpirun's own files would meet it, too, so one rank alone. */
-static void a_file_at_its_limit_ends_the_run_with_a_message(void **state) {
-    (void)state;
+TEST_WITH(a_file_at_its_limit_ends_the_run_with_a_message, NULL, end_run) {
     struct run run = start_recorded(0, 150000);
     wait_for_end(&run);
     assert_int_equal(run.status, 2);
@@ -242,8 +235,7 @@ static void a_file_at_its_limit_ends_the_run_with_a_message(void **state) {
     assert_readable_up_to_the_end(1, "spools");
 }
 
-static void a_full_disk_ends_the_run_with_a_message(void **state) {
-    (void)state;
+TEST_WITH(a_full_disk_ends_the_run_with_a_message, NULL, end_run) {
     for (int ranks = 0; ranks <= 2; ranks += 2) {
         clear_spools();
         if (mount("none", "spools", "tmpfs", 0, "size=400k") != 0)
@@ -258,16 +250,5 @@ static void a_full_disk_ends_the_run_with_a_message(void **state) {
         assert_readable_up_to_the_end(ranks ? 2 : 1, "kept");
     }
 }
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(signals_end_what_does_not_train, end_run),
-        cmocka_unit_test_teardown(signals_end_a_run_after_its_iteration, end_run),
-        cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
-        cmocka_unit_test_teardown(a_signal_to_mpirun_ends_all, end_run),
-        cmocka_unit_test_teardown(a_killed_rank_ends_the_run_and_loses_nothing, end_run),
-        cmocka_unit_test_teardown(a_killed_run_goes_on_from_its_checkpoint, end_run),
-        cmocka_unit_test_teardown(a_file_at_its_limit_ends_the_run_with_a_message, end_run),
-        cmocka_unit_test_teardown(a_full_disk_ends_the_run_with_a_message, end_run),
-    };
-    return cmocka_run_group_tests_name("moeperf-train interrupted", tests, enter, leave_folder);
-}
+
+TEST_GROUP(enter, leave_folder);

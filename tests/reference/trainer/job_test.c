@@ -1,7 +1,4 @@
 /* Jobs: every option from every side, files that come back, sentences for what is wrong. */
-#include <math.h>
-#include <string.h>
-
 #include "reference/trainer/job.h"
 #include "tests/support.h"
 
@@ -72,16 +69,14 @@ static int apply(struct mp_job_file *file, const char *text, struct mp_error *er
     return code;
 }
 
-static void table_is_sound(void **state) {
-    (void)state;
+TEST(table_is_sound) {
     struct mp_error error = {0};
     int code = mp_options_check(mp_job_options, sizeof(struct mp_job), "a job", &error);
     assert_string_equal(error.text, "");
     assert_int_equal(code, MP_OK);
 }
 
-static void defaults_are_a_small_model(void **state) {
-    (void)state;
+TEST(defaults_are_a_small_model) {
     struct mp_job_file file;
     assert_int_equal(mp_job_file_create(&file, NULL), MP_OK);
     const struct mp_job *job = &file.job;
@@ -186,15 +181,13 @@ static void random_job(struct mp_job_file *file, uint64_t *seed) {
     }
 }
 
-static void every_written_job_reads_back(void **state) {
-    (void)state;
-    uint64_t seed = test_seed();
+TEST_RANDOM(every_written_job_reads_back) {
     for (int trial = 0; trial < 100; trial++) {
         struct mp_job_file written, read;
         char *text;
         size_t size;
         struct mp_error error = {0};
-        random_job(&written, &seed);
+        random_job(&written, random);
         FILE *stream = open_memstream(&text, &size);
         assert_int_equal(mp_job_write(&written, stream, &error), MP_OK);
         fclose(stream);
@@ -210,8 +203,7 @@ static void every_written_job_reads_back(void **state) {
     }
 }
 
-static void mapping_and_set_mean_the_same(void **state) {
-    (void)state;
+TEST(mapping_and_set_mean_the_same) {
     struct mp_job_file from_mapping, from_set;
     assert_int_equal(apply(&from_mapping,
                            "options: {window: 7, degree: all}\n"
@@ -234,8 +226,7 @@ static void mapping_and_set_mean_the_same(void **state) {
     mp_job_file_destroy(&from_set);
 }
 
-static void another_system_brings_its_own_defaults(void **state) {
-    (void)state;
+TEST(another_system_brings_its_own_defaults) {
     struct mp_job_file file;
     assert_int_equal(apply(&file, "system: plain\noptions: {window: 7}\n", NULL), MP_OK);
     set(&file, "", "system", "plain"); /* the same: its options stay */
@@ -288,8 +279,7 @@ static const struct message_case apply_cases[] = {
      "job.yaml:1: a job should be a mapping of options, key: value"},
 };
 
-static void apply_says(void **state) {
-    const struct message_case *c = *state;
+TEST_EACH(apply_says, apply_cases, c) {
     struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_not_equal(apply(&file, c->text, &error), MP_OK);
@@ -411,8 +401,7 @@ static const struct message_case check_cases[] = {
      "target-loss: 2, but mode decode does not train; take 0, or mode train"},
 };
 
-static void check_says(void **state) {
-    const struct message_case *c = *state;
+TEST_EACH(check_says, check_cases, c) {
     struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_equal(apply(&file, c->text, &error), MP_OK);
@@ -424,8 +413,7 @@ static void check_says(void **state) {
     mp_job_file_destroy(&file);
 }
 
-static void good_jobs_pass(void **state) {
-    (void)state;
+TEST(good_jobs_pass) {
     static const char *const good[] = {
         "{system: plain, text: x}",
         "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
@@ -458,8 +446,7 @@ static void good_jobs_pass(void **state) {
 }
 
 /* A system is asked before any rank starts, about the job as it is and whatever machine. */
-static void systems_are_asked_about_the_job(void **state) {
-    (void)state;
+TEST(systems_are_asked_about_the_job) {
     static const char text[] =
         "{system: tied, text: x, ranks: 6, ranks-per-node: 2, batch: 12, sequence: 32, layers: 3, "
         "experts: 3, width: 64, expert-width: 96, gate: switch, seed: 7, bandwidth: 5e8}";
@@ -500,8 +487,7 @@ static void systems_are_asked_about_the_job(void **state) {
     mp_job_file_destroy(&file);
 }
 
-static void wrong_assignments_are_refused(void **state) {
-    (void)state;
+TEST(wrong_assignments_are_refused) {
     static const struct {
         const char *assignment, *message;
     } wrong[] = {
@@ -522,8 +508,7 @@ static void wrong_assignments_are_refused(void **state) {
     }
 }
 
-static void too_long_values_are_refused(void **state) {
-    (void)state;
+TEST(too_long_values_are_refused) {
     char text[3 * MP_TEXT_SIZE], value[MP_TEXT_SIZE + 1];
     struct mp_job_file file;
     struct mp_error error = {0};
@@ -544,8 +529,7 @@ static void too_long_values_are_refused(void **state) {
 }
 
 /* Each rank has its own row of a load; what is skewed or balanced is so on every rank. */
-static void replayed_routes_are_apportioned(void **state) {
-    (void)state;
+TEST(replayed_routes_are_apportioned) {
     static const struct {
         int routing, rank;
         uint32_t count[3];
@@ -571,8 +555,7 @@ static void replayed_routes_are_apportioned(void **state) {
 }
 
 /* How many experts, whether weights are divided, and words that differ where those do. */
-static void gates_are_what_is_said(void **state) {
-    (void)state;
+TEST(gates_are_what_is_said) {
     static const struct {
         const char *text, *words;
         int top_k;
@@ -608,8 +591,7 @@ static void gates_are_what_is_said(void **state) {
     }
 }
 
-static void workloads_have_names(void **state) {
-    (void)state;
+TEST(workloads_have_names) {
     char name[64];
     struct mp_job job = {.routing = MP_ROUTING_GATE, .skew_share = 0.7, .skew_experts = 4};
     assert_string_equal(mp_job_workload(&job, name, sizeof name), "text");
@@ -628,36 +610,4 @@ static void workloads_have_names(void **state) {
     assert_string_equal(mp_job_workload(&job, spaced, sizeof spaced), name);
     strcpy(job.load, "3,1;2,3");
     assert_string_not_equal(mp_job_workload(&job, spaced, sizeof spaced), name);
-}
-
-static int run_cases(const char *group, const struct message_case cases[], int count,
-                     CMUnitTestFunction function) {
-    struct CMUnitTest tests[64];
-    assert_in_range(count, 1, 64);
-    for (int i = 0; i < count; i++)
-        tests[i] =
-            (struct CMUnitTest){cases[i].name, function, NULL, NULL, (void *)(uintptr_t)&cases[i]};
-    return _cmocka_run_group_tests(group, tests, (size_t)count, NULL, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table_is_sound),
-        cmocka_unit_test(defaults_are_a_small_model),
-        cmocka_unit_test(every_written_job_reads_back),
-        cmocka_unit_test(mapping_and_set_mean_the_same),
-        cmocka_unit_test(another_system_brings_its_own_defaults),
-        cmocka_unit_test(good_jobs_pass),
-        cmocka_unit_test(systems_are_asked_about_the_job),
-        cmocka_unit_test(wrong_assignments_are_refused),
-        cmocka_unit_test(too_long_values_are_refused),
-        cmocka_unit_test(replayed_routes_are_apportioned),
-        cmocka_unit_test(gates_are_what_is_said),
-        cmocka_unit_test(workloads_have_names),
-    };
-    return cmocka_run_group_tests_name("job", tests, NULL, NULL) +
-           run_cases("job: while it is read", apply_cases, sizeof apply_cases / sizeof *apply_cases,
-                     apply_says) +
-           run_cases("job: when it is whole", check_cases, sizeof check_cases / sizeof *check_cases,
-                     check_says);
 }

@@ -2,7 +2,6 @@
  * nothing is left behind (the sanitizers look).  The linker leads every allocation of ours through
  * the functions below. */
 #include <errno.h>
-#include <string.h>
 
 #include "baselines/systems.h"
 #include "reference/trainer/internal.h"
@@ -87,8 +86,7 @@ static long refuse_each(const struct mp_job_file *file, struct mp_comm *comm, co
     }
 }
 
-static void no_memory_is_said_and_given_back(void **state) {
-    (void)state;
+TEST(no_memory_is_said_and_given_back) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     struct mp_comm *comm;
@@ -106,7 +104,7 @@ static void no_memory_is_said_and_given_back(void **state) {
 /* One rank sends itself as many rows for each expert as the fullest has routes (a padded exchange
  * that drops nothing): even loads, then three quarters of the tokens to the same two of four
  * experts, which makes half as many again. */
-static void rows_without_memory_are_told(void **state) {
+TEST(rows_without_memory_are_told) {
     static const char *const settings[] = {"sequence=512", "routing=skewed", "skew-experts=4",
                                            "options.drop-tokens=no"};
     enum { TOKENS = 2 * 512, ROWS = 3 * TOKENS, SPARE = ROWS / 4, BYTES = 4 * 8 * sizeof(float) };
@@ -114,7 +112,6 @@ static void rows_without_memory_are_told(void **state) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     struct mp_comm *comm;
-    (void)state;
     mp_systems_register_all(&systems, &error);
     assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
     /* The most bytes at once, the workspace's: of what is wanted, of what is needed, of neither. */
@@ -148,10 +145,4 @@ static void rows_without_memory_are_told(void **state) {
         mp_job_file_destroy(&file);
     }
     mp_comm_destroy(comm);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_memory_is_said_and_given_back),
-                                       cmocka_unit_test(rows_without_memory_are_told)};
-    return cmocka_run_group_tests_name("reference/trainer/memory", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * or GPUs are too few.  GPUs are the double's. */
 #include "reference/trainer/place.h"
 
-#include <string.h>
-
 #include "baselines/systems.h"
 #include "tests/support.h"
 
@@ -26,9 +24,8 @@ static int be_launched_by_nobody(void **state) {
 }
 
 /* The first that is set counts. */
-static void launchers_say_the_rank(void **state) {
+TEST_WITH(launchers_say_the_rank, be_launched_by_nobody, NULL) {
     static const char *const names[] = {"RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
-    (void)state;
     assert_int_equal(mp_place_launched_rank(), 0);
     for (int i = 0; i < 4; i++) {
         char text[8];
@@ -64,10 +61,9 @@ static void refused(const struct mp_job *job, int code, bool alike, const char *
     mp_place_destroy(&place);
 }
 
-static void a_processor_is_one_rank(void **state) {
+TEST_WITH(a_processor_is_one_rank, be_launched_by_nobody, NULL) {
     struct mp_place place = {0};
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_place_create(job_of("cpu", 1), "some.yaml", &place, &error), MP_OK);
     assert_int_equal(place.comm->ranks, 1);
     assert_null(place.device);
@@ -85,10 +81,9 @@ static void need_gpus(void) {
 
 /* The GPU of a process is that of its number on its host; with few of them they are shared, but
  * not over NCCL. */
-static void gpus_are_numbered_on_a_host(void **state) {
+TEST_WITH(gpus_are_numbered_on_a_host, be_launched_by_nobody, NULL) {
     struct mp_place place = {0};
     struct mp_error error = {0};
-    (void)state;
     need_gpus();
     setenv("MOEPERF_DOUBLE_NAMES", "First,Second", 1);
     for (int local = 0; local < 4; local++) {
@@ -126,11 +121,4 @@ static int clean_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(launchers_say_the_rank, be_launched_by_nobody),
-        cmocka_unit_test_setup(a_processor_is_one_rank, be_launched_by_nobody),
-        cmocka_unit_test_setup(gpus_are_numbered_on_a_host, be_launched_by_nobody),
-    };
-    return cmocka_run_group_tests_name("reference/trainer/place", tests, NULL, clean_up);
-}
+TEST_GROUP(NULL, clean_up);

@@ -4,8 +4,7 @@
 
 /* ---- usage and bad input ---- */
 
-static void help_and_version_are_printed(void **state) {
-    (void)state;
+TEST_WITH(help_and_version_are_printed, NULL, end_run) {
     static const struct {
         const char *option, *text;
     } cases[] = {{"--help", "usage: moeperf-train [JOB.yaml]"},
@@ -24,8 +23,7 @@ static void help_and_version_are_printed(void **state) {
 }
 
 /* Every option of a job has a line in the help, with the first word of what it does. */
-static void help_names_the_options_of_a_job(void **state) {
-    (void)state;
+TEST_WITH(help_names_the_options_of_a_job, NULL, end_run) {
     struct run run = start_trainer(0, 0, (const char *[]){"--help", NULL});
     wait_for_end(&run);
     char *out = read_file("out");
@@ -41,8 +39,7 @@ static void help_names_the_options_of_a_job(void **state) {
     free(out);
 }
 
-static void bad_input_gets_one_line(void **state) {
-    (void)state;
+TEST_WITH(bad_input_gets_one_line, NULL, end_run) {
     char bad_key[sizeof JOB + 64];
     snprintf(bad_key, sizeof bad_key, "%slaiers: 3\n", JOB);
     write_file("bad-key.yaml", bad_key);
@@ -97,8 +94,7 @@ static void bad_input_gets_one_line(void **state) {
 }
 
 /* A wrong number of processes is said once, whoever started how many. */
-static void wrong_numbers_of_processes_are_refused(void **state) {
-    (void)state;
+TEST_WITH(wrong_numbers_of_processes_are_refused, NULL, end_run) {
     static const struct {
         int processes;
         const char *ranks, *message;
@@ -116,8 +112,7 @@ static void wrong_numbers_of_processes_are_refused(void **state) {
     }
 }
 
-static void a_bad_job_under_mpirun_is_said_once(void **state) {
-    (void)state;
+TEST_WITH(a_bad_job_under_mpirun_is_said_once, NULL, end_run) {
     struct run run = start_trainer(2, 0, (const char *[]){"job.yaml", "--set", "laiers=3", NULL});
     wait_for_end(&run);
     assert_int_equal(run.status, 2);
@@ -126,8 +121,7 @@ static void a_bad_job_under_mpirun_is_said_once(void **state) {
 
 /* ---- whole runs ---- */
 
-static void a_run_is_recorded_to_its_end(void **state) {
-    (void)state;
+TEST_WITH(a_run_is_recorded_to_its_end, NULL, end_run) {
     for (int ranks = 0; ranks <= 2; ranks += 2) {
         clear_spools();
         assert_int_equal(rmdir("spools"), 0); /* it is created */
@@ -169,8 +163,7 @@ static double mean_before(const double loss[], int end, int window) {
     return sum / window;
 }
 
-static void a_run_ends_at_its_target(void **state) {
-    (void)state;
+TEST_WITH(a_run_ends_at_its_target, NULL, end_run) {
     enum { WINDOW = 3, MOST = 2000 };
     static double loss[MOST];
     clear_spools();
@@ -196,8 +189,7 @@ static void a_run_ends_at_its_target(void **state) {
 }
 
 /* A checkpoint goes on where it was, with the options of the command line. */
-static void a_run_goes_on_from_its_checkpoint(void **state) {
-    (void)state;
+TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
     static const char *const runs[][3] = {{"iterations=4", "checkpoint=first", "seed=3"},
                                           {"iterations=9", "checkpoint=second", "restore=first"}};
     for (int i = 0; i < 2; i++) {
@@ -325,8 +317,7 @@ static void record_drops(const char *system, struct recorded *recorded) {
 }
 
 /* 128 routes over 16 slots: 8 each. */
-static void swiftmoe_drops_what_a_recount_says(void **state) {
-    (void)state;
+TEST_WITH(swiftmoe_drops_what_a_recount_says, NULL, end_run) {
     static struct recorded recorded;
     int dropped = 0;
     record_drops("system=swiftmoe", &recorded);
@@ -346,8 +337,7 @@ static void swiftmoe_drops_what_a_recount_says(void **state) {
 }
 
 /* 64 routes of a rank over 8 experts: 8 each. */
-static void deepspeed_drops_what_a_recount_says(void **state) {
-    (void)state;
+TEST_WITH(deepspeed_drops_what_a_recount_says, NULL, end_run) {
     static const int64_t capacity[EXPERTS] = {8, 8, 8, 8, 8, 8, 8, 8};
     static struct recorded recorded;
     int dropped = 0;
@@ -358,18 +348,4 @@ static void deepspeed_drops_what_a_recount_says(void **state) {
     assert_in_range(dropped, 1, 128 * LAYERS * ITERATIONS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(help_and_version_are_printed, end_run),
-        cmocka_unit_test_teardown(help_names_the_options_of_a_job, end_run),
-        cmocka_unit_test_teardown(bad_input_gets_one_line, end_run),
-        cmocka_unit_test_teardown(wrong_numbers_of_processes_are_refused, end_run),
-        cmocka_unit_test_teardown(a_bad_job_under_mpirun_is_said_once, end_run),
-        cmocka_unit_test_teardown(a_run_is_recorded_to_its_end, end_run),
-        cmocka_unit_test_teardown(a_run_ends_at_its_target, end_run),
-        cmocka_unit_test_teardown(a_run_goes_on_from_its_checkpoint, end_run),
-        cmocka_unit_test_teardown(swiftmoe_drops_what_a_recount_says, end_run),
-        cmocka_unit_test_teardown(deepspeed_drops_what_a_recount_says, end_run),
-    };
-    return cmocka_run_group_tests_name("moeperf-train", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -2,9 +2,7 @@
 #ifndef MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
 #define MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
 
-#include <string.h>
-
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 #include "tests/support.h"
 
 enum { RANDOM_LOADS_EXPERTS = 64 };

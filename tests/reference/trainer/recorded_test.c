@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 #include "tests/harness/folder.h"
 
 /* 64 tokens an iteration, 128 routes of each of two layers. */
@@ -191,7 +191,7 @@ static void refused(const char *words, const char *message) {
     free(out_text);
 }
 
-static void words_that_do_not_go_together_are_refused(void **state) {
+TEST(words_that_do_not_go_together_are_refused) {
     static const struct {
         const char *words, *message;
     } cases[] = {
@@ -209,7 +209,6 @@ static void words_that_do_not_go_together_are_refused(void **state) {
         {"job.yaml --set 'inject=rank=1 phase=expert seconds=1'", "rank 1 of a job with 1"},
         {"job.yaml --set learning-rate=1000 --set iterations=500", "the training diverged; a "},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refused(cases[i].words, cases[i].message);
     refused("--set system=ep", "text: not given"); /* needs no file */
@@ -236,10 +235,9 @@ static void assert_text(const char *name, const char *expected) {
         fail_msg("%s is \"%s\", not \"%s\"", name, value ? value : "not there", expected);
 }
 
-static void the_machine_is_named(void **state) {
+TEST(the_machine_is_named) {
     char host[256] = "", text[300];
     cpu_set_t cores;
-    (void)state;
     train("");
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     if (access("/proc/cpuinfo", R_OK) == 0 && *said("grep -m 1 '^model name' /proc/cpuinfo"))
@@ -272,8 +270,7 @@ static void the_machine_is_named(void **state) {
 
 /* ---- counts ---- */
 
-static void sizes_are_as_worked_out(void **state) {
-    (void)state;
+TEST(sizes_are_as_worked_out) {
     train("");
     double all = run_number("parameters"), active = run_number("parameters-active");
     /* Of each layer two of four experts are idle: two matrices, and perhaps biases. */
@@ -302,11 +299,10 @@ static void sizes_are_as_worked_out(void **state) {
 }
 
 /* Losses follow each other as the trainer prints them; validation comes after every second. */
-static void losses_are_recorded(void **state) {
+TEST(losses_are_recorded) {
     char line[256];
     int done = 0, of = 0, printed = 0, count;
     double loss, ms[ITERATIONS] = {0}, rate[3] = {0}, all = 0;
-    (void)state;
     train("");
     FILE *out = fopen("out", "r");
     assert_non_null(out);
@@ -341,9 +337,8 @@ static void losses_are_recorded(void **state) {
 }
 
 /* Four iterations have a second half of two, whose median lies between them; one has itself. */
-static void rates_of_few_iterations(void **state) {
+TEST(rates_of_few_iterations) {
     static const char *const more[] = {"--set iterations=4", "--set iterations=1"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         train(more[i]);
         double ms[4] = {0}, rate;
@@ -443,9 +438,8 @@ static void check_iteration(int iteration, bool drops) {
     assert_int_equal(whole->layer, -1);
 }
 
-static void spans_add_up(void **state) {
+TEST(spans_add_up) {
     static const char *const systems[] = {"ep", "fssdp", "swiftmoe", "deepspeed", "smartmoe"};
-    (void)state;
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
         char more[64];
         snprintf(more, sizeof more, "--set system=%s", systems[s]);
@@ -518,12 +512,11 @@ static void read_sent(struct sent sent[ITERATIONS]) {
 }
 
 /* What plans say is what ranks send, all of it over a border of nodes. */
-static void plans_are_what_travels(void **state) {
+TEST(plans_are_what_travels) {
     static const char *const systems[] = {"fssdp --set options.reshard-interval=2", "swiftmoe",
                                           "laer"};
     const double row = 4.0 * WIDTH;
     double parts = 0, all = 0;
-    (void)state;
     train("");
     double active = run_number("parameters-active"), parameters = run_number("parameters");
     /* What a ring of two sends of every number that is not an expert's: as much as it has. */
@@ -580,14 +573,13 @@ static double shortest(enum mp_phase phase, int layer, int odd, double *wait) {
 }
 
 /* In layer 1 of every second iteration; a transfer that arrives late is waited for. */
-static void delays_are_where_they_are_asked_for(void **state) {
+TEST(delays_are_where_they_are_asked_for) {
     static const struct {
         const char *name;
         enum mp_phase phase;
         bool waits;
     } cases[] = {{"expert", MP_PHASE_EXPERT, false}, {"combine", MP_PHASE_COMBINE, true}};
     const double delay = 0.03;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char more[160];
         double wait;
@@ -603,7 +595,7 @@ static void delays_are_where_they_are_asked_for(void **state) {
 }
 
 /* Routes as a file has them, if it is the file that is meant. */
-static void a_trace_is_replayed(void **state) {
+TEST(a_trace_is_replayed) {
     const struct mp_loads_shape shape = {1, EXPERTS, LAYERS, 2, TOKENS, false};
     uint32_t count[2][LAYERS][EXPERTS] = {{{64, 60, 3, 1}, {32, 32, 32, 32}},
                                           {{0, 64, 0, 64}, {10, 54, 60, 4}}};
@@ -611,7 +603,6 @@ static void a_trace_is_replayed(void **state) {
     struct mp_load load = {.ranks = 1, .experts = EXPERTS};
     uint32_t digest = 0;
     char more[256];
-    (void)state;
     assert_int_equal(mp_loads_writer_create("loads", &shape, &writer, NULL), MP_OK);
     for (int i = 0; i < 2 * LAYERS; i++) {
         load.count = count[i / LAYERS][i % LAYERS];
@@ -636,17 +627,4 @@ static void a_trace_is_replayed(void **state) {
     assert_non_null(strstr(error.text, "iterations"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_that_do_not_go_together_are_refused),
-        cmocka_unit_test(the_machine_is_named),
-        cmocka_unit_test(sizes_are_as_worked_out),
-        cmocka_unit_test(losses_are_recorded),
-        cmocka_unit_test(rates_of_few_iterations),
-        cmocka_unit_test(spans_add_up),
-        cmocka_unit_test(plans_are_what_travels),
-        cmocka_unit_test(delays_are_where_they_are_asked_for),
-        cmocka_unit_test(a_trace_is_replayed),
-    };
-    return cmocka_run_group_tests_name("moeperf-train, records", tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

@@ -48,8 +48,7 @@ static void get_bytes(unsigned char byte[BYTES]) {
     fclose(file);
 }
 
-static void shards_come_back(void **state) {
-    (void)state;
+TEST(shards_come_back) {
     struct mp_error error = {0};
     struct mp_shard shard;
     assert_int_equal(write_shard("shard", &error), MP_OK);
@@ -65,8 +64,7 @@ static void shards_come_back(void **state) {
 }
 
 /* A rank may own no expert at all. */
-static void an_empty_shard_comes_back(void **state) {
-    (void)state;
+TEST(an_empty_shard_comes_back) {
     struct mp_error error = {0};
     struct mp_shard_writer *writer;
     struct mp_shard shard;
@@ -87,8 +85,7 @@ static void assert_refused(const char *what, int where) {
     mp_shard_close(&shard);
 }
 
-static void cut_off_shards_are_refused(void **state) {
-    (void)state;
+TEST(cut_off_shards_are_refused) {
     unsigned char byte[BYTES + 1] = {0};
     get_bytes(byte);
     for (int size = 0; size < BYTES; size++) {
@@ -99,8 +96,7 @@ static void cut_off_shards_are_refused(void **state) {
     assert_refused("one byte too many after", BYTES);
 }
 
-static void damaged_shards_are_refused(void **state) {
-    (void)state;
+TEST(damaged_shards_are_refused) {
     unsigned char byte[BYTES];
     get_bytes(byte);
     put_bytes("broken", byte, BYTES);
@@ -116,8 +112,7 @@ static void damaged_shards_are_refused(void **state) {
 }
 
 /* Sizes whose product is beyond 64 bits must not pass for a small file's. */
-static void huge_sizes_are_refused(void **state) {
-    (void)state;
+TEST(huge_sizes_are_refused) {
     unsigned char byte[BYTES];
     get_bytes(byte);
     memset(byte + 8, 0xff, 8);
@@ -125,8 +120,7 @@ static void huge_sizes_are_refused(void **state) {
     assert_refused("largest sizes", 0);
 }
 
-static void a_missing_shard_is_named(void **state) {
-    (void)state;
+TEST(a_missing_shard_is_named) {
     struct mp_error error = {0};
     struct mp_shard shard;
     assert_int_equal(mp_shard_open("nowhere", &shard, &error), MP_ENOTFOUND);
@@ -137,8 +131,7 @@ static void a_missing_shard_is_named(void **state) {
 }
 
 /* A size limit at every byte stands for a disk that is full there. */
-static void a_full_disk_is_reported(void **state) {
-    (void)state;
+TEST(a_full_disk_is_reported) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -159,13 +152,5 @@ static void a_full_disk_is_reported(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_come_back),           cmocka_unit_test(an_empty_shard_comes_back),
-        cmocka_unit_test(cut_off_shards_are_refused), cmocka_unit_test(damaged_shards_are_refused),
-        cmocka_unit_test(huge_sizes_are_refused),     cmocka_unit_test(a_missing_shard_is_named),
-        cmocka_unit_test(a_full_disk_is_reported),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("shard files", tests, enter_folder, leave_folder);
-}
+TEST_SEED(random_state);
+TEST_GROUP(enter_folder, leave_folder);

@@ -24,8 +24,7 @@ static void sizes_of(const struct mp_element_sizes *elements, struct mp_sizes *s
     mp_job_sizes(&job, elements, sizes);
 }
 
-static void training_keeps_all_but_elements_in_fp32(void **state) {
-    (void)state;
+TEST(training_keeps_all_but_elements_in_fp32) {
     struct mp_job job = small_job();
     struct mp_sizes sizes;
     for (int half = 0; half < 2; half++) {
@@ -48,8 +47,7 @@ static void training_keeps_all_but_elements_in_fp32(void **state) {
     }
 }
 
-static void others_keep_what_they_say(void **state) {
-    (void)state;
+TEST(others_keep_what_they_say) {
     struct mp_sizes sizes;
     sizes_of(&(struct mp_element_sizes){3, 2, 2, 12}, &sizes); /* gated, fp32 copy, moments */
     assert_close(sizes.expert_parameters, 384, 0);
@@ -63,8 +61,7 @@ static void others_keep_what_they_say(void **state) {
     assert_int_equal(sizes.move.state, 2 * 256);
 }
 
-static void planners_are_told_the_job_and_its_ranks(void **state) {
-    (void)state;
+TEST(planners_are_told_the_job_and_its_ranks) {
     struct mp_job job = small_job();
     struct mp_element_sizes elements = mp_training_elements(2);
     struct mp_sizes sizes;
@@ -89,8 +86,7 @@ static void planners_are_told_the_job_and_its_ranks(void **state) {
     assert_int_equal(mp_job_topology(&job, 3).ranks_per_node, 3);
 }
 
-static void given_figures_go_before_measured_ones(void **state) {
-    (void)state;
+TEST(given_figures_go_before_measured_ones) {
     struct mp_job job = small_job();
     struct mp_element_sizes elements = mp_training_elements(4);
     struct mp_setting setting = {.bandwidth = 5,
@@ -134,8 +130,7 @@ static void given_figures_go_before_measured_ones(void **state) {
 }
 
 /* Databases have these names, and so do those who ask them. */
-static void names_of_facts_and_figures_stay(void **state) {
-    (void)state;
+TEST(names_of_facts_and_figures_stay) {
     static const char *const facts[] = {"copies",
                                         "largest-rank-copies",
                                         "bytes-before-gate",
@@ -177,15 +172,4 @@ static void names_of_facts_and_figures_stay(void **state) {
         assert_close(mp_named_value(&mp_setting_figures[i], &setting), i + 1.5, 0);
     }
     assert_null(mp_setting_figures[6].name);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_keeps_all_but_elements_in_fp32),
-        cmocka_unit_test(others_keep_what_they_say),
-        cmocka_unit_test(planners_are_told_the_job_and_its_ranks),
-        cmocka_unit_test(given_figures_go_before_measured_ones),
-        cmocka_unit_test(names_of_facts_and_figures_stay),
-    };
-    return cmocka_run_group_tests_name("reference/trainer/sizes", tests, NULL, NULL);
 }

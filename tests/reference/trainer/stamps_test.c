@@ -2,8 +2,6 @@
  * says. */
 #include "reference/trainer/stamps.h"
 
-#include <unistd.h>
-
 #include "profiler/record/spool.h"
 #include "tests/support.h"
 
@@ -95,8 +93,7 @@ static int close_recording(struct recording *r, struct mp_span span[], int limit
     return count;
 }
 
-static void spans_have_the_stream_s_times(void **state) {
-    (void)state;
+TEST(spans_have_the_stream_s_times) {
     struct recording r;
     struct mp_span span[4];
     open_recording(&r);
@@ -131,8 +128,7 @@ static void spans_have_the_stream_s_times(void **state) {
 }
 
 /* With no event or room left the caller records the span itself; after a flush there is room. */
-static void what_has_no_room_is_refused(void **state) {
-    (void)state;
+TEST(what_has_no_room_is_refused) {
     struct recording r;
     struct mp_span span[2 * SPANS];
     const struct mp_span queued = {.start_ns = 1, .end_ns = 2};
@@ -156,21 +152,11 @@ static void what_has_no_room_is_refused(void **state) {
     assert_int_equal(close_recording(&r, span, 2 * SPANS), SPANS);
 }
 
-static void events_that_can_t_be_had_are_an_error(void **state) {
-    (void)state;
+TEST(events_that_can_t_be_had_are_an_error) {
     struct mp_stamps *stamps = NULL;
     struct mp_error error = {0};
     assert_int_equal(mp_stamps_create(start_clock(), NULL, EVENTS, &stamps, &error), MP_EDEVICE);
     assert_string_equal(error.text, "no event left");
     assert_int_equal(device_clock.alive, 0);
     mp_stamps_destroy(NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_have_the_stream_s_times),
-        cmocka_unit_test(what_has_no_room_is_refused),
-        cmocka_unit_test(events_that_can_t_be_had_are_an_error),
-    };
-    return cmocka_run_group_tests_name("stamps", tests, NULL, NULL);
 }

@@ -68,12 +68,10 @@ static void check_step(const struct followed *followed, int step) {
     assert_true(moved > 1e-4); /* every tensor has a gradient */
 }
 
-static void parameters_move_as_adamw_says(void **state) {
-    (void)state;
+TEST_RANDOM(parameters_move_as_adamw_says) {
     struct small_trainer small;
     struct followed followed[64];
     int count = 0;
-    uint64_t random = test_seed();
     create(&small);
     const struct mp_dense *dense = &small.trainer->model.dense;
     const struct mp_experts *experts = &small.trainer->model.experts;
@@ -95,8 +93,8 @@ static void parameters_move_as_adamw_says(void **state) {
         struct mp_trainer_result result;
         struct mp_error error = {0};
         for (int i = 0; i < TOKENS; i++) {
-            token[i] = test_random_int(&random, 0, 255);
-            target[i] = test_random_int(&random, 0, 255);
+            token[i] = test_random_int(random, 0, 255);
+            target[i] = test_random_int(random, 0, 255);
         }
         if (mp_trainer_step_on(small.trainer, token, target, &result, &error))
             fail_msg("%s", error.text);
@@ -121,8 +119,7 @@ static void work_for(int64_t nanoseconds) {
 }
 
 /* Neither clock goes on in a pause, nor is anything sent or waited for; two pauses add up. */
-static void pauses_leave_no_trace(void **state) {
-    (void)state;
+TEST(pauses_leave_no_trace) {
     enum { PAUSES = 2, NANOSECONDS = 1000000 };
     const struct mp_plan paused = {.free_transfers = true}, plain = {.free_transfers = false};
     struct small_trainer small;
@@ -152,12 +149,4 @@ static void pauses_leave_no_trace(void **state) {
     assert_int_equal(trainer->pause.cpu_ns, cpu_ns);
     assert_int_equal(trainer->paused_ns, paused_ns);
     small_trainer_destroy(&small);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_move_as_adamw_says),
-        cmocka_unit_test(pauses_leave_no_trace),
-    };
-    return cmocka_run_group_tests_name("reference/trainer/step", tests, NULL, NULL);
 }

@@ -18,8 +18,7 @@ static int iterations(struct mp_target *target, const double loss[], int count) 
     return 0;
 }
 
-static void the_mean_of_a_full_window_decides(void **state) {
-    (void)state;
+TEST(the_mean_of_a_full_window_decides) {
     static const double loss[] = {1, 5, 5, 4, 3, 3, 2, 2};
     static const struct {
         double target;
@@ -33,16 +32,14 @@ static void the_mean_of_a_full_window_decides(void **state) {
     }
 }
 
-static void a_loss_that_is_no_number_counts_while_it_is_in_the_window(void **state) {
-    (void)state;
+TEST(a_loss_that_is_no_number_counts_while_it_is_in_the_window) {
     static const double loss[] = {1, NAN, 1, 1, 1};
     struct mp_target target = create(2, 3);
     assert_int_equal(iterations(&target, loss, 5), 5);
     mp_target_destroy(&target);
 }
 
-static void any_losses_agree_with_a_mean_taken_anew(void **state) {
-    uint64_t *random = *state;
+TEST_RANDOM(any_losses_agree_with_a_mean_taken_anew) {
     for (int round = 0; round < 200; round++) {
         double loss[60], bound = 2 + test_random_double(random);
         int window = test_random_int(random, 1, 20), expected = 0;
@@ -58,14 +55,4 @@ static void any_losses_agree_with_a_mean_taken_anew(void **state) {
         assert_int_equal(iterations(&target, loss, 60), expected);
         mp_target_destroy(&target);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mean_of_a_full_window_decides),
-        cmocka_unit_test(a_loss_that_is_no_number_counts_while_it_is_in_the_window),
-        cmocka_unit_test_prestate(any_losses_agree_with_a_mean_taken_anew, &random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "reference/trainer/text.h"
 
 #define XXH_INLINE_ALL
-#include <stdbool.h>
 #include <xxhash.h>
 
 #include "tests/harness/folder.h"
@@ -25,8 +24,7 @@ static void assert_text(const char *paths, const char *expected, int files) {
     mp_text_destroy(&text);
 }
 
-static void folders_are_read_in_the_order_of_paths(void **state) {
-    (void)state;
+TEST(folders_are_read_in_the_order_of_paths) {
     assert_int_equal(mkdir("tree", 0777) | mkdir("tree/a", 0777) | mkdir("tree/a/z", 0777) |
                          mkdir("tree/empty", 0777) | mkdir("tree/b", 0777),
                      0);
@@ -48,8 +46,7 @@ static void folders_are_read_in_the_order_of_paths(void **state) {
     assert_text("tree/b", "[a/z/y][b/ae]", 2); /* links are followed */
 }
 
-static void the_digest_is_that_of_the_concatenation(void **state) {
-    (void)state;
+TEST(the_digest_is_that_of_the_concatenation) {
     struct mp_text text;
     write_file("abc", "abc");
     load("abc", &text);
@@ -83,8 +80,7 @@ static void the_digest_is_that_of_the_concatenation(void **state) {
     mp_text_destroy(&text);
 }
 
-static void text_is_split_for_validation(void **state) {
-    (void)state;
+TEST(text_is_split_for_validation) {
     struct mp_text text;
     struct mp_error error = {0};
     write_file("hundred", "0123456789012345678901234567890123456789012345678901234567890123456789"
@@ -95,8 +91,7 @@ static void text_is_split_for_validation(void **state) {
     mp_text_destroy(&text);
 }
 
-static void bad_texts_are_refused(void **state) {
-    (void)state;
+TEST(bad_texts_are_refused) {
     write_file("void", "");
     assert_int_equal(mkdir("bare", 0777), 0);
     static const struct {
@@ -127,8 +122,7 @@ static void bad_texts_are_refused(void **state) {
     }
 }
 
-static void a_file_without_permission_is_named(void **state) {
-    (void)state;
+TEST(a_file_without_permission_is_named) {
     enum { NOBODY = 65534 };
     struct mp_text text;
     struct mp_error error = {0};
@@ -168,8 +162,7 @@ static size_t place_of(const struct mp_text *text, const int32_t *token, const i
     return (size_t)(at - text->byte);
 }
 
-static void batches_depend_on_seed_iteration_and_sequence(void **state) {
-    (void)state;
+TEST(batches_depend_on_seed_iteration_and_sequence) {
     enum { BATCH = 12, ITERATIONS = 100 };
     struct mp_text text = random_text();
     uint64_t seed = test_random(&random_state);
@@ -197,8 +190,7 @@ static void batches_depend_on_seed_iteration_and_sequence(void **state) {
 }
 
 /* Iterations and sequences are counters of one stream: none must meet another's. */
-static void no_two_sequences_share_a_counter(void **state) {
-    (void)state;
+TEST(no_two_sequences_share_a_counter) {
     struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     mp_text_training(&text, 1, 1, 0, SEQUENCE, token, target);
@@ -208,8 +200,7 @@ static void no_two_sequences_share_a_counter(void **state) {
     mp_text_destroy(&text);
 }
 
-static void the_smallest_text_has_one_place(void **state) {
-    (void)state;
+TEST(the_smallest_text_has_one_place) {
     struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     text.training = SEQUENCE + 1;
@@ -223,8 +214,7 @@ static void the_smallest_text_has_one_place(void **state) {
     mp_text_destroy(&text);
 }
 
-static void validation_is_spread_over_its_part(void **state) {
-    (void)state;
+TEST(validation_is_spread_over_its_part) {
     struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     size_t starts = text.size - text.training - SEQUENCE;
@@ -238,18 +228,5 @@ static void validation_is_spread_over_its_part(void **state) {
     mp_text_destroy(&text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folders_are_read_in_the_order_of_paths),
-        cmocka_unit_test(the_digest_is_that_of_the_concatenation),
-        cmocka_unit_test(text_is_split_for_validation),
-        cmocka_unit_test(bad_texts_are_refused),
-        cmocka_unit_test(a_file_without_permission_is_named),
-        cmocka_unit_test(batches_depend_on_seed_iteration_and_sequence),
-        cmocka_unit_test(no_two_sequences_share_a_counter),
-        cmocka_unit_test(the_smallest_text_has_one_place),
-        cmocka_unit_test(validation_is_spread_over_its_part),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("text", tests, enter_folder, leave_folder);
-}
+TEST_SEED(random_state);
+TEST_GROUP(enter_folder, leave_folder);

@@ -3,11 +3,6 @@
 
 #include "tests/support.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Four standard deviations of how many of the series would be found were it 19 of 20. */
 enum { POINTS = 20, SERIES = 400, SAMPLING = 17 };
 
@@ -46,25 +41,22 @@ static void count_found(uint64_t *random, bool has_step, int *any, int *right) {
     }
 }
 
-static void steps_are_found_and_flat_series_are_flat(void **state) {
+TEST_RANDOM(steps_are_found_and_flat_series_are_flat) {
     int any, right;
-    uint64_t random = test_seed();
-    (void)state;
-    count_found(&random, true, &any, &right);
+    count_found(random, true, &any, &right);
     print_message("5 %% steps: %d of %d found, %d where they are\n", any, SERIES, right);
     assert_true(any >= SERIES * 19 / 20 - SAMPLING);
     assert_true(right >= SERIES * 8 / 10);
-    count_found(&random, false, &any, &right);
+    count_found(random, false, &any, &right);
     print_message("flat: %d of %d\n", any, SERIES);
     assert_true(any <= SERIES / 20 + SAMPLING);
 }
 
 /* Worked out by hand: of 0 0 0 0 4 4 4 4 the sides of the middle are 4 apart, and nothing inside:
  * 4 * 4 / 8 * 2 * 4 = 16; every other split is less. */
-static void a_step_without_noise(void **state) {
+TEST(a_step_without_noise) {
     const double value[] = {0, 0, 0, 0, 4, 4, 4, 4};
     struct mp_change *change;
-    (void)state;
     assert_int_equal(find(value, 8, &change),
                      0); /* 2 of C(8, 4) = 70 orders are as far: p = .029 */
     free(change);
@@ -88,16 +80,14 @@ static double energy_of(const double value[], int count, int split) {
            (2 * sum[0][1] / (m * n) - sum[0][0] / (m * (m - 1)) - sum[1][1] / (n * (n - 1)));
 }
 
-static void a_single_change_is_the_farthest_split(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(a_single_change_is_the_farthest_split) {
     int singles = 0;
-    (void)state;
     for (int s = 0; s < SERIES; s++) {
         double value[POINTS];
         struct mp_change *change;
-        int best = MP_CHANGES_LEAST, step = test_random_int(&random, 2, POINTS - 2);
+        int best = MP_CHANGES_LEAST, step = test_random_int(random, 2, POINTS - 2);
         for (int i = 0; i < POINTS; i++)
-            value[i] = (i >= step ? 2.5 : 0) + (i >= step ? 2 : .5) * normal(&random);
+            value[i] = (i >= step ? 2.5 : 0) + (i >= step ? 2 : .5) * normal(random);
         for (int i = MP_CHANGES_LEAST + 1; i <= POINTS - MP_CHANGES_LEAST; i++)
             best = energy_of(value, POINTS, i) > energy_of(value, POINTS, best) ? i : best;
         if (find(value, POINTS, &change) == 1) {
@@ -117,16 +107,14 @@ static bool has_change(const struct mp_change change[], int changes, int index) 
 }
 
 /* Three levels up, and the same backwards: changes on either side of the first that is found. */
-static void stairs(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(stairs) {
     double value[60], mirrored[60];
     struct mp_change *up, *down;
-    (void)state;
     for (int i = 0; i < 60; i++)
         mirrored[59 - i] = value[i] = (i < 15   ? 0
                                        : i < 40 ? 10
                                                 : 12) +
-                                      test_random_double(&random) / 2;
+                                      test_random_double(random) / 2;
     int ups = find(value, 60, &up), downs = find(mirrored, 60, &down);
     assert_true(has_change(up, ups, 15) && has_change(up, ups, 40));
     assert_true(has_change(down, downs, 20) && has_change(down, downs, 45));
@@ -134,13 +122,11 @@ static void stairs(void **state) {
     free(down);
 }
 
-static void up_and_down_again(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(up_and_down_again) {
     double value[60];
     struct mp_change *change;
-    (void)state;
     for (int i = 0; i < 60; i++)
-        value[i] = (i >= 20 && i < 40 ? 110 : 100) + normal(&random) / 2;
+        value[i] = (i >= 20 && i < 40 ? 110 : 100) + normal(random) / 2;
     int changes = find(value, 60, &change);
     assert_true(changes >= 2);
     int up = -1, down = -1;
@@ -156,14 +142,12 @@ static void up_and_down_again(void **state) {
 }
 
 /* Twice the values, or another level, is the same question; so is the series backwards. */
-static void scale_and_level_do_not_matter(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(scale_and_level_do_not_matter) {
     for (int s = 0; s < 50; s++) {
         double value[POINTS], other[POINTS];
         struct mp_change *one, *two;
         for (int i = 0; i < POINTS; i++) {
-            value[i] = test_random_int(&random, 0, 1000) + (i >= 8 ? 700 : 0);
+            value[i] = test_random_int(random, 0, 1000) + (i >= 8 ? 700 : 0);
             other[i] = 4 * value[i] - 512;
         }
         int changes = find(value, POINTS, &one);
@@ -178,12 +162,11 @@ static void scale_and_level_do_not_matter(void **state) {
     }
 }
 
-static void what_is_too_short_or_no_number(void **state) {
+TEST(what_is_too_short_or_no_number) {
     double value[] = {1, 2, 1, NAN};
     struct mp_change *change;
     struct mp_error error = {0};
     int changes;
-    (void)state;
     for (int count = 0; count < 4; count++) {
         assert_int_equal(find(value, count, &change), 0);
         free(change);
@@ -195,17 +178,4 @@ static void what_is_too_short_or_no_number(void **state) {
     const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     assert_int_equal(find(same, 10, &change), 0);
     free(change);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_found_and_flat_series_are_flat),
-        cmocka_unit_test(a_step_without_noise),
-        cmocka_unit_test(a_single_change_is_the_farthest_split),
-        cmocka_unit_test(stairs),
-        cmocka_unit_test(up_and_down_again),
-        cmocka_unit_test(scale_and_level_do_not_matter),
-        cmocka_unit_test(what_is_too_short_or_no_number),
-    };
-    return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include "tests/support.h"
 
-#include <string.h>
-
 #include "reference/base/elementary.h"
 #include "results/compare/statistics.h"
 
@@ -45,8 +43,7 @@ static const double heads[3][10] = {
     {50.25, 49.91, 50.36, 50.02, 49.73, 50.31, 50.17, 49.98, 49.95, 50.04},
     {52.9, 49.0, 51.8, 50.2, 48.8, 53.1, 50.9, 49.5, 52.2, 51.1}};
 
-static void worked_chain(void **state) {
-    (void)state;
+TEST(worked_chain) {
     const enum mp_outcome expected[] = {MP_OUTCOME_FAIL, MP_OUTCOME_PASS, MP_OUTCOME_INCONCLUSIVE};
     double p[3], adjusted[3];
     struct mp_evidence evidence[3];
@@ -87,8 +84,7 @@ static void simulate(uint64_t seed, uint64_t try, double ratio, double noise, do
     }
 }
 
-static void mirrored(void **state) {
-    (void)state;
+TEST(mirrored) {
     uint64_t seed = test_seed();
     int seen[5] = {0};
     for (uint64_t t = 0; t < 400; t++) {
@@ -110,8 +106,7 @@ static void mirrored(void **state) {
 }
 
 /* Order of the pairs and the unit of time do not matter. */
-static void invariances(void **state) {
-    (void)state;
+TEST(invariances) {
     uint64_t seed = test_seed();
     for (uint64_t t = 0; t < 100; t++) {
         double a[MOST], b[MOST], c[MOST], d[MOST];
@@ -160,8 +155,7 @@ static struct tally comparisons(uint64_t seed, int tries, double ratio, double n
 }
 
 /* The figures that the gate has to reach; seeds are fixed, so that they are facts. */
-static void finds_five_percent(void **state) {
-    (void)state;
+TEST(finds_five_percent) {
     struct tally quiet = comparisons(1, 1000, 1.05, .01, 0, 10, 1);
     assert_true(quiet.count[MP_OUTCOME_FAIL] >= 990);
     struct tally among_six = comparisons(2, 500, 1.05, .01, 0, 10, 6);
@@ -175,8 +169,7 @@ static void finds_five_percent(void **state) {
                   drifting.count[MP_OUTCOME_FAIL], noisy.count[MP_OUTCOME_FAIL]);
 }
 
-static void stays_quiet(void **state) {
-    (void)state;
+TEST(stays_quiet) {
     const double noise[] = {.01, .02, .05};
     for (int i = 0; i < 3; i++) {
         struct tally one = comparisons(10 + (uint64_t)i, 1000, 1, noise[i], 0, 10, 1);
@@ -234,8 +227,7 @@ static struct tally doubtful(enum noise noise, double ratio, int pairs, int metr
 }
 
 /* The rate of false alarms, of all kinds of noise and numbers of pairs; seeds are fixed. */
-static void doubtful_ones_stay_quiet(void **state) {
-    (void)state;
+TEST(doubtful_ones_stay_quiet) {
     static const int pairs[] = {3, 4, 6, 8};
     enum { TRIES = 2000 };
     for (enum noise noise = NORMAL; noise < NOISES; noise++)
@@ -252,8 +244,7 @@ static void doubtful_ones_stay_quiet(void **state) {
         }
 }
 
-static void doubtful_ones_are_found(void **state) {
-    (void)state;
+TEST(doubtful_ones_are_found) {
     static const struct {
         double ratio;
         int pairs, metrics, least; /* of 300 */
@@ -270,8 +261,7 @@ static void doubtful_ones_are_found(void **state) {
 
 /* A floor that is larger than the minimum effect is what has to be exceeded, by all of the
  * interval; faster is the mirror image. */
-static void beyond_is_beyond_the_floor(void **state) {
-    (void)state;
+TEST(beyond_is_beyond_the_floor) {
     static const double before[] = {10, 10.1, 9.9, 10.05, 9.95, 10.02},
                         after[] = {12, 12.2, 11.8, 12.1, 11.9, 12.1};
     struct mp_evidence slower = weigh(before, after, 6, true),
@@ -295,8 +285,7 @@ static void beyond_is_beyond_the_floor(void **state) {
 
 /* By hand: three logarithms .1 .2 .3 beyond ln 1.02, Student's t with 2 degrees of freedom.  As
  * groups of which one does not vary the error is the same. */
-static void beyond_by_hand(void **state) {
-    (void)state;
+TEST(beyond_by_hand) {
     const double ones[] = {1, 1, 1}, three[] = {exp(.1), exp(.2), exp(.3)};
     const double t = (.2 - log(1.02)) / (.1 / sqrt(3)), expected = 1 - t / sqrt(t * t + 2);
     struct mp_evidence pairs = weigh(ones, three, 3, true), groups = weigh(ones, three, 3, false);
@@ -307,8 +296,7 @@ static void beyond_by_hand(void **state) {
     assert_true(isnan(mp_evidence_beyond(&two, .02, NAN)));
 }
 
-static void says_nothing(void **state) {
-    (void)state;
+TEST(says_nothing) {
     const double one[] = {50}, slower[] = {80}, equal[] = {5, 5, 5, 5, 5, 5, 5, 5};
     const double five[] = {1, 1.01, 1.02, 1.03, 1.04}, much[] = {2, 2.1, 2.2, 2.3, 2.4};
     struct mp_evidence evidence = weigh(one, slower, 1, true);
@@ -322,8 +310,7 @@ static void says_nothing(void **state) {
     assert_int_equal(decide(&evidence, 1, NAN), MP_OUTCOME_PASS);
 }
 
-static void refusals(void **state) {
-    (void)state;
+TEST(refusals) {
     const double fine[] = {1, 2, 3};
     const double bad[][3] = {{1, NAN, 3}, {1, -2, 3}, {1, 0, 3}, {1, INFINITY, 3}};
     struct mp_evidence evidence;
@@ -339,21 +326,4 @@ static void refusals(void **state) {
     assert_int_equal(
         mp_evidence_weigh(&(struct mp_samples){fine, fine, 0, 2, false}, &evidence, NULL),
         MP_EINVAL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(worked_chain),
-        cmocka_unit_test(mirrored),
-        cmocka_unit_test(invariances),
-        cmocka_unit_test(finds_five_percent),
-        cmocka_unit_test(stays_quiet),
-        cmocka_unit_test(doubtful_ones_stay_quiet),
-        cmocka_unit_test(doubtful_ones_are_found),
-        cmocka_unit_test(beyond_is_beyond_the_floor),
-        cmocka_unit_test(beyond_by_hand),
-        cmocka_unit_test(says_nothing),
-        cmocka_unit_test(refusals),
-    };
-    return cmocka_run_group_tests_name("evidence", tests, NULL, NULL);
 }

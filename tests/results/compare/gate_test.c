@@ -5,8 +5,7 @@
 
 static const struct gate_run usual = {0};
 
-static void unchanged_passes(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(unchanged_passes) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
@@ -20,8 +19,7 @@ static void unchanged_passes(void **state) {
 }
 
 /* A/A measurements leave a floor behind that the next comparison shows and obeys. */
-static void floors_are_kept(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(floors_are_kept) {
     int kept;
     struct mp_error error = {0};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
@@ -49,8 +47,7 @@ static void floors_are_kept(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void slowdown_is_found_and_placed(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(slowdown_is_found_and_placed) {
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -65,8 +62,7 @@ static void slowdown_is_found_and_placed(void **state) {
 }
 
 /* Waiting is named only where no work explains it, and work also where many phases share it. */
-static void waiting_and_spread_work(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(waiting_and_spread_work) {
     const struct gate_run waits = {.wait_ms = .6}, spread = {.spread_ms = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &waits);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -85,8 +81,7 @@ static void waiting_and_spread_work(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void speedup_mirrors_it(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(speedup_mirrors_it) {
     const struct gate_run slower = {.expert_ms = .5};
     gate_add_pairs(folder, GATE_PAIRS, &slower, &usual);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -107,8 +102,7 @@ static void speedup_mirrors_it(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void one_copy_more_is_a_finding(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_copy_more_is_a_finding) {
     const struct gate_run more = {.copies_more = 1, .is_other_program = true};
     gate_add_pairs(folder, 2, &usual, &more);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -136,8 +130,7 @@ static void one_copy_more_is_a_finding(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void routes_are_compared_expert_by_expert(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(routes_are_compared_expert_by_expert) {
     const struct gate_run other = {.has_other_routes = true}; /* their sum is the same */
     gate_add_pairs(folder, 1, &usual, &other);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -147,8 +140,7 @@ static void routes_are_compared_expert_by_expert(void **state) {
 }
 
 /* Plans that rest on measured speeds differ by themselves. */
-static void told_speeds_explain_differences(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(told_speeds_explain_differences) {
     const struct gate_run more = {.copies_more = 1, .bandwidth = 2e9};
     gate_add_pairs(folder, 4, &usual, &more);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -157,8 +149,7 @@ static void told_speeds_explain_differences(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void many_runs_outvote_told_speeds(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_runs_outvote_told_speeds) {
     for (int i = 0; i < 5; i++) {
         struct gate_run base = {.bandwidth = 1e9 + i}, more = {.bandwidth = 2e9 + i};
         base.side = "base";
@@ -173,8 +164,7 @@ static void many_runs_outvote_told_speeds(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void base_that_varies_decides_nothing(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(base_that_varies_decides_nothing) {
     const struct gate_run runs[] = {{.side = "base", .round = 0},
                                     {.side = "base", .round = 1, .copies_more = 1},
                                     {.side = "head", .round = 0},
@@ -186,8 +176,7 @@ static void base_that_varies_decides_nothing(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void losses(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(losses) {
     const struct {
         struct gate_run head;
         enum mp_outcome outcome;
@@ -213,8 +202,7 @@ static void losses(void **state) {
     }
 }
 
-static void machines(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(machines) {
     const struct gate_run elsewhere = {.cpu = "cpu B", .expert_ms = 1, .copies_more = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &elsewhere);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -254,8 +242,7 @@ static struct mp_gate *gate_of_doubtful(struct runs_folder *folder, const struct
 
 /* Too short or not steady: no pass, and no fail of what noise may be; but what is beyond the
  * minimum effect by more than any noise fails, with phase, layer and rank. */
-static void doubtful_times(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(doubtful_times) {
     const struct {
         struct gate_run run;
         const char *reason;
@@ -282,15 +269,14 @@ static void doubtful_times(void **state) {
     }
 }
 
-static void shared_cores_say_nothing(void **state) {
-    struct mp_gate *gate = gate_of_doubtful(*state, &(struct gate_run){.shares_cores = true}, 14);
+RUNS_TEST(shared_cores_say_nothing) {
+    struct mp_gate *gate = gate_of_doubtful(folder, &(struct gate_run){.shares_cores = true}, 14);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "shared cores");
     mp_gate_destroy(gate);
 }
 
 /* Of too few for an interval, too, and of none of which the noise is unknown. */
-static void few_pairs_that_differ_much(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(few_pairs_that_differ_much) {
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -309,8 +295,7 @@ static void few_pairs_that_differ_much(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void few_and_missing_runs(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(few_and_missing_runs) {
     const struct gate_run slower = {.expert_ms = 2};
     gate_add_pairs(folder, 1, &usual, &slower);
     struct mp_gate *gate = gate_of(folder, NULL);
@@ -331,8 +316,7 @@ static void few_and_missing_runs(void **state) {
 }
 
 /* What either side's recording costs is no measure, and stands beside the outcome. */
-static void recording_costs_are_noted(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(recording_costs_are_noted) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store),
@@ -353,8 +337,7 @@ static void recording_costs_are_noted(void **state) {
 }
 
 /* What neither did, neither did differently. */
-static void runs_that_both_sides_miss(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_that_both_sides_miss) {
     static const char *const sides[] = {"base", "head"};
     int found = 0;
     for (int i = 0; i < 2; i++) {
@@ -375,8 +358,7 @@ static void runs_that_both_sides_miss(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void predicted_times_are_exact(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(predicted_times_are_exact) {
     const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
                           same = {.is_predicted = true, .suite_run = "b"},
                           other = {.is_predicted = true, .suite_run = "c", .ms = 10.001};
@@ -409,8 +391,7 @@ static void refuse(struct runs_folder *folder, const struct mp_gate_side *base,
         fail_msg("\"%s\" is not in \"%s\"", words, error.text);
 }
 
-static void refusals(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(refusals) {
     gate_add_run(folder, &usual);
     gate_add_run(folder, &(struct gate_run){.suite_run = "b", .job_text = "name: y\nbatch: 16\n"});
     gate_add_run(folder, &(struct gate_run){.suite_run = "c", .job = "ep"});
@@ -442,8 +423,7 @@ static void refusals(void **state) {
     runs_destroy(&empty);
 }
 
-static void finds_pairs(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(finds_pairs) {
     struct mp_error error = {0};
     char *base, *head;
     gate_add_pairs(folder, 1, &usual, &usual);
@@ -472,6 +452,14 @@ static int print_head_samples(const struct mp_gate *gate, FILE *out, struct mp_e
     return mp_gate_print_benchstat(gate, true, out, error);
 }
 
+static int print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    return mp_gate_print(gate, MP_REPORT_JSON, out, error);
+}
+
+static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    return mp_gate_print(gate, MP_REPORT_TEXT, out, error);
+}
+
 static int count_in(const char *text, const char *words) {
     int count = 0;
     for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
@@ -479,8 +467,7 @@ static int count_in(const char *text, const char *words) {
     return count;
 }
 
-static void formats(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(formats) {
     const struct gate_run base = {.job = "a <b> & \"c\" \xff\x01\xed\xa0\x80\xef\xbf\xbf"};
     struct gate_run slower = base;
     slower.expert_ms = .5;
@@ -493,7 +480,7 @@ static void formats(void **state) {
     assert_non_null(strstr(text, "a &lt;b&gt; &amp; &quot;c&quot; ??????:"));
     assert_null(strchr(text, '\xff'));
     free(text);
-    text = printed(gate, mp_gate_print_json);
+    text = printed(gate, print_json);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     assert_int_equal(json_array_size(json_object_get(object, "metrics")), (size_t)gate->metrics);
@@ -521,7 +508,7 @@ static void formats(void **state) {
         count_in(text, "BenchmarkIteration/job=a__b_____c__________/system=fssdp/ranks=2 1 "),
         GATE_PAIRS);
     free(text);
-    text = printed(gate, mp_gate_print);
+    text = printed(gate, print_text);
     assert_non_null(strstr(text, "fail: 2 failed"));
     for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);
@@ -529,8 +516,7 @@ static void formats(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void facts_of_runs(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(facts_of_runs) {
     struct mp_error error = {0};
     const struct mp_store_fact fact = {"pairs", "other"};
     gate_add_run(folder, &(struct gate_run){.side = "head"});
@@ -540,34 +526,4 @@ static void facts_of_runs(void **state) {
                                    "ORDER BY name"),
                         "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
     assert_int_equal(mp_store_add_fact(folder->store, 2, &fact, &error), MP_ENOTFOUND);
-}
-
-int main(void) {
-#define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, runs_setup, runs_teardown)
-    const struct CMUnitTest tests[] = {
-        GATE_TEST(unchanged_passes),
-        GATE_TEST(floors_are_kept),
-        GATE_TEST(slowdown_is_found_and_placed),
-        GATE_TEST(waiting_and_spread_work),
-        GATE_TEST(speedup_mirrors_it),
-        GATE_TEST(one_copy_more_is_a_finding),
-        GATE_TEST(routes_are_compared_expert_by_expert),
-        GATE_TEST(told_speeds_explain_differences),
-        GATE_TEST(many_runs_outvote_told_speeds),
-        GATE_TEST(base_that_varies_decides_nothing),
-        GATE_TEST(losses),
-        GATE_TEST(machines),
-        GATE_TEST(doubtful_times),
-        GATE_TEST(shared_cores_say_nothing),
-        GATE_TEST(few_pairs_that_differ_much),
-        GATE_TEST(runs_that_both_sides_miss),
-        GATE_TEST(few_and_missing_runs),
-        GATE_TEST(recording_costs_are_noted),
-        GATE_TEST(predicted_times_are_exact),
-        GATE_TEST(refusals),
-        GATE_TEST(finds_pairs),
-        GATE_TEST(formats),
-        GATE_TEST(facts_of_runs),
-    };
-    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

@@ -55,9 +55,9 @@ static void read_changes(const struct runs_folder *folder, struct mp_history *hi
     read_lines(history, path, NULL);
 }
 
-static void the_first_revision_of_a_change_is_named(void **state) {
+RUNS_TEST(the_first_revision_of_a_change_is_named) {
     struct mp_history history = {0};
-    read_changes(*state, &history);
+    read_changes(folder, &history);
     assert_int_equal(history.count, 8);
     const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
     assert_int_equal(slower->points, 24);
@@ -86,8 +86,7 @@ static void count(const char *text, const char *words, int expected) {
 }
 
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
-static void a_page_has_a_chart_of_each_series(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_page_has_a_chart_of_each_series) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120], text[1 << 20];
@@ -116,8 +115,7 @@ static void a_page_has_a_chart_of_each_series(void **state) {
 }
 
 /* A revision that is run again later stands where it was first. */
-static void revisions_stand_where_they_were_first_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(revisions_stand_where_they_were_first_run) {
     struct mp_history history = {0};
     char path[120];
     FILE *file = open_lines(folder, path, "w");
@@ -140,8 +138,7 @@ static void revisions_stand_where_they_were_first_run(void **state) {
     mp_history_destroy(&history);
 }
 
-static void the_same_run_counts_once(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_same_run_counts_once) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120];
@@ -185,13 +182,12 @@ static void the_same_run_counts_once(void **state) {
     mp_history_destroy(&history);
 }
 
-static void lines_that_are_none(void **state) {
+RUNS_TEST(lines_that_are_none) {
     static const struct {
         const char *text, *says;
     } wrong[] = {{"{\"id\": \"x\"\n", "h.jsonl:1: "},
                  {"{\"id\": \"x\"}\n", "h.jsonl:1: no \"key\""},
                  {"[]\n", "h.jsonl:1: no \"id\""}};
-    struct runs_folder *folder = *state;
     char path[120];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_history history = {0};
@@ -208,8 +204,7 @@ static void lines_that_are_none(void **state) {
     assert_int_equal(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND);
 }
 
-static void it_is_told_in_words(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(it_is_told_in_words) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120], *text = NULL;
@@ -248,11 +243,8 @@ static void it_is_told_in_words(void **state) {
     mp_history_destroy(&history);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
-static void its_figures_name_what_changed(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(its_figures_name_what_changed) {
     struct mp_history history = {0};
     struct mp_error error = {0};
     char path[160], text[1 << 18];
@@ -273,17 +265,4 @@ static void its_figures_name_what_changed(void **state) {
     assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
     count(text, "NaN", 0);
     mp_history_destroy(&history);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_page_has_a_chart_of_each_series),
-        TEST(its_figures_name_what_changed),
-        TEST(the_first_revision_of_a_change_is_named),
-        TEST(revisions_stand_where_they_were_first_run),
-        TEST(the_same_run_counts_once),
-        TEST(lines_that_are_none),
-        TEST(it_is_told_in_words),
-    };
-    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
 }

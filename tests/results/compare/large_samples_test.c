@@ -2,9 +2,6 @@
  * here; and what few samples can still bound, by hand. */
 #include "tests/support.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "results/compare/evidence.h"
 #include "results/compare/statistics.h"
 
@@ -58,15 +55,13 @@ static double drawn(uint64_t *random, bool ties) {
 }
 
 /* Some more positive than negative. */
-static void signs_are_near_their_distribution(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(signs_are_near_their_distribution) {
     for (int round = 0; round < 20; round++) {
         double differences[PAIRS], statistic;
         struct mp_rank_test test;
         for (int i = 0; i < PAIRS; i++) {
-            double size = drawn(&random, round % 2);
-            differences[i] = test_random_double(&random) < 0.5 + 0.01 * round ? size : -size;
+            double size = drawn(random, round % 2);
+            differences[i] = test_random_double(random) < 0.5 + 0.01 * round ? size : -size;
         }
         double p = p_of_signs(differences, PAIRS, &statistic);
         assert_int_equal(mp_signed_rank(differences, PAIRS, &test, NULL), MP_OK);
@@ -92,14 +87,12 @@ static double p_of_groups(const double values[]) {
     return two_sided(ways[BASES], SUMS, sum);
 }
 
-static void groups_are_near_their_distribution(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(groups_are_near_their_distribution) {
     for (int round = 0; round < 4; round++) {
         double values[BOTH], below = 0;
         struct mp_rank_test test;
         for (int i = 0; i < BOTH; i++)
-            values[i] = drawn(&random, round % 2) + (i < BASES ? 0 : 0.04 * round);
+            values[i] = drawn(random, round % 2) + (i < BASES ? 0 : 0.04 * round);
         for (int i = 0; i < BASES; i++)
             for (int j = BASES; j < BOTH; j++)
                 below += values[j] < values[i] ? 1 : values[j] == values[i] ? 0.5 : 0;
@@ -112,10 +105,9 @@ static void groups_are_near_their_distribution(void **state) {
 
 /* All differences i * BOTH - j are different, so that a shift's ends tell their places: for pairs
  * and groups mean - 1/2 - 1.96 standard deviations, rounded down, of the statistic. */
-static void intervals_of_many(void **state) {
+TEST(intervals_of_many) {
     double base[BASES], head[HEADS], zero_to[PAIRS + 1];
     struct mp_shift shift;
-    (void)state;
     for (int i = 0; i < BASES; i++)
         base[i] = BOTH * i;
     for (int j = 0; j < HEADS; j++)
@@ -145,10 +137,9 @@ static void intervals_of_many(void **state) {
 
 /* Two against eight: only 1 of 45 choices has U = 0, 2.2 %, so the whole range is an interval,
  * which a normal approximation would not give; two against seven (1 of 36) have none. */
-static void intervals_of_few(void **state) {
+TEST(intervals_of_few) {
     static const double base[] = {10, 11}, head[] = {20, 21, 22, 23, 24, 25, 26, 27};
     struct mp_shift shift;
-    (void)state;
     assert_int_equal(mp_shift_of_groups(base, 2, head, 8, &shift, NULL), MP_OK);
     assert_close(shift.low, 9, 0);
     assert_close(shift.high, 17, 0);
@@ -159,12 +150,11 @@ static void intervals_of_few(void **state) {
 
 /* Ratios 1, 1.21 and 1 of pairs: logarithms 0, a, 0 with a = ln 1.21 deviate by a / sqrt(3); a
  * single side by a / sqrt(6).  Of groups the base's alone count. */
-static void spread_by_hand(void **state) {
+TEST(spread_by_hand) {
     static const double base[] = {10, 10, 10}, head[] = {10, 12.1, 10};
     struct mp_samples samples = {
         .base = base, .head = head, .bases = 3, .heads = 3, .paired = true};
     struct mp_evidence evidence;
-    (void)state;
     assert_int_equal(mp_evidence_weigh(&samples, &evidence, NULL), MP_OK);
     assert_close(evidence.spread, log(1.21) / sqrt(6), 1e-12);
     samples = (struct mp_samples){.base = head, .head = base, .bases = 3, .heads = 3};
@@ -188,8 +178,7 @@ static void assert_advice(struct mp_samples samples, int metrics, const char *ex
 /* Half the interval is 0.05, the effect is 0.013 from the least that counts: 14.79 times as many
  * samples, up to 200.  p is at least 2^(1 - n) of pairs and 2 / C(n + m, n) of groups, for each
  * metric. */
-static void advice_by_hand(void **state) {
-    (void)state;
+TEST(advice_by_hand) {
     assert_advice((struct mp_samples){.bases = 5, .heads = 5, .paired = true}, 1, "cannot reach");
     assert_advice((struct mp_samples){.bases = 5, .heads = 5, .paired = true}, 1,
                   "take more pairs");
@@ -205,16 +194,4 @@ static void advice_by_hand(void **state) {
     assert_advice((struct mp_samples){.bases = 4, .heads = 4}, 2, "cannot reach");
     assert_advice((struct mp_samples){.bases = 5, .heads = 4}, 2, "about 60 runs a side");
     assert_advice((struct mp_samples){.bases = 15, .heads = 14}, 1, "reduce noise first");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signs_are_near_their_distribution),
-        cmocka_unit_test(groups_are_near_their_distribution),
-        cmocka_unit_test(intervals_of_many),
-        cmocka_unit_test(intervals_of_few),
-        cmocka_unit_test(spread_by_hand),
-        cmocka_unit_test(advice_by_hand),
-    };
-    return cmocka_run_group_tests_name("large samples", tests, NULL, NULL);
 }

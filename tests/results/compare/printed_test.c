@@ -2,7 +2,6 @@
 #include "tests/support.h"
 
 #include <jansson.h>
-#include <string.h>
 
 #include "results/compare/gate.h"
 
@@ -117,6 +116,18 @@ static char *printed(print *how) {
     return text;
 }
 
+static int print_text(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_TEXT, out, error);
+}
+
+static int print_json(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_JSON, out, error);
+}
+
+static int print_csv(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print(of, MP_REPORT_CSV, out, error);
+}
+
 /* Blanks in a row count as one. */
 static void squeeze(char *text) {
     char *to = text;
@@ -136,7 +147,23 @@ static void assert_lines(const char *text, const char *const lines[], size_t cou
     }
 }
 
-static void as_text(void **state) {
+/* Times, and the exact measures that differ; a table after the other. */
+TEST(as_tables) {
+    static const char *const lines[] = {
+        "table,job,base,head,effect,noise_floor,outcome,system,ranks,exact,reason,where,metric,",
+        "\nms per iteration,fssdp,10.0,10.5,0.05,0.01,fail,",
+        "\n\ntable,job,metric,base,head,outcome,system,",
+        "\nexact measures,fssdp,copies,3.0,5.0,fail,",
+        "\nexact measures,fssdp,bytes,,0.5,fail,",
+    };
+    char *text = printed(print_csv);
+    assert_lines(text, lines, sizeof lines / sizeof *lines);
+    assert_null(strstr(text, "routes"));
+    assert_null(strstr(text, "loss"));
+    free(text);
+}
+
+TEST(as_text) {
     static const char *const lines[] = {
         "base before 1111\nhead after?[1m 2222\n\nms per iteration\n",
         "\nfssdp 10.000 10.500 +5.00 +4.00 .. +6.00 0.002 1.00 fail\n",
@@ -152,8 +179,7 @@ static void as_text(void **state) {
         "A second note.\n",
         "\nfail: 3 failed, 2 inconclusive, 0 improved, 0 accepted, 1 passed\n",
     };
-    char *text = printed(mp_gate_print);
-    (void)state;
+    char *text = printed(print_text);
     squeeze(text);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
     assert_null(strstr(text, "routes"));
@@ -161,17 +187,16 @@ static void as_text(void **state) {
 }
 
 /* Nothing but times, or nothing timed: no empty table. */
-static void as_text_of_a_kind(void **state) {
+TEST(as_text_of_a_kind) {
     int all = gate.metrics;
-    (void)state;
     gate.metrics = 1;
-    char *text = printed(mp_gate_print);
+    char *text = printed(print_text);
     assert_non_null(strstr(text, "0 exact measures are equal, 0 are not, 0 cannot be told."));
     assert_null(strstr(text, "exact measure "));
     free(text);
     gate.metrics = 1;
     gate.metric = &metrics[2];
-    text = printed(mp_gate_print);
+    text = printed(print_text);
     assert_non_null(strstr(text, "0 exact measures are equal, 1 is not, 0 cannot be told."));
     assert_null(strstr(text, "ms per iteration"));
     free(text);
@@ -180,10 +205,9 @@ static void as_text_of_a_kind(void **state) {
 }
 
 /* Of more than eight places with one reason eight are named. */
-static void many_places_are_counted(void **state) {
+TEST(many_places_are_counted) {
     struct mp_gate_metric many[11];
     char name[8];
-    (void)state;
     for (int i = 0; i < 11; i++) {
         many[i] = metrics[2];
         snprintf(name, sizeof name, "m%d", i);
@@ -193,7 +217,7 @@ static void many_places_are_counted(void **state) {
     struct mp_gate before = gate;
     gate.metric = many;
     gate.metrics = 11;
-    char *text = printed(mp_gate_print);
+    char *text = printed(print_text);
     for (char *at = text; *at; at++) /* paragraphs may be broken */
         *at = *at == '\n' ? ' ' : *at;
     squeeze(text);
@@ -203,7 +227,7 @@ static void many_places_are_counted(void **state) {
     gate = before;
 }
 
-static void as_junit(void **state) {
+TEST(as_junit) {
     static const char *const lines[] = {
         "<testsuite name=\"gate\" tests=\"6\" failures=\"3\" errors=\"0\" skipped=\"2\">\n",
         "<testcase classname=\"gate.fssdp\" name=\"fssdp: ms per iteration ranks=4\">\n"
@@ -217,7 +241,6 @@ static void as_junit(void **state) {
         "name=\"fssdp: routes ranks=4\"/>\n  </testsuite>\n</testsuites>\n",
     };
     char *text = printed(mp_gate_print_junit);
-    (void)state;
     assert_lines(text, lines, sizeof lines / sizeof *lines);
     free(text);
 }
@@ -274,9 +297,8 @@ static void assert_timed(const json_t *metric) {
     }
 }
 
-static void as_json(void **state) {
-    json_t *object = parsed(mp_gate_print_json);
-    (void)state;
+TEST(as_json) {
+    json_t *object = parsed(print_json);
     assert_string_equal(string(object, "outcome"), "fail");
     assert_string_equal(string(object, "base"), "before 1111");
     assert_string_equal(string(object, "head"), "after\x1b[1m 2222");
@@ -303,9 +325,8 @@ static void as_json(void **state) {
     json_decref(object);
 }
 
-static void as_trackers_have_it(void **state) {
+TEST(as_trackers_have_it) {
     json_t *array = parsed(mp_gate_print_action), *object = parsed(mp_gate_print_bencher);
-    (void)state;
     assert_int_equal(json_array_size(array), 2);
     const json_t *first = json_array_get(array, 0), *second = json_array_get(array, 1);
     assert_string_equal(string(first, "name"), "fssdp/ranks=4");
@@ -334,8 +355,7 @@ static int print_head(const struct mp_gate *of, FILE *out, struct mp_error *erro
     return mp_gate_print_benchstat(of, true, out, error);
 }
 
-static void as_benchstat(void **state) {
-    (void)state;
+TEST(as_benchstat) {
     char *text = printed(print_base);
     assert_non_null(strstr(text, "side: base\nUnit ms/iteration better=lower\n"
                                  "BenchmarkIteration/job=fssdp/system=fssdp/ranks=4 1 "
@@ -353,17 +373,4 @@ static void as_benchstat(void **state) {
         lines += *at == '\n';
     assert_int_equal(lines, 2 + 3 + 1);
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_text),
-        cmocka_unit_test(as_text_of_a_kind),
-        cmocka_unit_test(many_places_are_counted),
-        cmocka_unit_test(as_junit),
-        cmocka_unit_test(as_json),
-        cmocka_unit_test(as_trackers_have_it),
-        cmocka_unit_test(as_benchstat),
-    };
-    return cmocka_run_group_tests_name("printed", tests, NULL, NULL);
 }

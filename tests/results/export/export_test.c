@@ -84,8 +84,7 @@ static json_t *timeline(struct runs_folder *folder, const struct mp_results_sele
 
 /* ---- timelines ---- */
 
-static void spans_of_a_thread_nest(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(spans_of_a_thread_nest) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     int spans = 0, pairs = 0, lanes = 0;
@@ -110,8 +109,7 @@ static void spans_of_a_thread_nest(void **state) {
 }
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
-static void what_fits_on_no_thread_is_a_pair(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
@@ -151,8 +149,7 @@ static void what_fits_on_no_thread_is_a_pair(void **state) {
 }
 
 /* What the database has and the timeline says, for every span. */
-static void every_span_is_there_as_it_was(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_span_is_there_as_it_was) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     add_anything(folder, 100, &random);
@@ -186,8 +183,7 @@ static void every_span_is_there_as_it_was(void **state) {
 }
 
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
-static void arrows_go_from_the_last_to_the_others(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank ranks[3];
@@ -241,8 +237,7 @@ static void arrows_go_from_the_last_to_the_others(void **state) {
     json_decref(all);
 }
 
-static void tokens_are_counted_per_layer(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tokens_are_counted_per_layer) {
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     int counters = 0;
@@ -266,8 +261,7 @@ static void tokens_are_counted_per_layer(void **state) {
 }
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
-static void times_keep_their_nanoseconds(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(times_keep_their_nanoseconds) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
@@ -357,8 +351,7 @@ static void assert_csv_is(struct runs_folder *folder, const char *view, const ch
     free(text);
 }
 
-static void csv_reads_back_as_the_view(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(csv_reads_back_as_the_view) {
     uint64_t random = test_seed();
     struct mp_store_run run = runs_description("e,p", " \"text\"\r\n,");
     run.gate = "";
@@ -375,8 +368,7 @@ static void csv_reads_back_as_the_view(void **state) {
 }
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
-static void texts_are_no_formulas(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(texts_are_no_formulas) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     size_t size;
@@ -394,8 +386,7 @@ static void texts_are_no_formulas(void **state) {
     free(text);
 }
 
-static void views_that_are_not_there_are_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(views_that_are_not_there_are_refused) {
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -423,8 +414,7 @@ static void views_that_are_not_there_are_refused(void **state) {
 
 /* ---- JSON ---- */
 
-static void json_has_everything(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(json_has_everything) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -475,8 +465,7 @@ static void json_has_everything(void **state) {
 }
 
 /* Every byte but zero, on its own and among letters. */
-static void texts_of_any_bytes_are_escaped(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(texts_of_any_bytes_are_escaped) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     uint64_t random = test_seed();
@@ -512,8 +501,7 @@ static void texts_of_any_bytes_are_escaped(void **state) {
 
 /* ---- files ---- */
 
-static void nothing_is_left_half_written(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_left_half_written) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
@@ -553,8 +541,7 @@ static void nothing_is_left_half_written(void **state) {
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */
-static void many_spans_need_no_more_memory(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_spans_need_no_more_memory) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
@@ -586,25 +573,4 @@ static void many_spans_need_no_more_memory(void **state) {
             &error);
     assert_int_equal(exported.rows, SPANS);
     assert_true(sqlite3_memory_highwater(0) < 16000000);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(spans_of_a_thread_nest),
-        CASE(what_fits_on_no_thread_is_a_pair),
-        CASE(every_span_is_there_as_it_was),
-        CASE(arrows_go_from_the_last_to_the_others),
-        CASE(tokens_are_counted_per_layer),
-        CASE(times_keep_their_nanoseconds),
-        CASE(csv_reads_back_as_the_view),
-        CASE(texts_are_no_formulas),
-        CASE(views_that_are_not_there_are_refused),
-        CASE(json_has_everything),
-        CASE(texts_of_any_bytes_are_escaped),
-        CASE(nothing_is_left_half_written),
-        CASE(many_spans_need_no_more_memory),
-    };
-    return cmocka_run_group_tests_name("export", tests, NULL, NULL);
 }

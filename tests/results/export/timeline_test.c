@@ -1,116 +1,71 @@
 /* Timelines of runs that have more than spans: annotated ranges, GPU work, collectives.  Device
  * spools are written by hand, as the collectors write them. */
+#include "tests/results/devices.h"
 #include "tests/results/export/trace_events.h"
-#include "tests/results/runs.h"
 
-#include "profiler/device/companion.h"
 #include "profiler/record/spool.h"
 #include "results/export/export.h"
 
-enum { MAIN_THREAD = 100, WORKER = 101 };
-
-static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
+enum { WORKER = 101 };
 
 /* ---- device spools ---- */
-
-static char paths[8][160];
-static const char *list[8];
-static int files;
-
-/* A collector of rank `rank` of the standard run, in this process as are the recordings. */
-static void open_companion(struct runs_folder *folder, const char *collector, int rank,
-                           struct mp_companion *companion) {
-    struct mp_error error = {0};
-    char number[16];
-    snprintf(number, sizeof number, "%d", rank);
-    setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
-    setenv("RANK", number, 1);
-    setenv("WORLD_SIZE", "2", 1);
-    runs_ok(mp_companion_open(companion, collector, &error), &error);
-    mp_companion_status(companion, collector, "on");
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-}
-
-static void close_companion(struct runs_folder *folder, const char *collector,
-                            struct mp_companion *companion, int number) {
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
-    mp_companion_close(companion);
-    snprintf(paths[files], sizeof paths[0], "%s/%s-%s-%d-%d.device", folder->path, host, collector,
-             (int)getpid(), number);
-    list[files] = paths[files];
-    files++;
-}
-
-static void record(struct mp_companion *companion, struct mp_activity activity) {
-    mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
-}
 
 /* Times are rank 0's, in microseconds of the run. */
 static int64_t at(int64_t us) {
     return runs_clock(0, us * 1000);
 }
 
-static void call(struct mp_companion *companion, uint32_t correlation, int64_t us) {
-    record(companion, (struct mp_activity){.start_ns = at(us),
-                                           .end_ns = at(us + 5),
-                                           .correlation = correlation,
-                                           .thread = MAIN_THREAD,
-                                           .name = mp_companion_name(companion, "cudaLaunchKernel"),
-                                           .kind = MP_ACTIVITY_CALL});
-}
-
 static void kernel(struct mp_companion *companion, const char *name, uint32_t correlation,
                    uint32_t stream, int64_t start_us, int64_t end_us) {
-    record(companion, (struct mp_activity){.start_ns = start_us ? at(start_us) : 0,
-                                           .end_ns = start_us ? at(end_us) : 0,
-                                           .correlation = correlation,
-                                           .stream = stream,
-                                           .context = 1,
-                                           .name = mp_companion_name(companion, name),
-                                           .kind = MP_ACTIVITY_KERNEL,
-                                           .registers = 40,
-                                           .grid = {2, 3, 4},
-                                           .block = {32, 1, 1}});
+    devices_record(companion, (struct mp_activity){.start_ns = start_us ? at(start_us) : 0,
+                                                   .end_ns = start_us ? at(end_us) : 0,
+                                                   .correlation = correlation,
+                                                   .stream = stream,
+                                                   .context = 1,
+                                                   .name = mp_companion_name(companion, name),
+                                                   .kind = MP_ACTIVITY_KERNEL,
+                                                   .registers = 40,
+                                                   .grid = {2, 3, 4},
+                                                   .block = {32, 1, 1}});
 }
 
 /* Rank 0's experts of iteration 0 last from 2500 to 6500 us: see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
-    open_companion(folder, "cupti", 0, &companion);
+    devices_open(folder, "cupti", 0, &companion);
     kernel(&companion, "gemm", 1, 7, 3100, 3600);
-    call(&companion, 1, 3000);
+    devices_call(&companion, 0, 1, 3000);
     kernel(&companion, "gemm", 1, 8, 3400, 4000); /* the same launch, as of a graph */
     kernel(&companion, "gemm", 1, 8, 0, 0);
-    record(&companion, (struct mp_activity){.value = (uint64_t)at(2500),
-                                            .correlation = 2,
-                                            .kind = MP_ACTIVITY_LINK}); /* no call, but a span */
-    record(&companion, (struct mp_activity){.start_ns = at(5000),
-                                            .end_ns = at(5200),
-                                            .correlation = 2,
-                                            .context = 1,
-                                            .stream = 7,
-                                            .value = 4096,
-                                            .detail = 1,
-                                            .result = 1,
-                                            .kind = MP_ACTIVITY_COPY});
-    record(&companion, (struct mp_activity){.start_ns = at(21000),
-                                            .end_ns = at(21100),
-                                            .correlation = 77, /* nobody launched it */
-                                            .context = 2,
-                                            .stream = 7,
-                                            .value = 64,
-                                            .detail = 255,
-                                            .kind = MP_ACTIVITY_SET});
-    close_companion(folder, "cupti", &companion, 0);
+    devices_record(&companion,
+                   (struct mp_activity){.value = (uint64_t)at(2500),
+                                        .correlation = 2,
+                                        .kind = MP_ACTIVITY_LINK}); /* no call, but a span */
+    devices_record(&companion, (struct mp_activity){.start_ns = at(5000),
+                                                    .end_ns = at(5200),
+                                                    .correlation = 2,
+                                                    .context = 1,
+                                                    .stream = 7,
+                                                    .value = 4096,
+                                                    .detail = 1,
+                                                    .result = 1,
+                                                    .kind = MP_ACTIVITY_COPY});
+    devices_record(&companion, (struct mp_activity){.start_ns = at(21000),
+                                                    .end_ns = at(21100),
+                                                    .correlation = 77, /* nobody launched it */
+                                                    .context = 2,
+                                                    .stream = 7,
+                                                    .value = 64,
+                                                    .detail = 255,
+                                                    .kind = MP_ACTIVITY_SET});
+    devices_close(folder, "cupti", &companion, 0);
 }
 
 /* One collective of both ranks: rank 1 comes 1.2 ms later, both leave at 3000 us. */
 static void record_collectives(struct runs_folder *folder) {
     struct mp_companion companion;
     for (int r = 0; r < 2; r++) {
-        open_companion(folder, "nccl", r, &companion);
+        devices_open(folder, "nccl", r, &companion);
         const struct mp_timer timer = {runs_clock(r, 3000000), runs_clock(r, 3000000) - 3000000, 2};
         const struct mp_collective is = {.start_ns = runs_clock(r, 800000 + 1000000 * r),
                                          .queued_ns = runs_clock(r, 810000 + 1000000 * r),
@@ -128,7 +83,7 @@ static void record_collectives(struct runs_folder *folder) {
                                          .timed_channels = 1};
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
         mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
-        close_companion(folder, "nccl", &companion, r);
+        devices_close(folder, "nccl", &companion, r);
     }
 }
 
@@ -240,19 +195,18 @@ static void assert_event(const json_t *all, const json_t *event, const char *thr
 static int64_t add_all(struct runs_folder *folder) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     record_collectives(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     add_ranges(folder);
     return run_id;
 }
 
 /* ---- tests ---- */
 
-static void ranges_are_on_the_threads_that_pushed_them(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -282,8 +236,7 @@ static void ranges_are_on_the_threads_that_pushed_them(void **state) {
 }
 
 /* From the call, or for want of one from the span. */
-static void gpu_work_is_on_its_stream_with_an_arrow_from_its_launch(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -311,8 +264,7 @@ static void gpu_work_is_on_its_stream_with_an_arrow_from_its_launch(void **state
     json_decref(all);
 }
 
-static void collectives_wait_and_then_transfer(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(collectives_wait_and_then_transfer) {
     struct mp_results_exported exported;
     add_all(folder);
     json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
@@ -332,8 +284,7 @@ static void collectives_wait_and_then_transfer(void **state) {
 }
 
 /* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
-static void chosen_iterations_choose_the_rest_by_time(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(chosen_iterations_choose_the_rest_by_time) {
     struct mp_results_exported exported;
     const struct mp_results_selection second = {.some_iterations = true, .first = 1, .last = 1};
     const struct mp_results_selection none = {.some_iterations = true, .first = 90, .last = 99};
@@ -350,8 +301,7 @@ static void chosen_iterations_choose_the_rest_by_time(void **state) {
 }
 
 /* Times on another host's clock would be anywhere. */
-static void work_on_an_unknown_clock_is_left_out(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
     struct mp_results_exported exported;
     add_all(folder);
     insert(folder, "UPDATE device_spool SET clock = 'unknown'");
@@ -363,8 +313,7 @@ static void work_on_an_unknown_clock_is_left_out(void **state) {
 }
 
 /* A rank of which there is GPU work and nothing else. */
-static void ranks_without_a_recording_have_their_gpu(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
     struct mp_results_exported exported;
     add_all(folder);
     insert(folder, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
@@ -388,8 +337,7 @@ static const char *random_text(uint64_t *random) {
 
 /* Ranges that cross, GPU work that overlaps on its stream, calls outside of their ranges, names
  * and payloads of any bytes: the file is one that can be drawn, and nothing is missing. */
-static void anything_can_be_drawn(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(anything_can_be_drawn) {
     uint64_t random = test_seed();
     struct mp_results_exported exported;
     enum { EVENTS = 150 };
@@ -433,8 +381,7 @@ static void anything_can_be_drawn(void **state) {
 }
 
 /* Memory does not follow the number of events. */
-static void many_events_need_no_more_memory(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(many_events_need_no_more_memory) {
     struct mp_error error = {0};
     struct mp_results_exported exported;
     enum { EVENTS = 100000 };
@@ -467,20 +414,4 @@ static void many_events_need_no_more_memory(void **state) {
     assert_int_equal(exported.ranges, EVENTS + 7);
     assert_int_equal(exported.launches, EVENTS + 5);
     assert_true(sqlite3_memory_highwater(0) < 24000000);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(ranges_are_on_the_threads_that_pushed_them),
-        CASE(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch),
-        CASE(collectives_wait_and_then_transfer),
-        CASE(chosen_iterations_choose_the_rest_by_time),
-        CASE(work_on_an_unknown_clock_is_left_out),
-        CASE(ranks_without_a_recording_have_their_gpu),
-        CASE(anything_can_be_drawn),
-        CASE(many_events_need_no_more_memory),
-    };
-    return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);
 }

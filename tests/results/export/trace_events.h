@@ -15,11 +15,6 @@
 #define MOEPERF_TESTS_RESULTS_EXPORT_TRACE_EVENTS_H
 
 #include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/support.h"
 

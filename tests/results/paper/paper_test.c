@@ -3,15 +3,8 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/support.h"
 
 static struct mp_published *load(const struct mp_paper *paper) {
     struct mp_published *published = NULL;
@@ -21,8 +14,7 @@ static struct mp_published *load(const struct mp_paper *paper) {
     return published;
 }
 
-static void every_file_keeps_the_schema(void **state) {
-    (void)state;
+TEST(every_file_keeps_the_schema) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         struct mp_published *published = load(paper);
         json_t *json = json_loads(paper->text, JSON_REJECT_DUPLICATES, NULL);
@@ -38,8 +30,7 @@ static void every_file_keeps_the_schema(void **state) {
 }
 
 /* Figures that several texts repeat: a slip of the pen in the data would show. */
-static void figures_agree_with_each_other(void **state) {
-    (void)state;
+TEST(figures_agree_with_each_other) {
     struct mp_published *symi = load(mp_paper_find("swiftmoe"));
     const struct mp_yaml *minutes = mp_yaml_get(symi->document, "minutes_to_target");
     double ours = strtod(mp_yaml_get(minutes, "swiftmoe")->text, NULL);
@@ -91,8 +82,7 @@ static int read_changed(const char *change, struct mp_paper_row *row, struct mp_
     return code;
 }
 
-static void wrong_rows_are_refused(void **state) {
-    (void)state;
+TEST(wrong_rows_are_refused) {
     static const struct {
         const char *change, *says;
     } cases[] = {
@@ -124,8 +114,7 @@ static void wrong_rows_are_refused(void **state) {
     }
 }
 
-static void inside_means_what_it_says(void **state) {
-    (void)state;
+TEST(inside_means_what_it_says) {
     struct mp_paper_row range = {.unit = MP_PAPER_SPEED_UP, .low = 1.4, .high = 1.6};
     struct mp_paper_row single = {.unit = MP_PAPER_MS, .low = 200, .high = 200};
     struct mp_paper_row most = {.unit = MP_PAPER_SPEED_UP, .low = -INFINITY, .high = 2};
@@ -138,14 +127,4 @@ static void inside_means_what_it_says(void **state) {
     assert_false(mp_paper_inside(&most, 0.94) || mp_paper_inside(&most, 2.21)); /* a slow-down */
     assert_true(mp_paper_inside(&change, -0.04) && !mp_paper_inside(&change, 0.06));
     assert_false(mp_paper_inside(&range, NAN) || mp_paper_inside(&most, NAN));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_keeps_the_schema),
-        cmocka_unit_test(figures_agree_with_each_other),
-        cmocka_unit_test(wrong_rows_are_refused),
-        cmocka_unit_test(inside_means_what_it_says),
-    };
-    return cmocka_run_group_tests_name("paper", tests, NULL, NULL);
 }

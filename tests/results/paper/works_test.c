@@ -1,6 +1,4 @@
 /* Works that sources name: entries that BibTeX reads, found by names that stand alone. */
-#include <string.h>
-
 #include "results/paper/works.h"
 #include "tests/support.h"
 
@@ -13,7 +11,7 @@ static char *keys_of(uint64_t works) {
     return text;
 }
 
-static void a_work_is_found_by_names_that_stand_alone(void **state) {
+TEST(a_work_is_found_by_names_that_stand_alone) {
     static const struct {
         const char *source, *keys;
     } sources[] = {
@@ -29,7 +27,6 @@ static void a_work_is_found_by_names_that_stand_alone(void **state) {
         {"", ""},
         {"moeperf's own", ""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
         if (strcmp(keys_of(mp_works_named(sources[i].source)), sources[i].keys) != 0)
             fail_msg("%s: %s", sources[i].source, keys_of(mp_works_named(sources[i].source)));
@@ -55,9 +52,8 @@ static void check_entry(uint64_t work) {
         fail_msg("%s", text);
 }
 
-static void every_entry_is_whole(void **state) {
+TEST(every_entry_is_whole) {
     int count = 1;
-    (void)state;
     for (const char *at = mp_works_bibliography; (at = strstr(at, "\n@")); at++)
         count++;
     assert_true(count <= MP_WORKS_MOST);
@@ -70,12 +66,4 @@ static void every_entry_is_whole(void **state) {
         assert_null(strstr(first + 1, key)); /* no two with one key */
     }
     assert_string_equal(keys_of(UINT64_C(1) << (count % 64)), "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_work_is_found_by_names_that_stand_alone),
-        cmocka_unit_test(every_entry_is_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,7 @@ static void add_rounds(struct runs_folder *folder) {
     }
 }
 
-static void nothing_is_said_without_a_target(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_said_without_a_target) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
     char *text = text_of(folder, MP_REPORT_TEXT);
@@ -38,8 +37,7 @@ static void nothing_is_said_without_a_target(void **state) {
     free(text);
 }
 
-static void iterations_and_drops_stand_beside_the_papers(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
     add_rounds(folder);
     char *text = text_of(folder, MP_REPORT_TEXT);
     assert_string_equal(
@@ -62,8 +60,7 @@ static void iterations_and_drops_stand_beside_the_papers(void **state) {
     free(text);
 }
 
-static void a_system_alone_gets_no_published_figures(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_system_alone_gets_no_published_figures) {
     struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
     targets_add(folder, &swiftmoe, &runs_ep, 0);
     char *text = text_of(folder, MP_REPORT_TEXT);
@@ -77,8 +74,7 @@ static void a_system_alone_gets_no_published_figures(void **state) {
     free(text);
 }
 
-static void json_has_the_published_figures_too(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(json_has_the_published_figures_too) {
     add_rounds(folder);
     char *text = text_of(folder, MP_REPORT_JSON);
     json_t *report = json_loads(text, 0, NULL);
@@ -98,16 +94,4 @@ static void json_has_the_published_figures_too(void **state) {
     assert_close(json_number_value(json_object_get(first, "dropped")), -0.69, 0);
     json_decref(report);
     free(text);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(nothing_is_said_without_a_target),
-        CASE(iterations_and_drops_stand_beside_the_papers),
-        CASE(a_system_alone_gets_no_published_figures),
-        CASE(json_has_the_published_figures_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,8 +150,7 @@ static void compare_part(const json_t *object, const char *name, const char *exp
     json_decref(by_hand);
 }
 
-static void stragglers_by_hand(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(stragglers_by_hand) {
     add_run(folder);
     json_t *object = json_of(mp_report_stragglers_in_full, folder->store);
     const json_t *row = json_array_get(json_object_get(object, "rows"), 0);
@@ -192,8 +191,7 @@ static void stragglers_by_hand(void **state) {
 
 /* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
  * dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
-static void speedups_by_hand(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(speedups_by_hand) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard other = runs_fssdp;
@@ -235,11 +233,4 @@ static void speedups_by_hand(void **state) {
                  "  \"reason\": \"of a reason\", \"iterations\": 4, \"iterations_wanted\": 4}]",
                  true);
     json_decref(object);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {CASE(stragglers_by_hand), CASE(speedups_by_hand)};
-    return cmocka_run_group_tests_name("figures", tests, NULL, NULL);
 }

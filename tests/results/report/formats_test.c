@@ -1,8 +1,4 @@
 /* Tables in all formats: a column is one row of its description, and is in each of them. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "results/report/query.h"
 #include "results/report/speedup.h"
 #include "results/report/table.h"
@@ -50,7 +46,7 @@ static char *written(const struct row rows[], int count, enum mp_report_format f
     table_init(&table, columns, COLUMNS);
     runs_ok(table_fill(&table, rows, count, sizeof *rows, &error), &error);
     if (format == MP_REPORT_JSON)
-        runs_ok(json_print(table_json(&table), out, &error), &error);
+        runs_ok(print_object(table_json(&table), out, &error), &error);
     else
         table_write(&table, format, title, out);
     fclose(out);
@@ -63,7 +59,7 @@ static const struct row plain = {"ep",   NULL,    "exchange", 0.0125, 0.25,
 
 /* Every column, with its unit, in what people read; every key, with its whole value, in what
  * programs do. */
-static void every_column_is_in_every_format(void **state) {
+TEST(every_column_is_in_every_format) {
     static const struct {
         enum mp_report_format format;
         const char *words[16];
@@ -90,7 +86,6 @@ static void every_column_is_in_every_format(void **state) {
           "\"dropped_fraction\": 0.25", "\"loss\": 0.0015", "\"copies\": 1234567",
           "\"bytes\": 1099511627776", "\"own\": true", "\"seed\": 0.0015", "\"refused\": null"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = written(&plain, 1, cases[i].format, "here");
         for (int w = 0; w < 16 && cases[i].words[w]; w++)
@@ -99,7 +94,7 @@ static void every_column_is_in_every_format(void **state) {
     }
 }
 
-static void numbers_have_their_digits(void **state) {
+TEST(numbers_have_their_digits) {
     static const struct {
         struct table_column column;
         double value;
@@ -115,7 +110,6 @@ static void numbers_have_their_digits(void **state) {
         {{"", .kind = TABLE_NUMBER, .decimals = 1}, INFINITY, "-"},
     };
     struct mp_error error = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct table table;
         table_init(&table, &cases[i].column, 1);
@@ -127,12 +121,11 @@ static void numbers_have_their_digits(void **state) {
 }
 
 /* The same with the tables that there are: what is added to them has a name in every format. */
-static void columns_of_reports_are_named(void **state) {
+TEST(columns_of_reports_are_named) {
     struct mp_error error = {0};
     char label[] = "ep";
     struct speedup_row row = {.run = {.label = label}, .complete = 2, .rounds = 2, .serves = true};
     struct table table;
-    (void)state;
     memset(&row.ms, 1, sizeof row - offsetof(struct speedup_row, ms)); /* all have something */
     runs_ok(speedup_table(&row, 1, &table, &error), &error);
     for (int c = 0; c < table.columns; c++) {
@@ -179,24 +172,22 @@ static void assert_number(const char *field, double value) {
         assert_true(strtod(field, NULL) == value);
 }
 
-static void random_rows_come_back(void **state) {
+TEST_RANDOM(random_rows_come_back) {
     enum { ROWS = 40 };
-    uint64_t random = test_seed();
     struct row rows[ROWS];
     char name[ROWS][32], field[256], after;
-    (void)state;
     for (int r = 0; r < ROWS; r++) {
-        put_random_text(&random, name[r]);
+        put_random_text(random, name[r]);
         rows[r] = (struct row){name[r],
-                               test_random(&random) % 4 ? NULL : "it can't",
+                               test_random(random) % 4 ? NULL : "it can't",
                                "",
-                               random_number(&random),
-                               random_number(&random),
-                               random_number(&random),
-                               (int)test_random(&random),
-                               (int64_t)test_random(&random),
-                               test_random(&random) % 2};
-        put_random_text(&random, rows[r].kind);
+                               random_number(random),
+                               random_number(random),
+                               random_number(random),
+                               (int)test_random(random),
+                               (int64_t)test_random(random),
+                               test_random(random) % 2};
+        put_random_text(random, rows[r].kind);
     }
     char *csv = written(rows, ROWS, MP_REPORT_CSV, "a, b"),
          *json = written(rows, ROWS, MP_REPORT_JSON, "");
@@ -247,14 +238,12 @@ static int bars_of(const char *line, size_t length) {
     return bars;
 }
 
-static void hostile_names_stay_names(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(hostile_names_stay_names) {
     char name[32];
-    (void)state;
     for (int i = 0; i < 200; i++) {
         struct row row = plain;
         row.name = name;
-        put_random_text(&random, name);
+        put_random_text(random, name);
         row.remark = i % 3 ? NULL : name;
         char *markdown = written(&row, 1, MP_REPORT_MARKDOWN, name),
              *latex = written(&row, 1, MP_REPORT_LATEX, name);
@@ -287,15 +276,4 @@ static void hostile_names_stay_names(void **state) {
                        "\\multicolumn{8}{l}{refused: 50 \\% of \\$1} \\\\\n");
     free(markdown);
     free(latex);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_column_is_in_every_format),
-        cmocka_unit_test(numbers_have_their_digits),
-        cmocka_unit_test(columns_of_reports_are_named),
-        cmocka_unit_test(random_rows_come_back),
-        cmocka_unit_test(hostile_names_stay_names),
-    };
-    return cmocka_run_group_tests_name("formats of tables", tests, NULL, NULL);
 }

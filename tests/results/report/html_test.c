@@ -79,6 +79,14 @@ static void write_report(struct runs_folder *folder, const struct mp_report_sele
             &error);
 }
 
+/* The report as a page with a library of its own; to be freed. */
+static char *page_of(struct runs_folder *folder) {
+    char path[128];
+    make_library(folder);
+    write_report(folder, NULL, path);
+    return text_of(path);
+}
+
 static int count_of(const char *text, const char *words) {
     int count = 0;
     for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
@@ -111,13 +119,9 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
     return NULL;
 }
 
-static void words_tables_and_data_are_there(void **state) {
-    struct runs_folder *folder = *state;
-    char path[128];
-    make_library(folder);
+RUNS_TEST(words_tables_and_data_are_there) {
     add_runs(folder, NULL, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
     assert_non_null(strstr(
         page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00)."));
@@ -170,21 +174,17 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
 }
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
-static void charts_show_what_was_recorded(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(charts_show_what_was_recorded) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard first = runs_ep, second = runs_fssdp;
-    char path[128];
     first.drops_nothing = second.drops_nothing = true;
-    make_library(folder);
     runs_add(folder, &ep, &first);
     runs_add(folder, &fssdp, &second);
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
     runs_add(folder, &fssdp, &second);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     json_t *data = data_of(page);
     compare_rows(data, "speedup",
                  "[[\"ep\", 24, 24, 24, 1, false], [\"fssdp\", 14, 12, 16, 2, false]]");
@@ -230,18 +230,14 @@ static void charts_show_what_was_recorded(void **state) {
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
-static void a_busy_machine_is_said_first(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_busy_machine_is_said_first) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard run = runs_fssdp;
-    char path[128];
     run.taken = 0.3;
-    make_library(folder);
     runs_add(folder, &ep, &runs_ep);
     runs_add(folder, &fssdp, &run);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
     assert_true(busy < strstr(page, "<section"));
@@ -252,11 +248,8 @@ static void a_busy_machine_is_said_first(void **state) {
 }
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
-static void what_recording_cost_is_said(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_recording_cost_is_said) {
     struct mp_store_run ep = runs_description("ep", "text");
-    char path[128];
-    make_library(folder);
     runs_add(folder, &ep, &runs_ep);
     assert_int_equal(sqlite3_exec(mp_store_connection(folder->store),
                                   "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
@@ -264,20 +257,15 @@ static void what_recording_cost_is_said(void **state) {
                                   "FROM run, StringIds WHERE value = 'record-span-ns'",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
                                  "an iteration; 58 in all"));
     free(page);
 }
 
-static void nothing_is_loaded_from_anywhere(void **state) {
-    struct runs_folder *folder = *state;
-    char path[128];
-    make_library(folder);
+RUNS_TEST(nothing_is_loaded_from_anywhere) {
     add_runs(folder, NULL, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "content=\"default-src 'none'; "));
     assert_int_equal(count_of(page, " src="), 0);
     assert_int_equal(count_of(page, "<link"), 0);
@@ -287,17 +275,13 @@ static void nothing_is_loaded_from_anywhere(void **state) {
 }
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
-static void a_run_without_recordings_is_shown(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_without_recordings_is_shown) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
-    char path[128];
-    make_library(folder);
     run.status = "failed";
     run.reason = "mpirun was not found";
     runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
     json_t *data = data_of(page);
     assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
@@ -306,19 +290,15 @@ static void a_run_without_recordings_is_shown(void **state) {
 }
 
 /* Where EP was refused, the first that ran stands for the setting. */
-static void a_refusal_does_not_stand_for_the_others(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     struct mp_store_run refused = runs_description("ep", "text"),
                         other = runs_description("fssdp", "text");
     struct mp_error error = {0};
-    char path[128];
-    make_library(folder);
     refused.status = "refused";
     refused.reason = "32 experts can't be shared by 3 ranks";
     runs_ok(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error), &error);
     runs_add(folder, &other, &runs_fssdp);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     const char *summary = strstr(page, "<ul class=\"findings\">");
     assert_non_null(summary);
     char *end = strstr(summary, "</ul>");
@@ -329,13 +309,9 @@ static void a_refusal_does_not_stand_for_the_others(void **state) {
     free(page);
 }
 
-static void shared_cores_get_no_ratios(void **state) {
-    struct runs_folder *folder = *state;
-    char path[128];
-    make_library(folder);
+RUNS_TEST(shared_cores_get_no_ratios) {
     add_runs(folder, NULL, true);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_non_null(strstr(page, "<strong>Ranks shared cores</strong>"));
     assert_null(strstr(page, "2.00 x as fast"));
     assert_null(strstr(page, "<td>2.00</td>"));
@@ -343,13 +319,9 @@ static void shared_cores_get_no_ratios(void **state) {
 }
 
 /* The page's own three scripts are all there are, whatever anything is called. */
-static void names_stay_names(void **state) {
-    struct runs_folder *folder = *state;
-    char path[128];
-    make_library(folder);
+RUNS_TEST(names_stay_names) {
     add_runs(folder, HOSTILE, false);
-    write_report(folder, NULL, path);
-    char *page = text_of(path);
+    char *page = page_of(folder);
     assert_int_equal(count_of(page, "<script"), 3);
     assert_int_equal(count_of(page, "</script"), 3);
     assert_int_equal(count_of(page, "<img"), 0);
@@ -367,8 +339,7 @@ static void names_stay_names(void **state) {
     free(page);
 }
 
-static void a_missing_library_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_library_is_named) {
     struct mp_error error = {0};
     char path[128], module[160];
     make_library(folder);
@@ -384,8 +355,7 @@ static void a_missing_library_is_named(void **state) {
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void a_report_that_fails_leaves_the_old_one(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_report_that_fails_leaves_the_old_one) {
     struct mp_error error = {0};
     const struct mp_report_selection nothing = {.run_id = 99};
     char path[128], command[160];
@@ -540,9 +510,8 @@ static void need_browser(void) {
         skip("no chromium is installed, which opens the page");
 }
 
-static void every_chart_is_drawn(void **state) {
+RUNS_TEST(every_chart_is_drawn) {
     static const int widths[] = {1280, 390};
-    struct runs_folder *folder = *state;
     char path[128];
     need_browser();
     add_runs(folder, NULL, false);
@@ -567,8 +536,7 @@ static void every_chart_is_drawn(void **state) {
     }
 }
 
-static void names_stay_names_in_a_browser(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(names_stay_names_in_a_browser) {
     char path[128];
     need_browser();
     add_runs(folder, HOSTILE, false);
@@ -625,8 +593,7 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
     return path;
 }
 
-static void a_grid_has_all_its_points(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_grid_has_all_its_points) {
     char path[128];
     make_library(folder);
     char *page = text_of(write_grids(folder, path));
@@ -648,8 +615,7 @@ static void a_grid_has_all_its_points(void **state) {
     free(page);
 }
 
-static void a_grid_is_drawn(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_grid_is_drawn) {
     char path[128];
     size_t i, points = 0;
     json_t *chart;
@@ -689,8 +655,7 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
     return path;
 }
 
-static void intervals_have_all_their_numbers(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(intervals_have_all_their_numbers) {
     char path[128];
     make_library(folder);
     char *page = text_of(write_intervals(folder, path));
@@ -710,8 +675,7 @@ static void intervals_have_all_their_numbers(void **state) {
     free(page);
 }
 
-static void intervals_are_drawn(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(intervals_are_drawn) {
     char path[128];
     size_t i, charts = 0;
     json_t *chart;
@@ -727,31 +691,4 @@ static void intervals_are_drawn(void **state) {
     }
     assert_int_equal(charts, 1 | 2);
     json_decref(found);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(words_tables_and_data_are_there, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(charts_show_what_was_recorded, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_busy_machine_is_said_first, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(what_recording_cost_is_said, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_run_without_recordings_is_shown, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(a_refusal_does_not_stand_for_the_others, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(shared_cores_get_no_ratios, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(names_stay_names, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_missing_library_is_named, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_report_that_fails_leaves_the_old_one, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(every_chart_is_drawn, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(names_stay_names_in_a_browser, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_grid_has_all_its_points, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_grid_is_drawn, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(intervals_have_all_their_numbers, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(intervals_are_drawn, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

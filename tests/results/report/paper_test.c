@@ -82,8 +82,7 @@ static void add_runs(struct runs_folder *folder) {
     runs_add(folder, &fssdp, &runs_fssdp);
 }
 
-static void every_chart_is_a_figure(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_chart_is_a_figure) {
     struct mp_error error = {0};
     char figures[128], charts[64];
     size_t size;
@@ -116,8 +115,7 @@ static void every_chart_is_a_figure(void **state) {
 }
 
 /* Before any work, and with what to do. */
-static void a_missing_browser_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_missing_browser_is_named) {
     struct mp_error error = {0};
     char figures[128];
     struct stat status;
@@ -138,8 +136,7 @@ static void a_missing_browser_is_named(void **state) {
     free(path);
 }
 
-static void a_program_that_is_no_browser_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_program_that_is_no_browser_is_named) {
     struct mp_browser *browser;
     struct mp_error error = {0};
     setenv("MOEPERF_BROWSER", "/bin/true", 1);
@@ -154,9 +151,8 @@ static void a_program_that_is_no_browser_is_named(void **state) {
 }
 
 /* Texts of any length and letter come back as they were sent, in turn. */
-static void a_browser_answers(void **state) {
+RUNS_TEST(a_browser_answers) {
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
-    struct runs_folder *folder = *state;
     struct mp_browser *browser;
     struct mp_error error = {0};
     json_t *value;
@@ -191,15 +187,4 @@ static void a_browser_answers(void **state) {
     snprintf(profile, sizeof profile, "ls -d %s/moeperf-browser-* 2>/dev/null", folder->path);
     assert_int_not_equal(system(profile), 0); // NOLINT(cert-env33-c)
     unsetenv("TMPDIR");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_chart_is_a_figure, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_missing_browser_is_named, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_program_that_is_no_browser_is_named, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(a_browser_answers, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

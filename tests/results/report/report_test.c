@@ -25,8 +25,7 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
     }
 }
 
-static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(speedups_are_medians_of_ratios_inside_rounds) {
     add_rounds(folder, false);
     /* 24 / 12 and 24 / 15, 9 / 12 and 9 / 15; tokens/s 100 per 12 and per 15 ms. */
     assert_text(mp_report_speedup, folder->store, NULL,
@@ -54,8 +53,7 @@ static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
 }
 
 /* The words of the second are the first's, its key is not. */
-static void runs_of_one_setting_share_a_table(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_of_one_setting_share_a_table) {
     static const char *const keys[] = {"a", "b", "a"}, *const systems[] = {"ep", "ep", "fssdp"};
     struct report_runs runs;
     struct mp_error error = {0};
@@ -114,8 +112,7 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
 }
 
 /* Ten iterations of 4 spans on 2 ranks; the rank where a span costs most counts. */
-static void every_report_says_what_recording_cost(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_report_says_what_recording_cost) {
     const struct mp_report_selection first = {.run_id = 1};
     int cost = 50 + (int)(test_seed() % 900);
     char words[160], lines[200];
@@ -148,8 +145,7 @@ static void every_report_says_what_recording_cost(void **state) {
 }
 
 /* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
-static void ranges_of_a_program_have_their_own_cost(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_of_a_program_have_their_own_cost) {
     const struct mp_report_selection first = {.run_id = 1};
     add_uneven(folder, "ep");
     add_number(folder->store, "nvtx-pair-ns", 1, 0, 100);
@@ -161,8 +157,7 @@ static void ranges_of_a_program_have_their_own_cost(void **state) {
     free(text);
 }
 
-static void nothing_is_said_of_what_predicting_cost(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_is_said_of_what_predicting_cost) {
     struct mp_store_run predicted = runs_description("ep", "text");
     predicted.executor = "predicted";
     runs_add(folder, &predicted, &runs_ep);
@@ -176,8 +171,7 @@ static void nothing_is_said_of_what_predicting_cost(void **state) {
 
 /* 4 ms for 60 tokens and 2 for 20: of a lower median of 4 / 60 ms a token the 20 beyond the mean of
  * 40 take 1.33 ms; evenly one rank would take 2.67 and the other 3.33 ms, 0.67 less than 4. */
-static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
     char expected[2048];
     add_uneven(folder, "ep");
     snprintf(expected, sizeof expected,
@@ -210,8 +204,7 @@ static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
     free(text);
 }
 
-static void phases_add_up_to_the_iteration(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(phases_add_up_to_the_iteration) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
     assert_text(mp_report_phases, folder->store, NULL,
@@ -231,8 +224,7 @@ static void phases_add_up_to_the_iteration(void **state) {
 }
 
 /* A phase in which ranks meet is not blamed for what they wait for. */
-static void a_phase_that_waits_says_so(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_phase_that_waits_says_so) {
     struct mp_error error = {0};
     struct runs_rank rank;
     static const struct runs_span spans[] = {
@@ -254,8 +246,7 @@ static void a_phase_that_waits_says_so(void **state) {
     free(text);
 }
 
-static void ranks_that_share_cores_get_no_ratios(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
     add_rounds(folder, true);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
     assert_non_null(strstr(text, "these wall times are no speed-up"));
@@ -272,8 +263,7 @@ static void ranks_that_share_cores_get_no_ratios(void **state) {
     free(text);
 }
 
-static void json_has_the_numbers_unrounded(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(json_has_the_numbers_unrounded) {
     add_rounds(folder, false);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
     json_t *object = json_loads(text, 0, NULL);
@@ -319,8 +309,7 @@ static void json_has_the_numbers_unrounded(void **state) {
     free(text);
 }
 
-static void one_run_is_shown_in_full(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_run_is_shown_in_full) {
     struct mp_error error = {0};
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
@@ -355,8 +344,7 @@ static void one_run_is_shown_in_full(void **state) {
     free(text);
 }
 
-static void the_list_has_a_line_per_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_list_has_a_line_per_run) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run other = runs_description("ep", "text");
     other.suite = "other";
@@ -377,8 +365,7 @@ static void the_list_has_a_line_per_run(void **state) {
 }
 
 /* Without a selection the latest invocation, with one that and no other. */
-static void selections_choose_the_invocation(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(selections_choose_the_invocation) {
     static const char *const invocations[] = {"tiny-1", "tiny-2", "other-1"};
     for (int i = 0; i < 3; i++) {
         struct mp_store_run run = runs_description("ep", invocations[i]);
@@ -401,8 +388,7 @@ static void selections_choose_the_invocation(void **state) {
     }
 }
 
-static void nothing_selected_is_said(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(nothing_selected_is_said) {
     const struct {
         struct mp_report_selection selection;
         const char *says;
@@ -423,8 +409,7 @@ static void nothing_selected_is_said(void **state) {
 }
 
 /* A run without any recording goes through every report. */
-static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("fssdp", "text");
     run.status = "timeout";
@@ -459,8 +444,7 @@ static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
     fclose(out);
 }
 
-static void a_yardstick_that_failed_is_one(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_yardstick_that_failed_is_one) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("free-balance", "text");
     run.status = "failed";
@@ -474,8 +458,7 @@ static void a_yardstick_that_failed_is_one(void **state) {
     free(text);
 }
 
-static void systems_that_repeat_go_by_their_jobs(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(systems_that_repeat_go_by_their_jobs) {
     struct mp_store_run run = runs_description("fssdp", "text");
     run.job = "fssdp-m0";
     runs_add(folder, &run, &runs_fssdp);
@@ -512,8 +495,7 @@ static void add_field(struct runs_folder *folder, bool shares_cores) {
 }
 
 /* Where room is short, what says least is left out; the yardstick's name never is. */
-static void yardsticks_are_named_and_droppers_show_what_survives(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(yardsticks_are_named_and_droppers_show_what_survives) {
     add_field(folder, false);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
     static const char expected[] =
@@ -539,8 +521,7 @@ static void yardsticks_are_named_and_droppers_show_what_survives(void **state) {
     free(text);
 }
 
-static void every_table_says_unattainable(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(every_table_says_unattainable) {
     struct mp_error error = {0};
     add_field(folder, false);
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
@@ -577,8 +558,7 @@ static void every_table_says_unattainable(void **state) {
 }
 
 /* Ranks that share cores: no ratio, and still what is dropped. */
-static void droppers_among_ranks_that_share_cores(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(droppers_among_ranks_that_share_cores) {
     add_field(folder, true);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
     assert_says(text, "\nswiftmoe drops 5.00 % of the routes; what is dropped is not learnt from");
@@ -587,8 +567,7 @@ static void droppers_among_ranks_that_share_cores(void **state) {
 }
 
 /* Of more rows than one reads sentences for, there is the table alone. */
-static void long_tables_go_without_sentences(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(long_tables_go_without_sentences) {
     for (int i = 0; i < 6; i++) {
         char name[16];
         snprintf(name, sizeof name, "system%d", i);
@@ -605,8 +584,7 @@ static void long_tables_go_without_sentences(void **state) {
 }
 
 /* Long and strange names neither break lines nor leave 80 columns. */
-static void tables_fit_80_columns_with_any_name(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_fit_80_columns_with_any_name) {
     char name[300];
     memset(name, 'x', sizeof name);
     memcpy(name, "a\"b'\t\n\x1b[31m \xc3\xa9 \xff", 16);
@@ -637,8 +615,7 @@ static void tables_fit_80_columns_with_any_name(void **state) {
     }
 }
 
-static void an_output_that_is_full_is_an_error(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_output_that_is_full_is_an_error) {
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
     for (int json = 0; json < 2; json++) {
@@ -650,35 +627,4 @@ static void an_output_that_is_full_is_an_error(void **state) {
                          MP_ENOSPACE);
         fclose(full);
     }
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(speedups_are_medians_of_ratios_inside_rounds),
-        CASE(stragglers_are_named_with_tokens_beside_waiting),
-        CASE(every_report_says_what_recording_cost),
-        CASE(ranges_of_a_program_have_their_own_cost),
-        CASE(nothing_is_said_of_what_predicting_cost),
-        CASE(phases_add_up_to_the_iteration),
-        CASE(a_phase_that_waits_says_so),
-        CASE(ranks_that_share_cores_get_no_ratios),
-        CASE(json_has_the_numbers_unrounded),
-        CASE(one_run_is_shown_in_full),
-        CASE(the_list_has_a_line_per_run),
-        CASE(selections_choose_the_invocation),
-        CASE(nothing_selected_is_said),
-        CASE(a_failed_job_has_no_numbers_and_a_reason),
-        CASE(a_yardstick_that_failed_is_one),
-        CASE(systems_that_repeat_go_by_their_jobs),
-        CASE(yardsticks_are_named_and_droppers_show_what_survives),
-        CASE(every_table_says_unattainable),
-        CASE(droppers_among_ranks_that_share_cores),
-        CASE(runs_of_one_setting_share_a_table),
-        CASE(long_tables_go_without_sentences),
-        CASE(tables_fit_80_columns_with_any_name),
-        CASE(an_output_that_is_full_is_an_error),
-    };
-    return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }

@@ -2,10 +2,7 @@
 #include "results/report/table.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "results/report/command.h"
 #include "tests/support.h"
@@ -27,13 +24,12 @@ static void close_terminal(FILE *terminal, int read_end) {
     close(read_end);
 }
 
-static void width_is_the_terminals(void **state) {
+TEST(width_is_the_terminals) {
     static const struct {
         const char *set; /* COLUMNS */
         int columns, width;
     } cases[] = {{NULL, 120, 120},  {NULL, 80, 80},  {NULL, 20, 40},  {NULL, 0, 80},
                  {"100", 120, 100}, {"x", 120, 120}, {"-3", 120, 120}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int read_end;
         FILE *terminal = open_terminal(cases[i].columns, &read_end);
@@ -66,7 +62,7 @@ static void fill(struct table *table) {
 }
 
 /* What a row says instead of numbers, over all columns behind the first and as many lines. */
-static void a_remark_takes_the_rest_of_the_row(void **state) {
+TEST(a_remark_takes_the_rest_of_the_row) {
     static const struct table_column columns[] = {
         {"name", .kind = TABLE_LEFT}, {"one", .kind = TABLE_RIGHT}, {"two", .kind = TABLE_RIGHT}};
     static const char expected[] =
@@ -79,7 +75,6 @@ static void a_remark_takes_the_rest_of_the_row(void **state) {
     struct table table;
     char text[512] = "";
     FILE *file = tmpfile();
-    (void)state;
     table_init(&table, columns, 3);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(table_add(&table, NULL, &error), MP_OK);
@@ -130,8 +125,7 @@ static const char *printed(bool drops_empty, int columns) {
 }
 
 /* Terminals end lines with a carriage return, too. */
-static void cells_break_only_where_room_is_short(void **state) {
-    (void)state;
+TEST(cells_break_only_where_room_is_short) {
     assert_string_equal(
         printed(false, 0),
         "name                                nothing  text\n"
@@ -149,7 +143,7 @@ static void cells_break_only_where_room_is_short(void **state) {
         "fifteen\r\n");
 }
 
-static void commands_are_quoted_for_shells(void **state) {
+TEST(commands_are_quoted_for_shells) {
     static const struct {
         const char *database, *command;
     } cases[] = {
@@ -164,7 +158,6 @@ static void commands_are_quoted_for_shells(void **state) {
         {"back\xe2\x80\xaewards.db", ""},
     };
     char text[COMMAND_TEXT], huge[5000], word[COMMAND_WORD];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(command_text(text, cases[i].database, "report --run %d", 7),
                             cases[i].command);
@@ -175,14 +168,4 @@ static void commands_are_quoted_for_shells(void **state) {
         assert_string_equal(command_word(word, huge), "''");
     }
     assert_string_equal(command_word(word, "x y"), "'x y'");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_remark_takes_the_rest_of_the_row),
-        cmocka_unit_test(width_is_the_terminals),
-        cmocka_unit_test(cells_break_only_where_room_is_short),
-        cmocka_unit_test(commands_are_quoted_for_shells),
-    };
-    return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
 }

@@ -5,8 +5,7 @@
 
 /* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
  * before who is faster, and not where ranks took turns on purpose. */
-static void a_busy_machine_is_said_first(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_busy_machine_is_said_first) {
     const struct {
         double taken;
         bool shares_cores, said, praised, drops;
@@ -47,8 +46,7 @@ static void a_busy_machine_is_said_first(void **state) {
 
 /* Two rounds of EP and of another system whose ratios are 2 and 0.5: their median is 1.25, the
  * medians of the times give (20 + 40) / (10 + 80) = 0.67. */
-static void ratios_come_with_their_rounds(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ratios_come_with_their_rounds) {
     static const int ms[2][2] = {{20, 40}, {10, 80}};
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 2; i++) {
@@ -119,16 +117,14 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
 
 /* Of nine steady iterations eight have 1 ms of waiting in 3 ms and one 800 in 802: means of 89.78
  * and 91.78 ms.  The median is 3 ms. */
-static void shares_are_of_the_mean_iteration(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(shares_are_of_the_mean_iteration) {
     add_exchanges(folder, "second", 0);
     char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
     assert_says(text, "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
     free(text);
 }
 
-static void one_host_has_no_network(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(one_host_has_no_network) {
     static const struct {
         const char *host;
         double taken;
@@ -155,16 +151,13 @@ static void one_host_has_no_network(void **state) {
     }
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
 /* Where one of the rounds has no loss to compare, none is said of all. */
-static void a_difference_is_of_all_rounds(void **state) {
+TEST(a_difference_is_of_all_rounds) {
     struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
                                 {.complete = true, .max_loss_difference = 0.5}};
     struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
     struct mp_error error = {0};
     struct speedup_row *rows;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         run[i].max_loss_difference = i ? NAN : 0.25;
         run[1 - i].max_loss_difference = 0.5;
@@ -175,15 +168,4 @@ static void a_difference_is_of_all_rounds(void **state) {
             assert_close(rows->loss_difference, 0.5, 0);
         free(rows);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(a_busy_machine_is_said_first),
-        CASE(ratios_come_with_their_rounds),
-        CASE(shares_are_of_the_mean_iteration),
-        CASE(one_host_has_no_network),
-        cmocka_unit_test(a_difference_is_of_all_rounds),
-    };
-    return cmocka_run_group_tests_name("verdicts", tests, NULL, NULL);
 }

@@ -55,8 +55,7 @@ static void compare_row(sqlite3_stmt *row) {
     same_bits(row, 4, balance.imbalance.dead_fraction);
 }
 
-static void store_and_analysis_agree_bit_for_bit(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(store_and_analysis_agree_bit_for_bit) {
     struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
     uint64_t random = test_seed();
@@ -80,10 +79,4 @@ static void store_and_analysis_agree_bit_for_bit(void **state) {
         compare_row(row);
     assert_int_equal(sqlite3_finalize(row), SQLITE_OK);
     assert_int_equal(rows, ITERATIONS * LAYERS);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        store_and_analysis_agree_bit_for_bit, runs_setup, runs_teardown)};
-    return cmocka_run_group_tests_name("balance", tests, NULL, NULL);
 }

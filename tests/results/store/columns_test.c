@@ -36,8 +36,7 @@ static void add_growing(struct runs_folder *folder, int iterations) {
 
 /* A tenth, rounded up, and at least one: of 1 iteration 1, of 10 1, of 11 2, of 20 2, of 21 3.  The
  * median of what is left is (first left + last) / 2, and 60 tokens take so long. */
-static void the_first_tenth_does_not_count(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_first_tenth_does_not_count) {
     static const int counts[] = {1, 2, 10, 11, 20, 21};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         add_growing(folder, counts[i]);
@@ -91,8 +90,7 @@ static void is_predicted(struct mp_store_run *run) {
 }
 
 /* The reference has everything in common but the system: nobody else's time is a measure. */
-static void the_reference_is_what_was_run_beside_it(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(the_reference_is_what_was_run_beside_it) {
     static void (*const differs[])(struct mp_store_run *) = {
         is_later, is_elsewhere, is_larger, has_no_model, has_another_gate, is_spread, is_predicted};
     enum { DIFFER = sizeof differs / sizeof *differs };
@@ -133,8 +131,7 @@ static void is_set_and_balanced(struct mp_store_run *run) {
 }
 
 /* A key decides, whatever the words are; runs without one have what their columns say. */
-static void a_key_says_what_is_compared(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_key_says_what_is_compared) {
     add(folder, "ep", NULL);                     /* 1 */
     add(folder, "ep", is_set);                   /* 2 */
     add(folder, "ep", is_set_otherwise);         /* 3 */
@@ -151,8 +148,7 @@ static void a_key_says_what_is_compared(void **state) {
 
 /* EP's losses are 5 4 3 2.  Within 1e-4 of EP's counts as agreeing: 5.0005 does, 5.0006 does not.
  */
-static void curves_agree_until_they_part(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(curves_agree_until_they_part) {
     static const double losses[][4] = {
         {5.0005, 3.9996, 3, 2}, {5.0006, 4, 3, 2}, {5, 4, 3, 2.1}, {5, 4.2, 3, 2}};
     add(folder, "ep", NULL);
@@ -191,8 +187,7 @@ static void record_losses(struct runs_rank *own, bool rank_0_too) {
 }
 
 /* Losses are the lowest rank's that recorded any; of equals the lowest rank is the slowest. */
-static void ranks_are_put_together(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_are_put_together) {
     struct mp_store_run description = runs_description("ep", "text");
     struct mp_error error = {0};
     for (int run = 0; run < 2; run++) {
@@ -226,8 +221,7 @@ static void ranks_are_put_together(void **state) {
 
 /* Rank 0 lost 1 of 8 s to other programs, rank 1 3 of 8; a rank that trained for no time says
  * nothing. */
-static void runs_say_where_they_were_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_say_where_they_were_run) {
     struct mp_store_run description = runs_description("ep", "text");
     struct runs_standard run = runs_ep;
     description.round = 2;
@@ -253,8 +247,7 @@ static void runs_say_where_they_were_run(void **state) {
 }
 
 /* Process 7 and thread 9: globalTid = 7 * 0x1000000 + 9 = 117440521. */
-static void ranges_have_names_kinds_and_payloads(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_have_names_kinds_and_payloads) {
     add_growing(folder, 2);
     execute(folder->store,
             "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');"
@@ -289,8 +282,7 @@ static void ranges_have_names_kinds_and_payloads(void **state) {
 
 /* Kernels 0 .. 2 and 1 .. 3 ms, a copy 5 .. 6 and a set 5.5 .. 7, one copy without times: some of
  * it ran for 3 + 2 ms. */
-static void gpu_work_is_a_union_of_times(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(gpu_work_is_a_union_of_times) {
     add_growing(folder, 2);
     execute(folder->store,
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
@@ -305,20 +297,4 @@ static void gpu_work_is_a_union_of_times(void **state) {
                 "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, "
                 "untimed FROM v_gpu",
                 "5.0|4.0|1.0|1.5|2|2|1|120|1");
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(the_first_tenth_does_not_count),
-        CASE(the_reference_is_what_was_run_beside_it),
-        CASE(a_key_says_what_is_compared),
-        CASE(curves_agree_until_they_part),
-        CASE(ranks_are_put_together),
-        CASE(runs_say_where_they_were_run),
-        CASE(ranges_have_names_kinds_and_payloads),
-        CASE(gpu_work_is_a_union_of_times),
-    };
-    return cmocka_run_group_tests_name("columns", tests, NULL, NULL);
 }

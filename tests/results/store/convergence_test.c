@@ -1,8 +1,7 @@
 /* v_convergence: runs that had a target, and what became of it. */
 #include "tests/results/targets.h"
 
-static void the_view_has_runs_with_a_target_and_no_others(void **state) {
-    (void)state;
+TEST(the_view_has_runs_with_a_target_and_no_others) {
     struct runs_folder folder;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
@@ -21,11 +20,4 @@ static void the_view_has_runs_with_a_target_and_no_others(void **state) {
         "2|tiny|ep|0|ep|text|gshard|measured|2|complete|2.5|2|NULL|NULL|4|2.0|400|20|0.05\n"
         "3|tiny|fssdp|0|fssdp|text|gshard|measured|2|complete|2.5|2|3|0.088|3|2.0|300|15|0.05");
     runs_destroy(&folder);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_view_has_runs_with_a_target_and_no_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

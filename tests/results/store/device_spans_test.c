@@ -99,8 +99,7 @@ static int64_t add_run(struct runs_folder *folder, uint64_t *random) {
     " ORDER BY end_ns, v_span.span_id DESC LIMIT 1)"
 #define OF_CALL "coalesce(" STARTING_AT("work.\"end\"") ", " INNERMOST_AT("work.start") ")"
 
-static void work_has_the_span_that_a_search_finds(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_has_the_span_that_a_search_finds) {
     uint64_t random = test_seed();
     for (int i = 0; i < RUNS; i++)
         add_run(folder, &random);
@@ -119,12 +118,4 @@ static void work_has_the_span_that_a_search_finds(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(span_id) > 0, count(span_id) < "
                                                   "count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME"),
                         "1|1");
-}
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(work_has_the_span_that_a_search_finds, runs_setup,
-                                        runs_teardown),
-    };
-    return cmocka_run_group_tests_name("spans of GPU work", tests, NULL, NULL);
 }

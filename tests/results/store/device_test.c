@@ -1,114 +1,65 @@
 /* GPU work beside a run whose spans are known: joins, clocks, views. */
-#include "tests/results/runs.h"
+#include "tests/results/devices.h"
 
 #include <signal.h>
 #include <sys/wait.h>
-
-#include "profiler/device/companion.h"
-#include "profiler/record/format.h"
-
-enum { MAIN_THREAD = 100 };
-
-static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
-
-/* A collector of rank `rank` of the standard run, in this process as are the recordings. */
-static void open_companion(struct runs_folder *folder, const char *collector, int rank,
-                           struct mp_companion *companion) {
-    struct mp_error error = {0};
-    char number[12];
-    snprintf(number, sizeof number, "%d", rank);
-    setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
-    setenv("RANK", number, 1);
-    setenv("WORLD_SIZE", "2", 1);
-    runs_ok(mp_companion_open(companion, collector, &error), &error);
-    mp_companion_status(companion, collector, "on");
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-}
-
-static char paths[8][160];
-static const char *list[8];
-static int files;
-
-static void close_companion(struct runs_folder *folder, const char *collector,
-                            struct mp_companion *companion, int number) {
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
-    mp_companion_close(companion);
-    snprintf(paths[files], sizeof paths[0], "%s/%s-%s-%d-%d.device", folder->path, host, collector,
-             (int)getpid(), number);
-    list[files] = paths[files];
-    files++;
-}
-
-static void record(struct mp_companion *companion, struct mp_activity activity) {
-    mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
-}
 
 /* Times in microseconds of the run. */
 static int64_t at(int rank, int64_t us) {
     return runs_clock(rank, us * 1000);
 }
 
-static void call(struct mp_companion *companion, int rank, uint32_t correlation, int64_t us) {
-    record(companion, (struct mp_activity){.start_ns = at(rank, us),
-                                           .end_ns = at(rank, us + 5),
-                                           .correlation = correlation,
-                                           .thread = MAIN_THREAD,
-                                           .name = mp_companion_name(companion, "cudaLaunchKernel"),
-                                           .kind = MP_ACTIVITY_CALL});
-}
-
 static void kernel(struct mp_companion *companion, int rank, uint32_t correlation, uint32_t stream,
                    int64_t start_us, int64_t end_us) {
-    record(companion, (struct mp_activity){.start_ns = start_us ? at(rank, start_us) : 0,
-                                           .end_ns = start_us ? at(rank, end_us) : 0,
-                                           .correlation = correlation,
-                                           .stream = stream,
-                                           .name = mp_companion_name(companion, "gemm"),
-                                           .kind = MP_ACTIVITY_KERNEL,
-                                           .grid = {2, 3, 4},
-                                           .block = {32, 1, 1}});
+    devices_record(companion, (struct mp_activity){.start_ns = start_us ? at(rank, start_us) : 0,
+                                                   .end_ns = start_us ? at(rank, end_us) : 0,
+                                                   .correlation = correlation,
+                                                   .stream = stream,
+                                                   .name = mp_companion_name(companion, "gemm"),
+                                                   .kind = MP_ACTIVITY_KERNEL,
+                                                   .grid = {2, 3, 4},
+                                                   .block = {32, 1, 1}});
 }
 
 static void copy(struct mp_companion *companion, int rank, uint32_t correlation, int64_t start_us,
                  int64_t end_us) {
-    record(companion, (struct mp_activity){.start_ns = at(rank, start_us),
-                                           .end_ns = at(rank, end_us),
-                                           .correlation = correlation,
-                                           .value = 4096,
-                                           .detail = 1,
-                                           .result = 1,
-                                           .kind = MP_ACTIVITY_COPY});
+    devices_record(companion, (struct mp_activity){.start_ns = at(rank, start_us),
+                                                   .end_ns = at(rank, end_us),
+                                                   .correlation = correlation,
+                                                   .value = 4096,
+                                                   .detail = 1,
+                                                   .result = 1,
+                                                   .kind = MP_ACTIVITY_COPY});
 }
 
 /* The span in which rank 0 computes experts lasts from 2500 to 6500 us, rank 1's from 3500 to 5500:
  * see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
-    open_companion(folder, "cupti", 0, &companion);
+    devices_open(folder, "cupti", 0, &companion);
     kernel(&companion, 0, 1, 7, 3100, 3600); /* records come in any order, GPU work first */
-    call(&companion, 0, 1, 3000);
+    devices_call(&companion, 0, 1, 3000);
     kernel(&companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph; beside the other */
     kernel(&companion, 0, 1, 8, 0, 0);
-    record(&companion, (struct mp_activity){.value = (uint64_t)at(0, 2500),
-                                            .correlation = 2,
-                                            .kind = MP_ACTIVITY_LINK});
-    call(&companion, 0, 2, 100); /* its place in time says another span than its external id */
+    devices_record(&companion, (struct mp_activity){.value = (uint64_t)at(0, 2500),
+                                                    .correlation = 2,
+                                                    .kind = MP_ACTIVITY_LINK});
+    devices_call(&companion, 0, 2,
+                 100); /* its place in time says another span than its external id */
     copy(&companion, 0, 2, 5000, 5200);
-    call(&companion, 0, 3, 900000000); /* after everything */
+    devices_call(&companion, 0, 3, 900000000); /* after everything */
     kernel(&companion, 0, 3, 7, 900000100, 900000200);
     kernel(&companion, 0, 77, 7, 8000, 8100); /* nobody launched it */
-    record(&companion, (struct mp_activity){.start_ns = at(0, 10),
-                                            .end_ns = at(0, 60),
-                                            .kind = MP_ACTIVITY_OVERHEAD});
+    devices_record(&companion, (struct mp_activity){.start_ns = at(0, 10),
+                                                    .end_ns = at(0, 60),
+                                                    .kind = MP_ACTIVITY_OVERHEAD});
     mp_record_number(companion.thread, -1, -1, "cupti.dropped", 5);
-    close_companion(folder, "cupti", &companion, 0);
+    devices_close(folder, "cupti", &companion, 0);
 
-    open_companion(folder, "cupti", 1, &companion);
-    call(&companion, 1, 1, 4000);
+    devices_open(folder, "cupti", 1, &companion);
+    devices_call(&companion, 1, 1, 4000);
     kernel(&companion, 1, 1, 7, 4100, 4600);
-    close_companion(folder, "cupti", &companion, 1);
+    devices_close(folder, "cupti", &companion, 1);
 }
 
 static void collective(struct mp_companion *companion, int rank, bool is_pair, uint64_t ordinal,
@@ -137,7 +88,7 @@ static void collective(struct mp_companion *companion, int rank, bool is_pair, u
 static void record_collectives(struct runs_folder *folder) {
     struct mp_companion companion;
     for (int r = 0; r < 2; r++) {
-        open_companion(folder, "nccl", r, &companion);
+        devices_open(folder, "nccl", r, &companion);
         const struct mp_timer timer = {at(r, 3000), at(r, 3000) - 3000000, 2};
         const struct mp_timer far = {at(r, 900000000), 12345, 1};
         const struct mp_timer farther = {at(r, 950000000), 54321, 1};
@@ -151,23 +102,22 @@ static void record_collectives(struct runs_folder *folder) {
             collective(&companion, r, true, 4, 20000, 21000); /* rank 1 has none of it */
         }
         collective(&companion, r, false, 2, r ? 30000 : 0, r ? 31000 : 0); /* one has no time */
-        close_companion(folder, "nccl", &companion, r);
+        devices_close(folder, "nccl", &companion, r);
     }
 }
 
 static int64_t add(struct runs_folder *folder) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     record_collectives(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     return run_id;
 }
 
-static void work_belongs_to_the_span_that_launched_it(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(work_belongs_to_the_span_that_launched_it) {
     add(folder);
     assert_string_equal(
         runs_query(folder->store,
@@ -188,8 +138,7 @@ static void work_belongs_to_the_span_that_launched_it(void **state) {
                         "5.0");
 }
 
-static void tables_are_as_nsight_has_them(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_are_as_nsight_has_them) {
     char sql[300];
     add(folder);
     snprintf(sql, sizeof sql,
@@ -215,8 +164,7 @@ static void tables_are_as_nsight_has_them(void **state) {
 }
 
 /* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group. */
-static void waiting_is_what_exceeds_the_transfer(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
     add(folder);
     assert_string_equal(
         runs_query(folder->store,
@@ -237,8 +185,7 @@ static void waiting_is_what_exceeds_the_transfer(void **state) {
                         "1000000|3000000|expert");
 }
 
-static void adding_again_adds_nothing(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(adding_again_adds_nothing) {
     struct mp_error error = {0};
     char before[200];
     static const char counts[] =
@@ -248,40 +195,38 @@ static void adding_again_adds_nothing(void **state) {
     int64_t run_id = add(folder);
     snprintf(before, sizeof before, "%s", runs_query(folder->store, counts));
     assert_string_equal(before, "6|4|8|4|1");
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     assert_string_equal(runs_query(folder->store, counts), before);
 }
 
-static void errors_leave_everything_as_it_was(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(errors_leave_everything_as_it_was) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
-    list[files] = "/nowhere/at/all.device";
-    assert_int_equal(mp_store_add_device(folder->store, run_id, list, files + 1, &error),
+    devices[devices_files] = "/nowhere/at/all.device";
+    assert_int_equal(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
                      MP_ENOTFOUND);
     assert_non_null(strstr(error.text, "/nowhere/at/all"));
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM device_spool"), "0");
     error = (struct mp_error){0};
-    assert_int_equal(mp_store_add_device(folder->store, run_id + 1, list, files, &error),
+    assert_int_equal(mp_store_add_device(folder->store, run_id + 1, devices, devices_files, &error),
                      MP_ENOTFOUND);
     assert_string_equal(
         runs_query(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"), "0");
 }
 
 /* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
-static void impossible_times_are_taken_and_harm_no_view(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
     struct mp_error error = {0};
     struct mp_companion companion;
     const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
-    open_companion(folder, "cupti", 0, &companion);
-    call(&companion, 0, 1, 3000);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
+    devices_open(folder, "cupti", 0, &companion);
+    devices_call(&companion, 0, 1, 3000);
     kernel(&companion, 0, 1, 7, 3100, 3600);
     for (int i = 0; i < 36; i++) {
         struct mp_activity activity = {.start_ns = ends[i % 6],
@@ -290,10 +235,10 @@ static void impossible_times_are_taken_and_harm_no_view(void **state) {
                                        .correlation = 2,
                                        .kind = MP_ACTIVITY_KERNEL};
         for (; activity.kind < MP_ACTIVITIES; activity.kind++)
-            record(&companion, activity);
+            devices_record(&companion, activity);
     }
-    close_companion(folder, "cupti", &companion, 0);
-    open_companion(folder, "nccl", 0, &companion);
+    devices_close(folder, "cupti", &companion, 0);
+    devices_open(folder, "nccl", 0, &companion);
     for (int i = 0; i < 36; i++) {
         const struct mp_collective is = {.start_ns = ends[i % 6],
                                          .queued_ns = ends[i / 6],
@@ -303,8 +248,8 @@ static void impossible_times_are_taken_and_harm_no_view(void **state) {
                                          .datatype = mp_companion_name(&companion, "ncclFloat64")};
         mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
     }
-    close_companion(folder, "nccl", &companion, 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    devices_close(folder, "nccl", &companion, 0);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     assert_string_equal(runs_query(folder->store, "SELECT phase, kernels, round(gpu_ms, 3) "
                                                   "FROM v_gpu WHERE kernels = 1"),
                         "expert|1|0.5");
@@ -316,22 +261,21 @@ static void impossible_times_are_taken_and_harm_no_view(void **state) {
 }
 
 /* A run that nobody annotated counts from a spool's clock, and that may be any. */
-static void an_impossible_clock_is_an_origin(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_impossible_clock_is_an_origin) {
     struct mp_error error = {0};
     struct mp_companion companion;
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
     runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
-    files = 0;
-    open_companion(folder, "cupti", 0, &companion);
-    record(&companion, (struct mp_activity){.start_ns = INT64_MAX, .end_ns = INT64_MAX});
-    close_companion(folder, "cupti", &companion, 0);
+    devices_files = 0;
+    devices_open(folder, "cupti", 0, &companion);
+    devices_record(&companion, (struct mp_activity){.start_ns = INT64_MAX, .end_ns = INT64_MAX});
+    devices_close(folder, "cupti", &companion, 0);
     struct {
         struct spool_head head;
         struct spool_header_payload payload;
     } first;
-    FILE *file = fopen(list[0], "r+b");
+    FILE *file = fopen(devices[0], "r+b");
     assert_non_null(file);
     assert_int_equal(fread(&first, sizeof first, 1, file), 1);
     first.payload.monotonic_ns = INT64_MIN;
@@ -339,7 +283,7 @@ static void an_impossible_clock_is_an_origin(void **state) {
     rewind(file);
     assert_int_equal(fwrite(&first, sizeof first, 1, file), 1);
     assert_int_equal(fclose(file), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     assert_string_equal(runs_query(folder->store, "SELECT start, \"end\" - start FROM "
                                                   "CUPTI_ACTIVITY_KIND_KERNEL"),
                         "4611686018427387904|0");
@@ -357,17 +301,17 @@ static void record_many(struct runs_folder *folder, uint64_t *random, char count
                         int64_t sums[MP_ACTIVITIES]) {
     struct mp_companion companion;
     int of[MP_ACTIVITIES] = {0};
-    open_companion(folder, "cupti", 0, &companion);
+    devices_open(folder, "cupti", 0, &companion);
     for (int i = test_random_int(random, 16380, 40000); i > 0; i--) {
         struct mp_activity activity = {.start_ns = at(0, i),
                                        .end_ns = at(0, i + 5),
                                        .correlation = (uint32_t)i,
                                        .kind = (uint8_t)test_random_int(random, 0, 5)};
-        record(&companion, activity);
+        devices_record(&companion, activity);
         of[activity.kind]++;
         sums[activity.kind] += i;
     }
-    close_companion(folder, "cupti", &companion, 0);
+    devices_close(folder, "cupti", &companion, 0);
     snprintf(counts, 96, "1|%d|%d|%d|%d|%d", of[MP_ACTIVITY_KERNEL], of[MP_ACTIVITY_COPY],
              of[MP_ACTIVITY_SET], of[MP_ACTIVITY_CALL], of[MP_ACTIVITY_OVERHEAD]);
 }
@@ -380,7 +324,7 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
     if (child == 0) {
         struct mp_store *store = NULL;
         if (mp_store_open(folder->database, &store, NULL) == MP_OK)
-            mp_store_add_device(store, run_id, list, files, NULL);
+            mp_store_add_device(store, run_id, devices, devices_files, NULL);
         _exit(0);
     }
     usleep((useconds_t)test_random_int(random, 0, 60000));
@@ -388,22 +332,21 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-static void a_killed_addition_left_all_or_nothing(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_killed_addition_left_all_or_nothing) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     char counts[96];
     int64_t sums[MP_ACTIVITIES] = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
     record_many(folder, &random, counts, sums);
     for (int kills = 0; kills < 3; kills++) {
         add_and_be_killed(folder, run_id, &random);
         const char *there = runs_query(folder->store, work_counts);
         assert_true(strcmp(there, "0|0|0|0|0|0") == 0 || strcmp(there, counts) == 0);
     }
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     assert_string_equal(runs_query(folder->store, work_counts), counts);
     char expected[96];
     snprintf(expected, sizeof expected, "%lld|%lld|%lld|%lld", (long long)sums[MP_ACTIVITY_KERNEL],
@@ -419,55 +362,35 @@ static void a_killed_addition_left_all_or_nothing(void **state) {
 }
 
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
-static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     struct mp_store_run description = runs_description("ep", "skewed");
-    files = 0;
-    int64_t run_id = runs_add(folder, &description, &two);
+    devices_files = 0;
+    int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     struct stat status;
-    assert_int_equal(stat(list[0], &status), 0);
+    assert_int_equal(stat(devices[0], &status), 0);
     off_t length = 200 + (off_t)(test_random(&random) % (uint64_t)(status.st_size - 200));
-    assert_int_equal(truncate(list[0], length), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, 1, &error), &error);
+    assert_int_equal(truncate(devices[0], length), 0);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, 1, &error), &error);
     assert_string_equal(runs_query(folder->store, "SELECT complete FROM device_spool"), "0");
     assert_string_equal(
         runs_query(folder->store, "SELECT count(*) <= 5 FROM CUPTI_ACTIVITY_KIND_KERNEL"), "1");
 }
 
 /* Collectors alone, of a program that nobody annotated: times count from the first of them. */
-static void a_run_without_spans_has_its_gpu_work(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_without_spans_has_its_gpu_work) {
     struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
     runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
-    files = 0;
+    devices_files = 0;
     record_activities(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
     assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(kernel_ms, 3), "
                                                   "span_id FROM v_gpu ORDER BY rank"),
                         "0|5|1.3|NULL\n1|1|0.501|NULL");
     assert_string_equal(runs_query(folder->store, "SELECT DISTINCT clock FROM device_spool"),
                         "same host");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        TEST(work_belongs_to_the_span_that_launched_it),
-        TEST(tables_are_as_nsight_has_them),
-        TEST(waiting_is_what_exceeds_the_transfer),
-        TEST(adding_again_adds_nothing),
-        TEST(errors_leave_everything_as_it_was),
-        TEST(impossible_times_are_taken_and_harm_no_view),
-        TEST(an_impossible_clock_is_an_origin),
-        TEST(a_killed_addition_left_all_or_nothing),
-        TEST(a_cut_spool_is_taken_as_far_as_it_goes),
-        TEST(a_run_without_spans_has_its_gpu_work),
-    };
-    return cmocka_run_group_tests_name("GPU work", tests, NULL, NULL);
 }

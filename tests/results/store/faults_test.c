@@ -58,8 +58,7 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
     free(after);
 }
 
-static void a_newer_schema_is_refused_by_name(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_newer_schema_is_refused_by_name) {
     runs_query(folder->store, "PRAGMA user_version = 77");
     close_store(folder);
     assert_refused(folder, MP_EVERSION, "version 77", "up to 4");
@@ -79,8 +78,7 @@ static void allow_no_refusals(struct runs_folder *folder, int version) {
 }
 
 /* Version 2 is read as it is; written to, it takes refusals and keeps every run as it was. */
-static void runs_of_version_2_stay(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_of_version_2_stay) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     static const char all_sql[] = "SELECT run.*, (SELECT count(*) FROM v_span) FROM run";
@@ -111,8 +109,7 @@ static void runs_of_version_2_stay(void **state) {
     free(before);
 }
 
-static void an_older_schema_is_brought_up_to_date(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_older_schema_is_brought_up_to_date) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     runs_query(folder->store, "DROP TABLE NVTX_EVENTS");
@@ -139,8 +136,7 @@ static void an_older_schema_is_brought_up_to_date(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
 }
 
-static void a_file_that_is_no_database_is_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_file_that_is_no_database_is_refused) {
     close_store(folder);
     FILE *file = fopen(folder->database, "w");
     assert_non_null(file);
@@ -150,8 +146,7 @@ static void a_file_that_is_no_database_is_refused(void **state) {
     assert_refused(folder, MP_EFORMAT, "not a database", "");
 }
 
-static void a_database_of_another_program_is_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_database_of_another_program_is_refused) {
     close_store(folder);
     remove(folder->database);
     sqlite3 *other;
@@ -161,16 +156,14 @@ static void a_database_of_another_program_is_refused(void **state) {
     assert_refused(folder, MP_EFORMAT, "another program", "application_id");
 }
 
-static void a_folder_is_no_database(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_folder_is_no_database) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     assert_int_equal(mp_store_open(folder->path, &store, &error), MP_EIO);
     assert_non_null(strstr(error.text, folder->path));
 }
 
-static void an_empty_file_becomes_a_database(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(an_empty_file_becomes_a_database) {
     struct mp_error error = {0};
     close_store(folder);
     fclose(fopen(folder->database, "w"));
@@ -182,8 +175,7 @@ static void an_empty_file_becomes_a_database(void **state) {
     assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
 }
 
-static void reading_needs_a_file_and_never_writes(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(reading_needs_a_file_and_never_writes) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     assert_int_equal(mp_store_open_read_only("/nowhere/results.db", &store, &error), MP_ENOTFOUND);
@@ -216,8 +208,7 @@ static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE 
                                 "AND name <> 'my_own' ORDER BY name";
 static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed) FROM v_speedup";
 
-static void older_views_are_hidden_from_a_reader(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(older_views_are_hidden_from_a_reader) {
     struct mp_error error = {0};
     struct mp_store *store = NULL;
     struct mp_store_run run = runs_description("ep", "text");
@@ -240,8 +231,7 @@ static void older_views_are_hidden_from_a_reader(void **state) {
     free(after);
 }
 
-static void older_views_are_renewed_and_no_others(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(older_views_are_renewed_and_no_others) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -262,8 +252,7 @@ static void older_views_are_renewed_and_no_others(void **state) {
     free(schema);
 }
 
-static void views_that_cannot_be_renewed_stay_whole(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
     struct mp_error error = {0};
     make_views_older(folder);
     runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
@@ -328,16 +317,15 @@ static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empt
     assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
 }
 
-static void what_may_only_be_read_can_be_read(void **state) {
-    read_what_may_only_be_read(*state, false);
+RUNS_TEST(what_may_only_be_read_can_be_read) {
+    read_what_may_only_be_read(folder, false);
 }
 
-static void an_empty_log_is_none(void **state) {
-    read_what_may_only_be_read(*state, true);
+RUNS_TEST(an_empty_log_is_none) {
+    read_what_may_only_be_read(folder, true);
 }
 
-static void runs_that_only_a_log_has_are_not_left_out(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     char copied[128], log[128];
@@ -363,8 +351,7 @@ static void runs_that_only_a_log_has_are_not_left_out(void **state) {
     mp_store_close(store);
 }
 
-static void a_full_disk_leaves_the_database_as_it_was(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -390,8 +377,7 @@ static void a_full_disk_leaves_the_database_as_it_was(void **state) {
 
 /* ---- runs ---- */
 
-static void runs_are_added_and_never_overwritten(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(runs_are_added_and_never_overwritten) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
@@ -428,8 +414,7 @@ static bool gives_up_soon(void *context, double seconds) {
     return lock->calls < 3;
 }
 
-static void who_waits_for_a_lock_may_give_up(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(who_waits_for_a_lock_may_give_up) {
     struct mp_store_run run = runs_description("ep", "text");
     struct lock lock = {.holder = NULL};
     assert_int_equal(sqlite3_open(folder->database, &lock.holder), SQLITE_OK);
@@ -451,8 +436,7 @@ static void who_waits_for_a_lock_may_give_up(void **state) {
 }
 
 /* Where nobody saw the end, all ranks have to say that they completed. */
-static void ranks_that_completed_complete_a_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranks_that_completed_complete_a_run) {
     static const int ends[][2] = {{MP_OK, MP_OK},
                                   {MP_OK, MP_EINTERRUPTED},
                                   {MP_EIO, MP_OK},
@@ -484,8 +468,7 @@ static void ranks_that_completed_complete_a_run(void **state) {
                         "interrupted|not seen\ninterrupted|not seen");
 }
 
-static void what_is_no_file_keeps_no_runs(void **state) {
-    (void)state;
+RUNS_TEST(what_is_no_file_keeps_no_runs) {
     static const char *const names[] = {"", ":memory:", "file:x?mode=memory", "file::memory:"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct mp_error error = {0};
@@ -496,8 +479,7 @@ static void what_is_no_file_keeps_no_runs(void **state) {
     }
 }
 
-static void incomplete_descriptions_are_refused(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(incomplete_descriptions_are_refused) {
     static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
     for (int i = 0; i < 4; i++) {
         struct mp_error error = {0};
@@ -511,8 +493,7 @@ static void incomplete_descriptions_are_refused(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
 }
 
-static void a_job_without_recordings_is_a_failed_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_job_without_recordings_is_a_failed_run) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     run.status = "failed";
@@ -530,8 +511,7 @@ static void a_job_without_recordings_is_a_failed_run(void **state) {
         "0|missing|no recording was given|NULL|NULL\n1|missing|no recording was given|NULL|NULL");
 }
 
-static void strange_recordings_are_named_and_left_out(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(strange_recordings_are_named_and_left_out) {
     struct mp_error error = {0};
     struct runs_rank ranks[4];
     static const struct { int rank, ranks; } headers[] = {{2, 4}, {2, 4}, {1, 3}, {0, 4}};
@@ -567,8 +547,7 @@ static void strange_recordings_are_named_and_left_out(void **state) {
 }
 
 /* Cut at every byte of its last records: the run is stored as far as it goes. */
-static void a_cut_recording_goes_as_far_as_it_goes(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_recording_goes_as_far_as_it_goes) {
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -606,8 +585,7 @@ static void a_cut_recording_goes_as_far_as_it_goes(void **state) {
         "0");
 }
 
-static void a_rank_says_itself_how_it_ended(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_rank_says_itself_how_it_ended) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     static const int statuses[] = {MP_ECOMM, MP_EINTERRUPTED};
@@ -640,8 +618,7 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
 
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
  * iteration then takes as long as its longest rank. */
-static void hosts_without_clock_samples_go_by_wall_clock(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(hosts_without_clock_samples_go_by_wall_clock) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     const int64_t ahead_ns = 77000000000000;
@@ -671,8 +648,7 @@ static void hosts_without_clock_samples_go_by_wall_clock(void **state) {
 
 /* ---- values ---- */
 
-static void names_may_hold_quotes_and_control_characters(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(names_may_hold_quotes_and_control_characters) {
     struct mp_store_run run = runs_description("e\"p'; DROP TABLE run; --", "te\nx\tt\x01");
     run.job_text = "a: 'b'\n";
     runs_add(folder, &run, &runs_ep);
@@ -682,8 +658,7 @@ static void names_may_hold_quotes_and_control_characters(void **state) {
                         "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
 }
 
-static void a_loss_that_is_no_number_is_null_and_makes_no_difference_known(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard diverged = runs_fssdp;
@@ -696,8 +671,7 @@ static void a_loss_that_is_no_number_is_null_and_makes_no_difference_known(void 
 }
 
 /* Only runs of the same invocation, round, workload, gate, model, ranks and executor compare. */
-static void unlike_runs_are_not_compared(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(unlike_runs_are_not_compared) {
     struct mp_store_run run = runs_description("ep", "text");
     run.model = "4 x 64";
     runs_add(folder, &run, &runs_ep);
@@ -715,8 +689,7 @@ static void unlike_runs_are_not_compared(void **state) {
                         "1|1");
 }
 
-static void a_failed_ep_is_no_reference(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_failed_ep_is_no_reference) {
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     ep.status = "timeout";
@@ -728,8 +701,7 @@ static void a_failed_ep_is_no_reference(void **state) {
                         "24.0|NULL\n12.0|NULL");
 }
 
-static void shared_cores_are_kept_with_the_run(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(shared_cores_are_kept_with_the_run) {
     struct mp_store_run run = runs_description("ep", "text");
     struct runs_standard shared = runs_ep;
     shared.shares_cores = true;
@@ -738,11 +710,8 @@ static void shared_cores_are_kept_with_the_run(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_run"), "1");
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */
-static void reasons_are_where_recordings_are_missing(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(reasons_are_where_recordings_are_missing) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("EP", "synthetic");
     struct runs_rank own;
@@ -760,41 +729,4 @@ static void reasons_are_where_recordings_are_missing(void **state) {
                                    "SELECT rank, reason LIKE '%/first%', reason LIKE '%/second%' "
                                    "FROM rank ORDER BY rank"),
                         "0|NULL|NULL\n1|1|0\n2|0|1");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(a_newer_schema_is_refused_by_name),
-        CASE(runs_of_version_2_stay),
-        CASE(an_older_schema_is_brought_up_to_date),
-        CASE(a_file_that_is_no_database_is_refused),
-        CASE(a_database_of_another_program_is_refused),
-        CASE(a_folder_is_no_database),
-        CASE(an_empty_file_becomes_a_database),
-        CASE(reading_needs_a_file_and_never_writes),
-        CASE(older_views_are_hidden_from_a_reader),
-        CASE(older_views_are_renewed_and_no_others),
-        CASE(views_that_cannot_be_renewed_stay_whole),
-        CASE(what_may_only_be_read_can_be_read),
-        CASE(an_empty_log_is_none),
-        CASE(reasons_are_where_recordings_are_missing),
-        CASE(runs_that_only_a_log_has_are_not_left_out),
-        CASE(a_full_disk_leaves_the_database_as_it_was),
-        CASE(runs_are_added_and_never_overwritten),
-        CASE(who_waits_for_a_lock_may_give_up),
-        CASE(ranks_that_completed_complete_a_run),
-        CASE(what_is_no_file_keeps_no_runs),
-        CASE(incomplete_descriptions_are_refused),
-        CASE(a_job_without_recordings_is_a_failed_run),
-        CASE(strange_recordings_are_named_and_left_out),
-        CASE(a_cut_recording_goes_as_far_as_it_goes),
-        CASE(a_rank_says_itself_how_it_ended),
-        CASE(hosts_without_clock_samples_go_by_wall_clock),
-        CASE(names_may_hold_quotes_and_control_characters),
-        CASE(a_loss_that_is_no_number_is_null_and_makes_no_difference_known),
-        CASE(unlike_runs_are_not_compared),
-        CASE(a_failed_ep_is_no_reference),
-        CASE(shared_cores_are_kept_with_the_run),
-    };
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

@@ -3,32 +3,27 @@
 #include "results/store/keyed.h"
 #include "tests/support.h"
 
-#include <string.h>
-
 /* ---- clocks ---- */
 
 /* Any clock that runs at its own speed from its own start is undone by two of its samples. */
-static void two_samples_undo_any_steady_clock(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(two_samples_undo_any_steady_clock) {
     for (int round = 0; round < 1000; round++) {
-        int64_t start = (int64_t)(test_random(&random) >> 8), length = 60000000000;
-        int64_t offset = (int64_t)(test_random(&random) >> 8) - ((int64_t)1 << 55);
-        double drift = (test_random_double(&random) - 0.5) * 1e-3;
+        int64_t start = (int64_t)(test_random(random) >> 8), length = 60000000000;
+        int64_t offset = (int64_t)(test_random(random) >> 8) - ((int64_t)1 << 55);
+        double drift = (test_random_double(random) - 0.5) * 1e-3;
         struct clock_sample samples[2];
         for (int i = 0; i < 2; i++) {
             int64_t own_offset = offset + (int64_t)llround(drift * (double)(i * length));
             samples[i] = (struct clock_sample){start + i * length + own_offset, own_offset, 100};
         }
         struct clock_fit fit = clock_fit_samples(samples, 2);
-        int64_t after = (int64_t)(test_random_double(&random) * (double)length);
+        int64_t after = (int64_t)(test_random_double(random) * (double)length);
         int64_t own = start + after + offset + (int64_t)llround(drift * (double)after);
         assert_true(llabs(clock_fit_apply(&fit, own) - (start + after)) <= 8);
     }
 }
 
-static void fewer_or_equal_samples_are_a_constant(void **state) {
-    (void)state;
+TEST(fewer_or_equal_samples_are_a_constant) {
     struct clock_sample samples[] = {{1000, 500, 1}, {1000, 502, 1}};
     struct clock_fit none = clock_fit_samples(samples, 0);
     struct clock_fit one = clock_fit_samples(samples, 1);
@@ -39,8 +34,7 @@ static void fewer_or_equal_samples_are_a_constant(void **state) {
 }
 
 /* Doubles have 53 bits, such offsets more. */
-static void large_offsets_are_exact(void **state) {
-    (void)state;
+TEST(large_offsets_are_exact) {
     const int64_t offset = ((int64_t)1 << 60) + 1;
     struct clock_sample samples[] = {{offset + 1000, offset, 1}, {offset + 2000, offset + 2, 1}};
     struct clock_fit one = clock_fit_samples(samples, 1), both = clock_fit_samples(samples, 2);
@@ -48,8 +42,7 @@ static void large_offsets_are_exact(void **state) {
     assert_int_equal(clock_fit_apply(&both, offset + 1536), 1535); /* 1 about the middle */
 }
 
-static void samples_that_make_no_sense_change_nothing(void **state) {
-    (void)state;
+TEST(samples_that_make_no_sense_change_nothing) {
     struct clock_sample samples[] = {{0, INT64_MIN, 1}, {1, INT64_MAX, 1}};
     struct clock_fit fit = clock_fit_samples(samples, 2);
     assert_int_equal(clock_fit_apply(&fit, INT64_MAX - 5), INT64_MAX - 5);
@@ -57,9 +50,7 @@ static void samples_that_make_no_sense_change_nothing(void **state) {
 
 /* ---- values by key ---- */
 
-static void values_are_found_again_and_in_order(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(values_are_found_again_and_in_order) {
     struct keyed keyed;
     enum { KEYS = 5000 };
     static int64_t expected[50][20][5];
@@ -67,8 +58,8 @@ static void values_are_found_again_and_in_order(void **state) {
     keyed_init(&keyed, sizeof(int64_t));
     assert_null(keyed_find(&keyed, keyed_key(1, -1, 0)));
     for (int i = 0; i < KEYS; i++) {
-        int iteration = test_random_int(&random, 0, 49);
-        int layer = test_random_int(&random, -1, 18), phase = test_random_int(&random, 0, 4);
+        int iteration = test_random_int(random, 0, 49);
+        int layer = test_random_int(random, -1, 18), phase = test_random_int(random, 0, 4);
         int64_t *value = keyed_add(&keyed, keyed_key(iteration * 1000003, layer, phase));
         assert_non_null(value);
         *value += i + 1;
@@ -97,15 +88,4 @@ static void values_are_found_again_and_in_order(void **state) {
     assert_int_equal(position, keyed.count);
     free(order);
     keyed_free(&keyed);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_samples_undo_any_steady_clock),
-        cmocka_unit_test(fewer_or_equal_samples_are_a_constant),
-        cmocka_unit_test(large_offsets_are_exact),
-        cmocka_unit_test(samples_that_make_no_sense_change_nothing),
-        cmocka_unit_test(values_are_found_again_and_in_order),
-    };
-    return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }

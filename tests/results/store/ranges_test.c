@@ -72,8 +72,7 @@ static void annotate(struct runs_rank *own) {
     }
 }
 
-static void ranges_become_rows(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(ranges_become_rows) {
     struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run description = runs_description("EP", "synthetic");
@@ -129,11 +128,4 @@ static void ranges_become_rows(void **state) {
                                    "WHERE level = 2"),
                         expected);
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM NVTX_EVENTS"), "13");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ranges_become_rows, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("results/store/ranges", tests, NULL, NULL);
 }

@@ -41,8 +41,7 @@ static int64_t count(struct mp_store *store, const char *sql) {
 
 /* ---- again ---- */
 
-static void a_run_is_added_once(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_is_added_once) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     char *paths[3][2];
@@ -78,8 +77,7 @@ static void a_run_is_added_once(void **state) {
         free(paths[i / 2][i % 2]);
 }
 
-static void a_run_without_recordings_is_added_once(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_run_without_recordings_is_added_once) {
     struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     int64_t run_id[4];
@@ -184,8 +182,7 @@ static void remove_database(const struct runs_folder *folder) {
 }
 
 /* Several processes open a database that is not there yet: all of them find it theirs. */
-static void opened_by_several_at_once(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(opened_by_several_at_once) {
     enum { PROCESSES = 4 };
     mp_store_close(folder->store);
     for (int round = 0; round < 30; round++) {
@@ -217,8 +214,7 @@ static void opened_by_several_at_once(void **state) {
 }
 
 /* Adding is killed, and repeated by somebody who does not know how far it came. */
-static void killed_while_adding(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(killed_while_adding) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     struct recorded recorded = {.database = folder->database};
@@ -262,8 +258,7 @@ static void killed_while_adding(void **state) {
 }
 
 /* Readers are killed while runs are added. */
-static void killed_while_reading(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(killed_while_reading) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     struct recorded recorded = {.database = folder->database};
@@ -307,8 +302,7 @@ static void record_on(void *context, int steps) {
     }
 }
 
-static void killed_while_recording(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(killed_while_recording) {
     struct mp_error error = {0};
     uint64_t random = test_seed();
     for (int round = 0; round < 20; round++) {
@@ -347,8 +341,7 @@ static void rewrite_header(const char *path, int64_t later_ns, uint32_t version)
 }
 
 /* Rank 1 recorded ten minutes later, in another run; another build; a clock that jumped back. */
-static void what_does_not_belong_together_is_named(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(what_does_not_belong_together_is_named) {
     static const char *const says[] = {
         "its recording began 600 s later than that of rank 0 and does not overlap it",
         "600 s earlier than that of rank 0 and does not overlap it: it is of another run, or a ",
@@ -394,19 +387,4 @@ static void what_does_not_belong_together_is_named(void **state) {
     assert_string_equal(
         runs_query(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1"),
         "39.0\n19.0\n27.0\n23.0");
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(a_run_is_added_once),
-        CASE(a_run_without_recordings_is_added_once),
-        CASE(opened_by_several_at_once),
-        CASE(killed_while_adding),
-        CASE(killed_while_reading),
-        CASE(killed_while_recording),
-        CASE(what_does_not_belong_together_is_named),
-    };
-    return cmocka_run_group_tests_name("repeat", tests, NULL, NULL);
 }

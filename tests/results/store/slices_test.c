@@ -39,8 +39,7 @@ static const char *steady_with(struct runs_folder *folder, const struct mp_store
                       "round(ms_per_iteration, 3) FROM v_speedup JOIN last USING (run_id)");
 }
 
-static void only_whole_iterations_count(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(only_whole_iterations_count) {
     int64_t some = 300000;
     assert_string_equal(steady_with(folder, NULL, 0), "1 2 3 4 5|5|24.0");
     /* From before the first to after the last. */
@@ -64,8 +63,7 @@ static void only_whole_iterations_count(void **state) {
 }
 
 /* A tenth of the iterations, rounded up, and at least the first. */
-static void a_tenth_warms_up(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_tenth_warms_up) {
     static const char *const steady[] = {"1 2 3 4 5 6 7 8 9|9|25.0", "2 3 4 5 6 7 8 9 10|9|26.0"};
     struct mp_store_run run = runs_description("ep", "text");
     for (int i = 0; i < 2; i++) {
@@ -82,8 +80,7 @@ static void a_tenth_warms_up(void **state) {
     }
 }
 
-static void counts_stay_as_they_were(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(counts_stay_as_they_were) {
     const struct mp_store_slice slice[] = {{start_of(3) - 1, end_of(3) + 1}};
     steady_with(folder, NULL, 0);
     assert_string_equal(steady_with(folder, slice, 1), "3|1|24.0");
@@ -96,8 +93,7 @@ static void counts_stay_as_they_were(void **state) {
                         "1|6");
 }
 
-static void phases_are_those_of_whole_iterations(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(phases_are_those_of_whole_iterations) {
     static const char sql[] =
         "SELECT phase, round(iteration_ms, 3), round(exposed_ms, 3), round(wait_ms, 3) "
         "FROM v_phase JOIN last USING (run_id) WHERE phase IN ('attention', 'validate') ORDER BY 1";
@@ -116,15 +112,4 @@ static void phases_are_those_of_whole_iterations(void **state) {
     assert_string_equal(steady_with(folder, none, 1), "NULL|0|NULL");
     assert_string_equal(runs_query(folder->store, sql),
                         "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_whole_iterations_count, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(a_tenth_warms_up, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(counts_stay_as_they_were, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(phases_are_those_of_whole_iterations, runs_setup,
-                                        runs_teardown),
-    };
-    return cmocka_run_group_tests_name("slices", tests, NULL, NULL);
 }

@@ -40,9 +40,7 @@ static int steps_of(struct mp_store *store, const char *sql) {
     return steps;
 }
 
-static void a_million_spans_stay_usable(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(a_million_spans_stay_usable) {
     struct runs_folder folder;
     struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
@@ -50,7 +48,7 @@ static void a_million_spans_stay_usable(void **state) {
     runs_create(&folder);
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(&folder, r, RANKS, &ranks[r]);
-        record_rank(&ranks[r], &random);
+        record_rank(&ranks[r], random);
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
@@ -90,9 +88,4 @@ static void a_million_spans_stay_usable(void **state) {
     assert_string_equal(runs_query(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1"),
                         expected);
     runs_destroy(&folder);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_million_spans_stay_usable)};
-    return cmocka_run_group_tests_name("speed", tests, NULL, NULL);
 }

@@ -27,9 +27,8 @@ static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count
 
 /* A tenth, rounded up, and at least one: of 1, 2, 10, 11, 20 and 21 iterations 1, 1, 1, 2, 2 and 3
  * don't count. */
-static void the_first_tenth_does_not_count(void **state) {
+RUNS_TEST(the_first_tenth_does_not_count) {
     static const int counts[] = {1, 2, 10, 11, 20, 21}, warm[] = {1, 1, 1, 2, 2, 3};
-    struct runs_folder *folder = *state;
     int ms[21];
     for (int i = 0; i < 21; i++)
         ms[i] = 10;
@@ -51,9 +50,8 @@ static void the_first_tenth_does_not_count(void **state) {
 
 /* Of 40, 10, 20, 12 and 14 ms the last four count: 13 in the middle; tokens 2 * (51 + 52 + 53 + 54)
  * in four iterations of 13 ms. */
-static void an_even_count_has_its_middle_between(void **state) {
+RUNS_TEST(an_even_count_has_its_middle_between) {
     static const int ms[] = {40, 10, 20, 12, 14};
-    struct runs_folder *folder = *state;
     add_lengths(folder, ms, 5);
     assert_string_equal(runs_query(folder->store, "SELECT steady_iterations, "
                                                   "round(ms_per_iteration, 6), "
@@ -149,22 +147,11 @@ static const struct {
     {"loss", "SELECT loss_final, steady_iterations, ms_per_iteration FROM v_speedup", "4.0|0|NULL"},
 };
 
-static void three_ranks_by_hand(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(three_ranks_by_hand) {
     add_three(folder);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *found = runs_query(folder->store, cases[i].sql);
         if (strcmp(found, cases[i].expected))
             fail_msg("%s: '%s', expected '%s'", cases[i].name, found, cases[i].expected);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_first_tenth_does_not_count, runs_setup, runs_teardown),
-        cmocka_unit_test_setup_teardown(an_even_count_has_its_middle_between, runs_setup,
-                                        runs_teardown),
-        cmocka_unit_test_setup_teardown(three_ranks_by_hand, runs_setup, runs_teardown),
-    };
-    return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
 }

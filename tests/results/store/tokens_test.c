@@ -38,8 +38,7 @@ static const struct {
     {{0, 0, 0}, "3|1.0|1.0|0.0|0|0.0", "NULL|NULL"},
 };
 
-static void none_is_not_unknown(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(none_is_not_unknown) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_store_run description = runs_description("ep", "text");
         struct mp_error error = {0};
@@ -68,10 +67,4 @@ static void none_is_not_unknown(void **state) {
                  (long long)run_id);
         assert_string_equal(runs_query(folder->store, sql), cases[i].imbalance);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(none_is_not_unknown, runs_setup, runs_teardown)};
-    return cmocka_run_group_tests_name("tokens in views", tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static int remove_runs(void **state) {
     return 0;
 }
 
-static const struct {
+static const struct view_case {
     const char *name, *sql, *expected;
 } cases[] = {
     {"v_run",
@@ -117,16 +117,8 @@ static const struct {
      "0|complete|NULL|0|reference|0\n1|complete|NULL|0|samples|1700"},
 };
 
-static void view_shows_known_values(void **state) {
-    size_t i = (size_t)(uintptr_t)*state;
-    assert_string_equal(runs_query(folder.store, cases[i].sql), cases[i].expected);
+TEST_EACH(view_shows_known_values, cases, c) {
+    assert_string_equal(runs_query(folder.store, c->sql), c->expected);
 }
 
-int main(void) {
-    enum { COUNT = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, view_shows_known_values, NULL, NULL,
-                                       (void *)(uintptr_t)i};
-    return cmocka_run_group_tests_name("views", tests, add_runs, remove_runs);
-}
+TEST_GROUP(add_runs, remove_runs);

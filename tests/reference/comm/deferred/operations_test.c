@@ -1,6 +1,5 @@
 /* Every operation on memory of a deferred device, one at a time. */
 #include <sched.h>
-#include <time.h>
 
 #include "tests/double/gate.h"
 #include "tests/reference/comm/deferred/deferred_case.h"

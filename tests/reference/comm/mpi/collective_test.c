@@ -1,10 +1,7 @@
 /* Dense collectives, clocks and the description, between processes. */
-#include <unistd.h>
-
 #include "tests/reference/comm/mpi/mpi_case.h"
 
-static void broadcast_comes_from_any_root(void **state) {
-    (void)state;
+TEST(broadcast_comes_from_any_root) {
     for (int root = 0; root < comm->ranks; root++) {
         uint64_t value[100];
         uint64_t random = shared + (uint64_t)comm->rank, expected = shared + (uint64_t)root;
@@ -17,8 +14,7 @@ static void broadcast_comes_from_any_root(void **state) {
     }
 }
 
-static void sums_and_maxima_are_over_all_ranks(void **state) {
-    (void)state;
+TEST(sums_and_maxima_are_over_all_ranks) {
     double sum[3] = {comm->rank + 1, -0.5, comm->rank * 0.25};
     double largest[2] = {comm->rank, -comm->rank - 3.5};
     int n = comm->ranks;
@@ -31,8 +27,7 @@ static void sums_and_maxima_are_over_all_ranks(void **state) {
     assert_true(largest[1] == -3.5);
 }
 
-static void barrier_holds_until_the_last(void **state) {
-    (void)state;
+TEST(barrier_holds_until_the_last) {
     for (int last = 0; last < comm->ranks; last++) {
         double entered = 0;
         assert_ok(mp_comm_barrier(comm, &error));
@@ -50,8 +45,7 @@ static void barrier_holds_until_the_last(void **state) {
     }
 }
 
-static void counts_of_all_ranks_arrive(void **state) {
-    (void)state;
+TEST(counts_of_all_ranks_arrive) {
     struct mp_request *request = NULL;
     assert_ok(mp_request_create(comm, 0, 0, &request, &error));
     for (int count = 0; count < 200; count += 33) {
@@ -69,9 +63,8 @@ static void counts_of_all_ranks_arrive(void **state) {
 }
 
 /* Equal bits everywhere, so that replicated parameters stay replicated, and close to the sum. */
-static void all_reduce_is_equal_everywhere(void **state) {
+TEST(all_reduce_is_equal_everywhere) {
     static const int counts[] = {0, 1, 3, 1000, 65537, 300000};
-    (void)state;
     struct mp_request *request = NULL;
     assert_ok(mp_request_create(comm, 0, 0, &request, &error));
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -104,8 +97,7 @@ static void all_reduce_is_equal_everywhere(void **state) {
 }
 
 /* All ranks read one clock here: the true offset is 0. */
-static void offset_lies_within_its_error(void **state) {
-    (void)state;
+TEST(offset_lies_within_its_error) {
     enum { ROUNDS = 100 };
     int64_t offset = 1, off_by = -1;
     struct timespec begin, end;
@@ -123,8 +115,7 @@ static void offset_lies_within_its_error(void **state) {
     assert_int_equal(mp_comm_clock_offset(comm, 0, &offset, &off_by, NULL), MP_EINVAL);
 }
 
-static void description_names_the_library(void **state) {
-    (void)state;
+TEST(description_names_the_library) {
     char text[256] = "";
     bool shared_cores = false;
     assert_ok(mp_comm_describe(comm, text, sizeof text, &shared_cores, &error));
@@ -137,14 +128,5 @@ static void description_names_the_library(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest collective[] = {
-        cmocka_unit_test(broadcast_comes_from_any_root),
-        cmocka_unit_test(sums_and_maxima_are_over_all_ranks),
-        cmocka_unit_test(barrier_holds_until_the_last),
-        cmocka_unit_test(counts_of_all_ranks_arrive),
-        cmocka_unit_test(all_reduce_is_equal_everywhere),
-        cmocka_unit_test(offset_lies_within_its_error),
-        cmocka_unit_test(description_names_the_library),
-    };
-    return RUN_MPI_TESTS(collective, NULL, NULL);
+    return run_mpi_tests();
 }

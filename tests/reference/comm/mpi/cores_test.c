@@ -30,14 +30,12 @@ static bool shares(void) {
     return shared_cores;
 }
 
-static void ranks_on_one_core_share_it(void **state) {
-    (void)state;
+TEST(ranks_on_one_core_share_it) {
     assert_true(tie(0));
     assert_int_equal(shares(), comm->ranks > 1);
 }
 
-static void ranks_with_a_core_each_share_none(void **state) {
-    (void)state;
+TEST(ranks_with_a_core_each_share_none) {
     if (!tie(comm->ranks - 1))
         skip("there are not %d cores", comm->ranks);
     assert_true(tie(comm->rank));
@@ -45,8 +43,7 @@ static void ranks_with_a_core_each_share_none(void **state) {
 }
 
 /* The first may use one core, all others each one. */
-static void a_tied_rank_takes_nothing_from_others(void **state) {
-    (void)state;
+TEST(a_tied_rank_takes_nothing_from_others) {
     if (!tie(comm->ranks - 1))
         skip("there are not %d cores", comm->ranks);
     assert_true(tie(comm->rank == 0 ? 0 : -1));
@@ -54,10 +51,5 @@ static void a_tied_rank_takes_nothing_from_others(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_on_one_core_share_it),
-        cmocka_unit_test(ranks_with_a_core_each_share_none),
-        cmocka_unit_test(a_tied_rank_takes_nothing_from_others),
-    };
-    return RUN_MPI_TESTS(tests, NULL, NULL);
+    return run_mpi_tests();
 }

@@ -101,8 +101,7 @@ static void one_path(struct mp_request *request, const struct mp_exchange *excha
     mp_exchange_path_destroy(&path);
 }
 
-static void rows_are_passed_on(void **state) {
-    (void)state;
+TEST(rows_are_passed_on) {
     struct mp_request *request = NULL;
     assert_ok(mp_request_create(comm, 0, 0, &request, &error));
     for (int kind = 0; kind < MP_EXCHANGE_DEDUPLICATED; kind++) /* whose rows are blocks */
@@ -141,8 +140,7 @@ static void one_exchange(struct mp_request *request, enum pattern pattern) {
     free(receive);
 }
 
-static void rows_arrive_by_source(void **state) {
-    (void)state;
+TEST(rows_arrive_by_source) {
     struct mp_request *request = NULL;
     assert_ok(mp_request_create(comm, 0, 0, &request, &error));
     for (int round = 0; round < 3 * PATTERNS; round++)
@@ -151,7 +149,5 @@ static void rows_arrive_by_source(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest exchange[] = {cmocka_unit_test(rows_arrive_by_source),
-                                          cmocka_unit_test(rows_are_passed_on)};
-    return RUN_MPI_TESTS(exchange, NULL, NULL);
+    return run_mpi_tests();
 }

@@ -11,8 +11,7 @@ static void assert_says(int code, int expected, const char *text) {
 }
 
 /* Rank 0 sends rank 1 more than rank 1 expects. */
-static void truncated_message_names_both_ranks(void **state) {
-    (void)state;
+TEST(truncated_message_names_both_ranks) {
     int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
     char memory[64] = {1};
     if (comm->rank == 0)
@@ -30,8 +29,7 @@ static void truncated_message_names_both_ranks(void **state) {
     assert_ok(mp_request_create(comm, 4, 1024, &request, &error));
 }
 
-static void busy_request_is_refused(void **state) {
-    (void)state;
+TEST(busy_request_is_refused) {
     float value = (float)comm->rank;
     assert_ok(mp_all_reduce_start(comm, &value, 1, NULL, request, &error));
     uint32_t count = 1, all[CASE_RANKS];
@@ -41,8 +39,7 @@ static void busy_request_is_refused(void **state) {
     assert_true(value == (float)(comm->ranks * (comm->ranks - 1) / 2));
 }
 
-static void limits_of_a_request_are_kept(void **state) {
-    (void)state;
+TEST(limits_of_a_request_are_kept) {
     float memory[512];
     float *chunk[8] = {memory, memory, memory, memory, memory, memory, memory, NULL};
     struct mp_transfers list = {0};
@@ -69,8 +66,7 @@ static void limits_of_a_request_are_kept(void **state) {
     mp_transfers_destroy(&list);
 }
 
-static void gigabytes_at_once_are_refused(void **state) {
-    (void)state;
+TEST(gigabytes_at_once_are_refused) {
     int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
     to[(comm->rank + 1) % comm->ranks] = 3;
     char memory[1] = {0};
@@ -90,12 +86,8 @@ static int destroy_request(void **state) {
     return 0;
 }
 
+TEST_GROUP(create_request, destroy_request);
+
 int main(void) {
-    const struct CMUnitTest failure[] = {
-        cmocka_unit_test(truncated_message_names_both_ranks),
-        cmocka_unit_test(busy_request_is_refused),
-        cmocka_unit_test(limits_of_a_request_are_kept),
-        cmocka_unit_test(gigabytes_at_once_are_refused),
-    };
-    return RUN_MPI_TESTS(failure, create_request, destroy_request);
+    return run_mpi_tests();
 }

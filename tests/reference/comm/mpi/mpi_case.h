@@ -15,8 +15,7 @@ static inline void assert_ok(int code) {
 
 /* Creates the comm, gives all ranks one seed and runs the tests.  A rank that fails ends the
  * others, which would wait for it. */
-static inline int run_mpi_tests(const char *name, const struct CMUnitTest *tests, size_t count,
-                                CMFixtureFunction setup, CMFixtureFunction teardown) {
+static inline int run_mpi_tests(void) {
     if (mp_comm_mpi_create(NULL, &comm, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 2;
@@ -24,7 +23,7 @@ static inline int run_mpi_tests(const char *name, const struct CMUnitTest *tests
     shared = comm->rank == 0 ? test_seed() : 0;
     int failed = mp_comm_broadcast(comm, &shared, sizeof shared, 0, &error);
     if (!failed)
-        failed = _cmocka_run_group_tests(name, tests, count, setup, teardown);
+        failed = test_run();
     if (failed) {
         fprintf(stderr, "rank %d failed. %s\n", comm->rank, error.text);
         mp_comm_abort(comm, 1);
@@ -32,8 +31,5 @@ static inline int run_mpi_tests(const char *name, const struct CMUnitTest *tests
     mp_comm_destroy(comm);
     return 0;
 }
-
-#define RUN_MPI_TESTS(tests, setup, teardown)                                                      \
-    run_mpi_tests(#tests, tests, sizeof(tests) / sizeof *(tests), setup, teardown)
 
 #endif

@@ -2,8 +2,7 @@
 #include "tests/reference/comm/mpi/mpi_case.h"
 #include "tests/reference/comm/one_rank.h"
 
-static void one_rank_does_as_self(void **state) {
-    (void)state;
+TEST(one_rank_does_as_self) {
     int64_t sent = comm->sent_bytes, waited = comm->waited_ns;
     comm->sent_bytes = comm->waited_ns = 0;
     check_one_rank(comm);
@@ -12,6 +11,5 @@ static void one_rank_does_as_self(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest single[] = {cmocka_unit_test(one_rank_does_as_self)};
-    return RUN_MPI_TESTS(single, NULL, NULL);
+    return run_mpi_tests();
 }

@@ -35,8 +35,7 @@ static int crossings(const struct sparse_case *c) {
     return count;
 }
 
-static void copies_are_the_owners(void **state) {
-    (void)state;
+TEST(copies_are_the_owners) {
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
@@ -60,8 +59,32 @@ static void copies_are_the_owners(void **state) {
     }
 }
 
-static void sums_follow_the_hops(void **state) {
-    (void)state;
+TEST(copies_are_made_of_copies) {
+    static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
+    for (int round = 0; round < 12; round++) {
+        struct sparse_case c;
+        float *chunk[CASE_EXPERTS];
+        case_create(&c, test_random(&shared), comm->ranks, round % CASE_KINDS, any_size());
+        case_pass_on(&c);
+        mp_comm_set_nodes(comm, c.ranks_per_node);
+        float *memory = case_memory(&c, comm->rank, chunk);
+        double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
+        for (int i = 0; i < 2; i++) {
+            assert_ok(mp_sparse_all_gather_start(comm, &c.fetch, stages[i], c.experts,
+                                                 (void *const *)chunk, c.bytes, NULL, request,
+                                                 &error));
+            assert_ok(mp_request_wait(request, &error));
+        }
+        bytes[0] += (double)comm->sent_bytes;
+        case_check_gathered(&c, comm->rank, chunk);
+        assert_ok(mp_comm_sum(comm, bytes, 2, &error));
+        assert_true(bytes[0] == bytes[1] * (double)c.bytes);
+        free(memory);
+        case_destroy(&c);
+    }
+}
+
+TEST(sums_follow_the_hops) {
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
@@ -81,9 +104,8 @@ static void sums_follow_the_hops(void **state) {
 }
 
 /* Moves in any pattern: item i goes from one random rank to another, perhaps the same. */
-static void moves_arrive(void **state) {
+TEST(moves_arrive) {
     enum { MOVES = 30 };
-    (void)state;
     for (int round = 0; round < 4; round++) {
         struct mp_transfer list[MOVES];
         void *from[MOVES] = {NULL}, *to[MOVES] = {NULL};
@@ -122,11 +144,8 @@ static int destroy_request(void **state) {
     return 0;
 }
 
+TEST_GROUP(create_request, destroy_request);
+
 int main(void) {
-    const struct CMUnitTest sparse[] = {
-        cmocka_unit_test(copies_are_the_owners),
-        cmocka_unit_test(sums_follow_the_hops),
-        cmocka_unit_test(moves_arrive),
-    };
-    return RUN_MPI_TESTS(sparse, create_request, destroy_request);
+    return run_mpi_tests();
 }

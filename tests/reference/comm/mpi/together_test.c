@@ -100,8 +100,7 @@ static void finish(struct operation *o) {
 
 /* All ranks start the same operations in the same order; when each of them waits, for which of
  * those in flight, and how often it looks in between is up to the rank. */
-static void nobody_disturbs_another(void **state) {
-    (void)state;
+TEST(nobody_disturbs_another) {
     uint64_t own = shared + (uint64_t)comm->rank;
     bool busy[REQUESTS] = {false};
     for (int i = 0; i < REQUESTS; i++)
@@ -129,6 +128,5 @@ static void nobody_disturbs_another(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest together[] = {cmocka_unit_test(nobody_disturbs_another)};
-    return RUN_MPI_TESTS(together, NULL, NULL);
+    return run_mpi_tests();
 }

@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-#include <string.h>
 
 #include "reference/comm/nccl/library.h"
 #include "tests/support.h"
@@ -62,21 +61,14 @@ static_assert(_Generic(&ncclGetErrorString, const char *(*)(ncclResult_t) : 1, d
 static_assert(_Generic(&ncclGetLastError, const char *(*)(ncclComm_t) : 1, default : 0), "");
 
 /* The rest is checked above, when this is compiled; by value, what is 128 bytes here is there. */
-static void ids_are_bytes(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
+TEST_RANDOM(ids_are_bytes) {
     mp_nccl_id ours;
     ncclUniqueId theirs;
     for (int i = 0; i < MP_NCCL_ID_BYTES; i++)
-        ours.internal[i] = (char)test_random(&random);
+        ours.internal[i] = (char)test_random(random);
     memcpy(&theirs, &ours, sizeof theirs);
     assert_memory_equal(theirs.internal, ours.internal, MP_NCCL_ID_BYTES);
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     assert_int_equal(config.magic, MP_NCCL_CONFIG_MAGIC);
     assert_null(config.netName);
-}
-
-int main(void) {
-    const struct CMUnitTest abi[] = {cmocka_unit_test(ids_are_bytes)};
-    return cmocka_run_group_tests(abi, NULL, NULL);
 }

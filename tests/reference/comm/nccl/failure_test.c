@@ -138,9 +138,8 @@ static void lose_patience(struct rank *me) {
 }
 
 /* The rank that failed says why in NCCL's words, on one line; the others that somebody is gone. */
-static void failing_calls_are_told(void **state) {
+TEST(failing_calls_are_told) {
     struct answer answer[3];
-    (void)state;
     run_ranks(3, have_a_failing_call, answer);
     assert_says(&answer[1], MP_ECOMM,
                 "rank 1: exchanging rows: NCCL: unhandled system error (a failure that was asked "
@@ -212,12 +211,11 @@ static void do_everything(struct rank *me) {
 
 /* Whichever call of NCCL's fails, its rank says which operation that was, and the other one hears
  * of it. */
-static void any_call_may_fail(void **state) {
+TEST(any_call_may_fail) {
     enum { AT_ONCE = 8 };
     const char *place = getenv("MOEPERF_RENDEZVOUS");
     char before[128], other[AT_ONCE][160];
     bool failed = true;
-    (void)state;
     snprintf(before, sizeof before, "%s", place);
     for (int first = 1; failed; first += AT_ONCE) {
         struct process process[AT_ONCE][2];
@@ -242,35 +240,31 @@ static void any_call_may_fail(void **state) {
     assert_true(failing_call > 20);
 }
 
-static void failures_on_the_stream_are_told(void **state) {
+TEST(failures_on_the_stream_are_told) {
     struct answer answer[3];
-    (void)state;
     run_ranks(3, fail_on_the_stream, answer);
     for (int r = 0; r < 3; r++)
         assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
     assert_says(&answer[1], MP_ECOMM, "rank 1: ");
 }
 
-static void unequal_sizes_are_told(void **state) {
+TEST(unequal_sizes_are_told) {
     struct answer answer[2];
-    (void)state;
     run_ranks(2, expect_less, answer);
     assert_says(&answer[1], MP_ECOMM, "NCCL: invalid usage (rank 1 expects kind 0, 1024 bytes");
     assert_int_equal(answer[0].code, MP_ECOMM);
 }
 
 /* What NCCL leaves to chance: on one GPU a kernel waits for room that the other lane's takes. */
-static void unequal_orders_are_noticed(void **state) {
+TEST(unequal_orders_are_noticed) {
     struct answer answer[2];
-    (void)state;
     run_ranks(2, start_in_another_order, answer);
     assert_says(&answer[1], MP_ECOMM, "NCCL: invalid usage (rank 1 expects kind 0, 512 bytes");
     assert_int_equal(answer[0].code, MP_ECOMM);
 }
 
-static void ranks_that_die_are_told(void **state) {
+TEST(ranks_that_die_are_told) {
     struct answer answer[3];
-    (void)state;
     run_ranks(3, die_on_the_way, answer);
     for (int r = 0; r < 2; r++)
         assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
@@ -286,14 +280,12 @@ static struct answer hear_of_the_first(void (*body)(struct rank *me)) {
     return answer;
 }
 
-static void waiting_may_have_an_end(void **state) {
-    (void)state;
+TEST(waiting_may_have_an_end) {
     struct answer answer = hear_of_the_first(lose_patience);
     assert_says(&answer, MP_ECOMM, "nothing has come for 1 s; is another rank stuck");
 }
 
-static void giving_up_does_not_wait(void **state) {
-    (void)state;
+TEST(giving_up_does_not_wait) {
     struct answer answer = hear_of_the_first(stay_away);
     assert_says(&answer, MP_ECOMM, "rank 0: it was told to give up");
 }
@@ -327,8 +319,7 @@ static void run_out_of_memory(struct rank *me) {
                 queue_device_live() - before);
 }
 
-static void memory_may_run_out(void **state) {
-    (void)state;
+TEST(memory_may_run_out) {
     struct answer answer = hear(start_rank(0, 1, run_out_of_memory));
     assert_fine(&answer);
 }
@@ -347,17 +338,4 @@ static int remove_folder(void **state) {
     return rmdir(folder);
 }
 
-int main(void) {
-    const struct CMUnitTest failure[] = {
-        cmocka_unit_test(failing_calls_are_told),
-        cmocka_unit_test(any_call_may_fail),
-        cmocka_unit_test(failures_on_the_stream_are_told),
-        cmocka_unit_test(unequal_sizes_are_told),
-        cmocka_unit_test(unequal_orders_are_noticed),
-        cmocka_unit_test(ranks_that_die_are_told),
-        cmocka_unit_test(waiting_may_have_an_end),
-        cmocka_unit_test(giving_up_does_not_wait),
-        cmocka_unit_test(memory_may_run_out),
-    };
-    return cmocka_run_group_tests(failure, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

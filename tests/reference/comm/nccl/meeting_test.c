@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "reference/comm/nccl/meeting.h"
 #include "tests/reference/comm/nccl/processes.h"

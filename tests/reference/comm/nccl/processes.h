@@ -4,9 +4,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "reference/comm/comm.h"
 #include "tests/double/nccl/double.h"

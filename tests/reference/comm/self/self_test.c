@@ -1,10 +1,9 @@
 /* One rank without a library. */
 #include "tests/reference/comm/one_rank.h"
 
-static void one_rank_copies(void **state) {
+TEST(one_rank_copies) {
     struct mp_comm *comm = NULL;
     struct mp_error error = {0};
-    (void)state;
     assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
     check_one_rank(comm);
     mp_comm_abort(comm, 1); /* there is nobody to end */
@@ -13,13 +12,12 @@ static void one_rank_copies(void **state) {
     mp_request_destroy(NULL);
 }
 
-static void rows_for_oneself_must_agree(void **state) {
+TEST(rows_for_oneself_must_agree) {
     struct mp_comm *comm = NULL;
     struct mp_request *request = NULL;
     struct mp_error error = {0};
     const int send = 2, receive = 3, negative = -1;
     char memory[16];
-    (void)state;
     assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
     assert_int_equal(mp_request_create(comm, 0, 0, &request, &error), MP_OK);
     assert_int_equal(
@@ -35,12 +33,4 @@ static void rows_for_oneself_must_agree(void **state) {
     assert_int_equal(mp_request_create(comm, -1, 0, &request, &error), MP_EINVAL);
     mp_request_destroy(request);
     mp_comm_destroy(comm);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_copies),
-        cmocka_unit_test(rows_for_oneself_must_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

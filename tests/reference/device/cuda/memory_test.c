@@ -11,14 +11,13 @@ static uint8_t *random_bytes(size_t count) {
 }
 
 /* Arrays come and go in random order; the device counts what is out. */
-static void memory_is_counted(void **state) {
+TEST(memory_is_counted) {
     enum { ARRAYS = 700, STEPS = 5000 };
     static struct {
         void *memory;
         int64_t bytes;
     } array[ARRAYS];
     int64_t used = 0, largest = 0, now, most;
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     for (int step = 0; step < STEPS; step++) {
@@ -48,10 +47,9 @@ static void memory_is_counted(void **state) {
     close_device(device);
 }
 
-static void copies_arrive(void **state) {
+TEST(copies_arrive) {
     enum { BYTES = 10001, STEPS = 40 };
     uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
-    (void)state;
     cuda_double_set_delay(300);
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
@@ -85,10 +83,9 @@ static void copies_arrive(void **state) {
 
 /* One more array than fits: NULL, and a sentence with who, how much and what there is.  What is
  * there stays usable, and so does the device once it is released. */
-static void memory_runs_out(void **state) {
+TEST(memory_runs_out) {
     struct cuda_double_counts counts;
     struct mp_error error = {0};
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     cuda_double_get_counts(&counts);
@@ -109,9 +106,8 @@ static void memory_runs_out(void **state) {
     mp_device_destroy(device);
 }
 
-static void page_locked_memory_runs_out(void **state) {
+TEST(page_locked_memory_runs_out) {
     struct mp_error error = {0};
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     cuda_double_fail_host_after(0);
     assert_null(device->operations->host_allocate(device, 100));
@@ -121,13 +117,4 @@ static void page_locked_memory_runs_out(void **state) {
     mp_device_destroy(device);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_counted),
-        cmocka_unit_test(copies_arrive),
-        cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(page_locked_memory_runs_out),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda memory", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

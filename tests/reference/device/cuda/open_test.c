@@ -36,20 +36,17 @@ static void assert_refused(const struct mp_cuda_settings *settings, int code,
 
 /* ---- which GPU ---- */
 
-static void no_driver(void **state) {
-    (void)state;
+TEST(no_driver) {
     cuda_double_set_driver(0);
     REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", "no NVIDIA driver", "the cpu device");
 }
 
-static void old_driver(void **state) {
-    (void)state;
+TEST(old_driver) {
     cuda_double_set_driver(12040);
     REFUSED(&usual, MP_EVERSION, "rank 3: ", "CUDA 12.4", "CUDA 13.0", "newer driver");
 }
 
-static void no_gpu(void **state) {
-    (void)state;
+TEST(no_gpu) {
     cuda_double_set_device_count(0);
     REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", "there is no GPU on this host");
     cuda_double_set_device_count(0);
@@ -58,9 +55,8 @@ static void no_gpu(void **state) {
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-static void no_such_gpu(void **state) {
+TEST(no_such_gpu) {
     struct mp_cuda_settings settings = usual;
-    (void)state;
     cuda_double_set_device_count(4);
     settings.ordinal = 4;
     REFUSED(&settings, MP_ENOTFOUND, "rank 3, GPU 4: there is no such GPU: this host has 4");
@@ -69,9 +65,8 @@ static void no_such_gpu(void **state) {
     REFUSED(&settings, MP_ENOTFOUND, "GPU -1: there is no such GPU");
 }
 
-static void too_old_for_bf16(void **state) {
+TEST(too_old_for_bf16) {
     struct cuda_double_device gpu;
-    (void)state;
     cuda_double_get_device(1, &gpu);
     snprintf(gpu.name, sizeof gpu.name, "Tesla T4");
     gpu.capability = 75;
@@ -79,19 +74,17 @@ static void too_old_for_bf16(void **state) {
     REFUSED(&usual, MP_EINVAL, "rank 3, GPU 1 (Tesla T4): ", "7.5", "use fp32");
 }
 
-static void negative_limits(void **state) {
+TEST(negative_limits) {
     struct mp_device_limits limits = test_limits;
     struct mp_error error = {0};
     struct mp_device *device;
-    (void)state;
     limits.tokens = -1;
     assert_int_equal(mp_device_cuda_create(&usual, &limits, &device, &error), MP_EINVAL);
 }
 
 /* ---- what it needs ---- */
 
-static void no_memory(void **state) {
-    (void)state;
+TEST(no_memory) {
     cuda_double_fail_malloc_after(0);
     REFUSED(&usual, MP_ENOMEM, "rank 3, GPU 1 (", "): out of memory: ", "GiB are free of",
             "smaller batch or fewer experts per rank");
@@ -102,8 +95,7 @@ static void no_memory(void **state) {
 }
 
 /* The n-th stream fails, for every n, until none does. */
-static void streams_fail_one_by_one(void **state) {
-    (void)state;
+TEST(streams_fail_one_by_one) {
     for (int n = 0;; n++) {
         struct mp_error error = {0};
         struct mp_device *device = NULL;
@@ -124,14 +116,13 @@ static void streams_fail_one_by_one(void **state) {
 
 /* ---- a device that is there ---- */
 
-static void two_devices_describe_themselves(void **state) {
+TEST(two_devices_describe_themselves) {
     struct mp_cuda_settings second = usual;
     struct mp_device *device[2] = {NULL};
     struct mp_error error = {0};
     struct cuda_double_device gpu;
     char text[200], expected[400];
     int major, minor;
-    (void)state;
     second.ordinal = 0;
     second.element = MP_FLOAT32;
     assert_int_equal(mp_device_cuda_create(&usual, &test_limits, &device[0], &error), MP_OK);
@@ -154,8 +145,7 @@ static void two_devices_describe_themselves(void **state) {
 
 /* No operation but that of a cache, which only processors have, is NULL: every family has been
  * installed. */
-static void the_table_is_full(void **state) {
-    (void)state;
+TEST(the_table_is_full) {
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const char *bytes = (const char *)device->operations;
     for (size_t at = 0; at + sizeof(void *) <= sizeof *device->operations; at += sizeof(void *)) {
@@ -171,13 +161,12 @@ static void the_table_is_full(void **state) {
 
 /* A kernel that fails is known when the host next waits, by rank and GPU; the first failure stays,
  * nothing waits for ever, and the device can still be destroyed. */
-static void a_failing_kernel_is_reported(void **state) {
+TEST(a_failing_kernel_is_reported) {
     enum { COUNT = 1000 };
     struct mp_device *device = NULL;
     struct mp_error error = {0}, again = {0};
     mp_event event;
     float host[COUNT];
-    (void)state;
     assert_int_equal(mp_device_cuda_create(&usual, &test_limits, &device, &error), MP_OK);
     const struct mp_device_operations *operations = device->operations;
     float *array = operations->allocate(device, sizeof host);
@@ -207,9 +196,8 @@ static void a_failing_kernel_is_reported(void **state) {
 }
 
 /* A launch that is refused names the operation. */
-static void a_refused_launch_is_reported(void **state) {
+TEST(a_refused_launch_is_reported) {
     struct mp_error error = {0};
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     float *array = device->operations->allocate(device, 256);
     cuda_double_fail_launch(1, cudaErrorNoKernelImageForDevice);
@@ -225,13 +213,12 @@ static void a_refused_launch_is_reported(void **state) {
 
 /* ---- listing ---- */
 
-static void gpus_are_listed(void **state) {
+TEST(gpus_are_listed) {
     enum { THERE = 5, ROOM = 3 };
     struct mp_cuda_gpu gpus[ROOM + 1] = {{.capability = 0}};
     struct mp_error error = {0};
     struct cuda_double_device gpu;
     int count = 0;
-    (void)state;
     cuda_double_set_device_count(THERE);
     for (int i = 0; i < THERE; i++) {
         cuda_double_get_device(i, &gpu);
@@ -273,19 +260,17 @@ static void refused_with_library(const char *path, const char *said) {
     free(kept);
 }
 
-static void the_library_is_missing(void **state) {
-    (void)state;
+TEST(the_library_is_missing) {
     refused_with_library("/nowhere/libmoeperf-cuda.so", "No such file");
     refused_with_library("libm.so.6", "no cuda device of moeperf: it has no mp_cuda_open");
     refused_with_library(LACKING_LIBRARY, "install the CUDA toolkit");
 }
 
 /* The real library, or the lack of it, on a machine with GPUs or without: a list or a sentence. */
-static void the_real_library_answers(void **state) {
+TEST(the_real_library_answers) {
     struct mp_cuda_gpu gpu = {.name = ""};
     struct mp_error error = {0};
     int count = 0;
-    (void)state;
     char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
     assert_non_null(kept);
     unsetenv("MOEPERF_CUDA_LIBRARY");
@@ -299,24 +284,4 @@ static void the_real_library_answers(void **state) {
     free(kept);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_driver),
-        cmocka_unit_test(old_driver),
-        cmocka_unit_test(no_gpu),
-        cmocka_unit_test(no_such_gpu),
-        cmocka_unit_test(too_old_for_bf16),
-        cmocka_unit_test(negative_limits),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(streams_fail_one_by_one),
-        cmocka_unit_test(two_devices_describe_themselves),
-        cmocka_unit_test(the_table_is_full),
-        cmocka_unit_test(a_failing_kernel_is_reported),
-        cmocka_unit_test(a_refused_launch_is_reported),
-        cmocka_unit_test(gpus_are_listed),
-        cmocka_unit_test(the_library_is_missing),
-        cmocka_unit_test(the_real_library_answers),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda open", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

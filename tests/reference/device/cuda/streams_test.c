@@ -10,13 +10,12 @@ static void close_stream(struct mp_device *device, mp_stream stream, struct gate
 }
 
 /* A ring of streams hands one array on: each waits for the one before and copies. */
-static void events_order_streams(void **state) {
+TEST(events_order_streams) {
     enum { STREAMS = 5, ROUNDS = 8, BYTES = 4096 };
     mp_stream stream[STREAMS];
     mp_event event[STREAMS];
     struct mp_error error = {0};
     uint8_t sent[BYTES], got[BYTES];
-    (void)state;
     cuda_double_set_delay(1000);
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
@@ -51,10 +50,9 @@ static void events_order_streams(void **state) {
 }
 
 /* As CUDA numbers it: the more urgent, the smaller, down to a limit of the device's. */
-static void streams_have_urgencies(void **state) {
+TEST(streams_have_urgencies) {
     static const int urgency[] = {0, 1, 2, 99}, expected[] = {0, -1, -2, -5};
     struct mp_error error = {0};
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < 4; i++) {
@@ -71,12 +69,11 @@ static void streams_have_urgencies(void **state) {
 }
 
 /* Neither recorded nor passed: no time.  Asking never blocks. */
-static void an_event_ahead_has_no_time(void **state) {
+TEST(an_event_ahead_has_no_time) {
     struct gate gate = CLOSED_GATE;
     struct mp_error error = {0};
     mp_stream stream;
     mp_event event;
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     assert_int_equal(operations->stream_create(device, 0, &stream, &error), MP_OK);
@@ -100,14 +97,13 @@ static void an_event_ahead_has_no_time(void **state) {
 
 /* For longer than several epochs last: times order as the events were recorded, lie on the host's
  * clock, and stay what they are when asked again. */
-static void events_know_their_time(void **state) {
+TEST(events_know_their_time) {
     enum { EVENTS = 60, SPAN_US = 3300000, NEAR_NS = 3000000, AGAIN_NS = 1000000 };
     static struct {
         mp_event event;
         int64_t before, after, time;
     } mark[EVENTS];
     struct mp_error error = {0};
-    (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < EVENTS; i++)
@@ -137,13 +133,4 @@ static void events_know_their_time(void **state) {
     close_device(device);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_order_streams),
-        cmocka_unit_test(streams_have_urgencies),
-        cmocka_unit_test(an_event_ahead_has_no_time),
-        cmocka_unit_test(events_know_their_time),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda streams", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

@@ -1,9 +1,6 @@
 /* What calibration says of the memory and of the link between two ranks, against second ways of
  * measuring them: memcpy, and MPI's own exchange of one message each way. */
-#include <math.h>
 #include <mpi.h>
-#include <string.h>
-#include <time.h>
 
 #include "reference/comm/comm.h"
 #include "reference/machine/machine.h"
@@ -44,8 +41,7 @@ static double exchange_seconds(char *memory, int bytes) {
     return least;
 }
 
-static void figures_are_those_of_a_second_way(void **state) {
-    (void)state;
+TEST(figures_are_those_of_a_second_way) {
     const struct mp_machine_settings settings = {.threads = 1, .quick = true};
     struct mp_machine machine;
     struct mp_error error = {0};
@@ -66,13 +62,12 @@ static void figures_are_those_of_a_second_way(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(figures_are_those_of_a_second_way)};
     struct mp_error error = {0};
     if (mp_comm_mpi_create(NULL, &world, &error)) {
         print_error("%s\n", error.text);
         return 1;
     }
-    if (cmocka_run_group_tests_name("reference/machine/mpi/links", tests, NULL, NULL))
+    if (test_run())
         mp_comm_abort(world, 1);
     mp_comm_destroy(world);
     return 0;

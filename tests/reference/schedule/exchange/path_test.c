@@ -1,7 +1,5 @@
 /* Exchanges, all ranks in one process: what a path says is done with rows that know where they are
  * from and where they go. */
-#include <string.h>
-
 #include "reference/schedule/exchange/exchange.h"
 #include "tests/support.h"
 
@@ -162,18 +160,16 @@ static void check_paths(void) {
         }
 }
 
-static void rows_arrive_by_source_and_return(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(rows_arrive_by_source_and_return) {
     int reordered[MP_EXCHANGE_KINDS][MP_EXCHANGE_ROUNDS] = {{0}};
-    (void)state;
     for (int i = 0; i < 40 * MP_EXCHANGE_KINDS; i++) {
-        int kind = i % MP_EXCHANGE_KINDS, ranks = test_random_int(&random, 1, MOST_RANKS);
+        int kind = i % MP_EXCHANGE_KINDS, ranks = test_random_int(random, 1, MOST_RANKS);
         if (kind == MP_EXCHANGE_DEDUPLICATED) /* has rows that are copied and summed, not blocks */
             continue;
         create(mp_exchange_of((enum mp_exchange_kind)kind),
-               (struct mp_topology){ranks, test_random_int(&random, 1, ranks)});
+               (struct mp_topology){ranks, test_random_int(random, 1, ranks)});
         for (enum pattern pattern = FULL; pattern < PATTERNS; pattern++) {
-            draw_rows(&random, pattern);
+            draw_rows(random, pattern);
             build();
             check_paths();
             carry(false);
@@ -224,8 +220,7 @@ static void expect_round(const char *sends, const char *gets) {
 
 /* Chunks of Tutel's and HetuMoE's code as their sources say: microsoft/tutel, 2DH all-to-all;
  * PKU-DAIR/Hetu, halltoall. */
-static void chunks_lie_as_in_the_sources_of_exchanges(void **state) {
-    (void)state;
+TEST(chunks_lie_as_in_the_sources_of_exchanges) {
     carry_chunks(MP_EXCHANGE_TWO_LEVEL, (struct mp_topology){4, 2});
     expect(0, MP_ROWS_HERE, "0>0 0>1 0>2 0>3");
     expect_round("0>0 0>2 0>1 0>3", "0>0 0>2 1>0 1>2");
@@ -244,16 +239,14 @@ static void chunks_lie_as_in_the_sources_of_exchanges(void **state) {
 
 /* What crosses the borders of nodes does so once, in one message for two nodes, or for two nodes
  * and a place in them. */
-static void nodes_are_reached_once(void **state) {
-    uint64_t random = test_seed();
-    (void)state;
+TEST_RANDOM(nodes_are_reached_once) {
     for (int i = 0; i < 40; i++) {
-        int nodes = test_random_int(&random, 1, 4), size = test_random_int(&random, 1, 3);
+        int nodes = test_random_int(random, 1, 4), size = test_random_int(random, 1, 3);
         for (int kind = MP_EXCHANGE_FLAT; kind <= MP_EXCHANGE_TWO_LEVEL; kind++) {
             int64_t crossing = 0, rows = 0;
             create(mp_exchange_of((enum mp_exchange_kind)kind),
                    (struct mp_topology){nodes * size, size});
-            draw_rows(&random, FULL);
+            draw_rows(random, FULL);
             build();
             carry(false);
             for (int a = 0; a < nodes * size; a++)
@@ -280,7 +273,7 @@ static struct mp_levels levels_of(int ranks, const int size[], int count) {
 }
 
 /* Two nodes of two ranks; of each rank: tokens for node 0, node 1, ranks 0 to 3. */
-static void tokens_go_once_to_every_node_and_rank(void **state) {
+TEST(tokens_go_once_to_every_node_and_rank) {
     static const uint32_t distinct[4][6] = {
         {3, 2, 2, 2, 1, 2}, {1, 4, 1, 0, 4, 1}, {2, 0, 2, 1, 0, 0}, {0, 1, 0, 0, 1, 0}};
     static const int expected[2][2][4] = {{{3, 0, 2, 0}, {3, 0, 2, 0}},
@@ -289,7 +282,6 @@ static void tokens_go_once_to_every_node_and_rank(void **state) {
     const struct mp_topology topology = {4, 2};
     const struct mp_levels levels = levels_of(4, (const int[]){2}, 1);
     struct mp_exchange_path path;
-    (void)state;
     assert_int_equal(mp_levels_groups(&levels), 6);
     assert_int_equal(mp_exchange_path_create(exchange, &topology, 0, &path, &error), MP_OK);
     mp_exchange_path_distinct(&levels, 0, distinct[0],
@@ -358,18 +350,16 @@ static void check_tokens(int rank, const struct mp_exchange_path *path) {
     assert_int_equal(path->transit_rows, transit);
 }
 
-static void tokens_go_once_to_every_group_of_all_levels(void **state) {
-    uint64_t random = test_seed();
+TEST_RANDOM(tokens_go_once_to_every_group_of_all_levels) {
     int deepest = 0;
-    (void)state;
     for (int i = 0; i < 60; i++) {
         memset(&tokens, 0, sizeof tokens);
-        tokens.levels = draw_levels(&random);
+        tokens.levels = draw_levels(random);
         const int ranks = tokens.levels.groups[0].ranks;
         assert_true(mp_levels_groups(&tokens.levels) <= mp_levels_most_groups(ranks));
         deepest = tokens.levels.count > deepest ? tokens.levels.count : deepest;
         for (int pair = 0; pair < ranks * ranks; pair++)
-            if (test_random_int(&random, 0, 2) == 0)
+            if (test_random_int(random, 0, 2) == 0)
                 send_token(pair / ranks, pair % ranks);
         for (int rank = 0; rank < ranks; rank++) {
             struct mp_exchange_path path;
@@ -387,14 +377,13 @@ static void tokens_go_once_to_every_group_of_all_levels(void **state) {
 }
 
 /* Rows stop at their rank's place in every group. */
-static void rows_stop_at_their_place(void **state) {
+TEST(rows_stop_at_their_place) {
     const struct mp_levels levels = levels_of(10, (const int[]){8, 4, 2}, 3);
     static const int stops[][6] = {/* from, to, stop after each round */
                                    {1, 6, 1, 5, 7, 6},
                                    {3, 4, 3, 7, 5, 4},
                                    {5, 5, 5, 5, 5, 5},
                                    {7, 8, 9, 9, 9, 8}}; /* the last group has two ranks */
-    (void)state;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
         for (int round = 0; round < levels.count; round++)
             assert_int_equal(mp_levels_stop(&levels, stops[i][0], stops[i][1], round),
@@ -402,9 +391,8 @@ static void rows_stop_at_their_place(void **state) {
     assert_int_equal(mp_levels_groups(&levels), 2 + 3 + 5 + 10);
 }
 
-static void descriptors_are_whole(void **state) {
+TEST(descriptors_are_whole) {
     char choices[256] = "";
-    (void)state;
     for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++) {
         const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
         assert_string_equal(exchange->name, mp_exchange_name((enum mp_exchange_kind)kind));
@@ -424,11 +412,10 @@ static void descriptors_are_whole(void **state) {
     assert_string_equal(mp_exchange_name(MP_EXCHANGE_KINDS), "no-exchange");
 }
 
-static void too_many_rows_are_refused(void **state) {
+TEST(too_many_rows_are_refused) {
     struct mp_topology topology = {2, 2};
     int rows[4] = {INT32_MAX, 1, 0, 0};
     struct mp_exchange_path path;
-    (void)state;
     const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_FLAT);
     must(mp_exchange_path_create(exchange, &topology, 0, &path, &error));
     assert_int_equal(mp_exchange_path_build(exchange, &topology, 0, rows, &path, &error),
@@ -436,18 +423,4 @@ static void too_many_rows_are_refused(void **state) {
     assert_string_equal(error.text, "rank 0 would pass on more than 2147483647 rows of an exchange "
                                     "that is flat");
     mp_exchange_path_destroy(&path);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_arrive_by_source_and_return),
-        cmocka_unit_test(chunks_lie_as_in_the_sources_of_exchanges),
-        cmocka_unit_test(nodes_are_reached_once),
-        cmocka_unit_test(tokens_go_once_to_every_node_and_rank),
-        cmocka_unit_test(tokens_go_once_to_every_group_of_all_levels),
-        cmocka_unit_test(rows_stop_at_their_place),
-        cmocka_unit_test(descriptors_are_whole),
-        cmocka_unit_test(too_many_rows_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

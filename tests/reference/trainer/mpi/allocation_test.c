@@ -10,7 +10,6 @@
 #include <execinfo.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "profiler/record/record.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -128,8 +127,7 @@ static void watch(void) {}
 #endif
 
 /* The counter itself: an allocation of this file is one of ours. */
-static void the_counter_counts(void **state) {
-    (void)state;
+TEST(the_counter_counts) {
     void *volatile memory[5] = {NULL};
     void *aligned = NULL;
     atomic_store(&counting, true);
@@ -238,8 +236,53 @@ static int count_growth(const struct mp_trainer *trainer, const struct piece pie
     return growth;
 }
 
-static void a_step_allocates_nothing(void **state) {
-    struct mp_trainer *trainer = create_trainer(world, &text, *state);
+static const struct settings {
+    const char *name, *settings[6];
+} steps[] = {
+    {"ep", {"system=ep"}},
+    {"fssdp", {"system=fssdp", "options.reshard-interval=2"}},
+    {"fssdp, re-materialising",
+     {"system=fssdp", "options.reshard-interval=2", "options.overlap=2", "options.memory=2",
+      "options.rematerialise=yes"}},
+    {"fssdp, replayed", {"system=fssdp", "routing=skewed", "skew-experts=2", "skew-share=0.5"}},
+    /* Homes change, replicas come and go, slices travel, routes are sorted, padded and dropped. */
+    {"fastermoe", {"system=fastermoe"}},
+    {"deepep", {"system=deepep", "record-routes=yes"}},
+    {"fastermoe", {"system=fastermoe", "options.group-size=1"}},
+    {"deepspeed", {"system=deepspeed"}},
+    {"deepspeed", {"system=deepspeed", "options.dispatch=one-hot"}},
+    {"deepspeed", {"system=deepspeed", "options.expert-parallel=1", "options.policy=probability"}},
+    {"smartmoe", {"system=smartmoe", "options.interval=2"}},
+    {"flexmoe", {"system=flexmoe", "options.interval=2"}},
+    {"swiftmoe", {"system=swiftmoe", "options.offload-optimizer=yes"}},
+    {"deepspeed",
+     {"system=deepspeed", "options.expert-parallel=1", "options.zero=1",
+      "options.multi-rank-bucket-allreduce=no"}},
+    {"laer", {"system=laer", "exchange=leader"}},
+    {"laer", {"system=laer", "options.rematerialise=yes"}},
+    {"eplb", {"system=eplb", "options.interval=2"}},
+    {"eplb", {"system=eplb", "options.interval=2", "options.moves=asynchronous"}},
+    {"llep", {"system=llep", "options.smallest-gemm=1", "options.threshold=1"}},
+    {"lp", {"system=lp", "options.interval=2"}},
+    {"moonep", {"system=moonep", "exchange=two-level"}},
+    {"nodewise", {"system=nodewise", "options.cover=all", "ranks-per-node=2"}},
+    {"harmoeny", {"system=harmoeny", "options.least=1"}},
+    {"ultraep", {"system=ultraep"}},
+    {"hetumoe", {"system=hetumoe", "ranks-per-node=2"}},
+    {"tutel", {"system=tutel", "ranks-per-node=2"}},
+    {"free-balance", {"system=free-balance"}},
+    {"deepep", {"system=deepep"}},
+    {"hiermoe", {"system=hiermoe"}},
+    {"fssdp", {"system=fssdp", "mode=decode", "context=9"}},
+    {"eplb", {"system=eplb", "options.interval=2", "mode=prefill"}},
+    {"swiftmoe", {"system=swiftmoe", "mode=decode"}},
+    {"flexmoe", {"system=flexmoe", "options.interval=2", "mode=prefill", "context=3"}},
+    {"moetuner",
+     {"system=moetuner", "options.interval=1", "options.window=1", "options.solver=search"}},
+};
+
+static void check_step(const char *const *settings) {
+    struct mp_trainer *trainer = create_trainer(world, &text, settings);
     struct piece piece[MOST_PIECES];
     int growth = 0;
     struct recording recording;
@@ -279,95 +322,44 @@ static void a_step_allocates_nothing(void **state) {
 }
 
 /* On one rank only: threads of several would fight for the cores. */
-static void a_step_allocates_nothing_with_threads(void **state) {
-    if (world->ranks == 1)
-        a_step_allocates_nothing(state);
+TEST_EACH(a_step_allocates_nothing, steps, c) {
+    check_step(c->settings);
 }
 
-static void a_step_allocates_nothing_with_a_trace(void **state) {
+TEST(a_step_allocates_nothing_with_threads) {
+    static const char *const threads[] = {"system=fssdp", "threads=2", NULL};
+    if (world->ranks == 1)
+        check_step(threads);
+}
+
+TEST(a_step_allocates_nothing_with_a_trace) {
+    static const char *const systems[] = {"system=fssdp", "system=ep"};
     const struct mp_loads_shape shape = {world->ranks, 8, 2, 2, 8 * 16 / world->ranks, false};
     uint64_t random = seed;
     char path[] = "/tmp/moeperf-loads-XXXXXX", setting[64];
-    const char *settings[] = {*state, "routing=trace", setting, NULL};
-    void *trace = settings;
+    const char *settings[] = {NULL, "routing=trace", setting, NULL};
     close(mkstemp(path));
     uint32_t *count = random_loads(&random, &shape, 3);
     write_loads(path, &shape, 3, count, 0);
     free(count);
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
-    a_step_allocates_nothing(&trace);
+    for (int i = 0; i < 2; i++) {
+        settings[0] = systems[i];
+        check_step(settings);
+    }
     unlink(path);
 }
 
-static void a_step_over_levels_allocates_nothing(void **state) {
+TEST(a_step_over_levels_allocates_nothing) {
+    static const char *const levels[] = {"system=hiermoe",        "gate=softmax",      "top-k=4",
+                                         "options.hierarchy=4:2", "exchange-degree=2", NULL};
     if (world->ranks >= 4)
-        a_step_allocates_nothing(state);
+        check_step(levels);
 }
 
 int main(void) {
-    static const char *const levels[] = {"system=hiermoe",        "gate=softmax",      "top-k=4",
-                                         "options.hierarchy=4:2", "exchange-degree=2", NULL};
-    static const char *const ep[] = {"system=ep", NULL};
-    static const char *const fssdp[] = {"system=fssdp", "options.reshard-interval=2", NULL};
-    static const char *const again[] = {
-        "system=fssdp",     "options.reshard-interval=2", "options.overlap=2",
-        "options.memory=2", "options.rematerialise=yes",  NULL};
-    static const char *const skewed[] = {"system=fssdp", "routing=skewed", "skew-experts=2",
-                                         "skew-share=0.5", NULL};
-    static const char *const threads[] = {"system=fssdp", "threads=2", NULL};
-    /* Homes change, replicas come and go, slices travel, routes are sorted, padded and dropped. */
-    static const char *const published[][5] = {
-        {"system=fastermoe"},
-        {"system=deepep", "record-routes=yes"},
-        {"system=fastermoe", "options.group-size=1"},
-        {"system=deepspeed"},
-        {"system=deepspeed", "options.dispatch=one-hot"},
-        {"system=deepspeed", "options.expert-parallel=1", "options.policy=probability"},
-        {"system=smartmoe", "options.interval=2"},
-        {"system=flexmoe", "options.interval=2"},
-        {"system=swiftmoe", "options.offload-optimizer=yes"},
-        {"system=deepspeed", "options.expert-parallel=1", "options.zero=1",
-         "options.multi-rank-bucket-allreduce=no"},
-        {"system=laer", "exchange=leader"},
-        {"system=laer", "options.rematerialise=yes"},
-        {"system=eplb", "options.interval=2"},
-        {"system=eplb", "options.interval=2", "options.moves=asynchronous"},
-        {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
-        {"system=lp", "options.interval=2"},
-        {"system=moonep", "exchange=two-level"},
-        {"system=nodewise", "options.cover=all", "ranks-per-node=2"},
-        {"system=harmoeny", "options.least=1"},
-        {"system=ultraep"},
-        {"system=hetumoe", "ranks-per-node=2"},
-        {"system=tutel", "ranks-per-node=2"},
-        {"system=free-balance"},
-        {"system=deepep"},
-        {"system=hiermoe"},
-        {"system=fssdp", "mode=decode", "context=9"},
-        {"system=eplb", "options.interval=2", "mode=prefill"},
-        {"system=swiftmoe", "mode=decode"},
-        {"system=flexmoe", "options.interval=2", "mode=prefill", "context=3"},
-        {"system=moetuner", "options.interval=1", "options.window=1", "options.solver=search"},
-    };
-    enum { PUBLISHED = sizeof published / sizeof *published };
-    enum { OWN = 9 };
-    struct CMUnitTest tests[OWN + PUBLISHED] = {
-        cmocka_unit_test(the_counter_counts),
-        {"ep", a_step_allocates_nothing, NULL, NULL, (void *)ep},
-        {"fssdp", a_step_allocates_nothing, NULL, NULL, (void *)fssdp},
-        {"fssdp, re-materialising", a_step_allocates_nothing, NULL, NULL, (void *)again},
-        {"fssdp, replayed", a_step_allocates_nothing, NULL, NULL, (void *)skewed},
-        {"fssdp, a trace", a_step_allocates_nothing_with_a_trace, NULL, NULL,
-         (void *)"system=fssdp"},
-        {"ep, a trace", a_step_allocates_nothing_with_a_trace, NULL, NULL, (void *)"system=ep"},
-        {"hiermoe, levels", a_step_over_levels_allocates_nothing, NULL, NULL, (void *)levels},
-        {"fssdp, threads", a_step_allocates_nothing_with_threads, NULL, NULL, (void *)threads},
-    };
-    for (int i = 0; i < PUBLISHED; i++)
-        tests[OWN + i] = (struct CMUnitTest){published[i][0], a_step_allocates_nothing, NULL, NULL,
-                                             (void *)published[i]};
     void *frame[FRAMES];
     backtrace(frame, FRAMES); /* its first call loads a library */
     watch();
-    run_on_all_ranks("allocation", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

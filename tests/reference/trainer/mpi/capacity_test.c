@@ -1,8 +1,6 @@
 /* FastMoE's gates.  GShard: a second choice at random, and a capacity of each rank for each expert.
  * Switch: a capacity of an expert for all ranks together.  Every route is recounted: who is left by
  * the gate, who finds the expert full, with which weight. */
-#include <math.h>
-
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { EXPERTS = 8, BATCH_TOKENS = 8 * 16 };
@@ -35,8 +33,7 @@ static struct counted recount(const struct mp_model *model) {
     return counted;
 }
 
-static void every_route_is_accounted_for(void **state) {
-    (void)state;
+TEST(every_route_is_accounted_for) {
     static const char *const settings[] = {"system=deepspeed",
                                            "layers=1",
                                            "options.formula=fastmoe",
@@ -75,8 +72,7 @@ static int64_t room_of(const struct mp_trainer *trainer, int expert) {
     return room;
 }
 
-static void a_receiver_is_full_for_all_ranks(void **state) {
-    (void)state;
+TEST(a_receiver_is_full_for_all_ranks) {
     static const char *const settings[] = {"system=deepspeed",
                                            "layers=1",
                                            "options.formula=fastmoe-switch",
@@ -112,9 +108,5 @@ static void a_receiver_is_full_for_all_ranks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_route_is_accounted_for),
-        cmocka_unit_test(a_receiver_is_full_for_all_ranks),
-    };
-    run_on_all_ranks("capacity", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -165,8 +164,30 @@ static struct planned restore_and_go_on(struct mp_comm *comm, const char *const 
     return planned;
 }
 
-static void goes_on_bit_for_bit(void **state) {
-    const char *const *settings = *state;
+static const struct kept {
+    const char *name;
+    const char *const *settings;
+} kept[] = {
+    {"ep", ep},
+    {"fssdp", fssdp},
+    {"fssdp, switch,", fssdp_switch},
+    {"a gate's bias", biased},
+    {"flexmoe", flexmoe},
+    {"eplb", eplb},
+    {"swiftmoe", swiftmoe},
+    {"laer", laer},
+    {"laer, kept until backward,", laer_kept},
+    {"smartmoe", smartmoe},
+    {"deepspeed", deepspeed},
+    {"zero", zero},
+    {"zero with offload", zero_offload},
+    {"swiftmoe with offload", swiftmoe_offload},
+    {"flexmoe with offload", flexmoe_offload},
+    {"shards", shards4_fssdp},
+};
+
+TEST_EACH(goes_on_bit_for_bit, kept, c) {
+    const char *const *settings = c->settings;
     double expected[ITERATIONS], loss[ITERATIONS];
     struct planned unbroken = save_and_go_on(world, settings, expected);
     struct planned restored = restore_and_go_on(world, settings, loss);
@@ -177,13 +198,40 @@ static void goes_on_bit_for_bit(void **state) {
     assert_true(expected[ITERATIONS - 1] < expected[0]); /* it learns */
 }
 
-struct change {
+static const struct change {
+    const char *name;
     bool from_one, to_one; /* ranks: one, or all */
     const char *const *from, *const *to;
+} changes[] = {
+    {"ep to fssdp", false, false, ep, fssdp},
+    {"fssdp to ep", false, false, fssdp, ep},
+    {"fssdp to one rank", false, true, fssdp, fssdp},
+    {"fssdp from one rank", true, false, fssdp, fssdp},
+    {"ep to fssdp on one rank", false, true, ep, fssdp},
+    {"fssdp on one rank to ep", true, false, fssdp, ep},
+    {"whole experts in host memory to slices", false, false, flexmoe_offload, zero_offload},
+    {"slices of replicas to slices of all", false, false, zero, laer},
+    {"slices of all to slices of replicas", false, false, swiftmoe, zero_offload},
+    {"slices of replicas to one rank", false, true, zero_offload, ep},
+    {"replicas of all experts to one rank", false, true, deepspeed, laer},
+    {"one rank to replicas of all experts", true, false, swiftmoe, deepspeed},
+    {"whole experts to slices", false, false, ep, swiftmoe},
+    {"slices to whole experts", false, false, swiftmoe, ep},
+    {"slices to slices of one rank", false, true, swiftmoe, laer},
+    {"slices of one rank to replicas", true, false, laer, flexmoe},
+    {"laer to swiftmoe", false, false, laer, swiftmoe},
+    {"replicas to owners", false, false, flexmoe, fssdp},
+    {"replicas to slices", false, false, eplb, laer},
+    {"one rank to replicas", true, false, fssdp, eplb},
+    {"whole experts to slices of shards", false, false, ep, shards3_laer},
+    {"slices of shards to other shards", false, false, shards3_laer, shards2},
+    {"shards to whole experts of one rank", false, true, shards2, ep},
+    {"slices of one rank to shards", true, false, zero, shards2},
+    {"slices to slices of other shards", false, false, shards2_zero, shards3_laer},
+    {"shards with copies to slices of others", false, false, shards4_fssdp, shards2_zero},
 };
 
-static void goes_on_under_others(void **state) {
-    const struct change *change = *state;
+TEST_EACH(goes_on_under_others, changes, change) {
     double expected[ITERATIONS], loss[ITERATIONS], worst = 0;
     struct mp_error error = {0};
     followed = &choices;
@@ -209,8 +257,7 @@ static void goes_on_under_others(void **state) {
 }
 
 /* Slots, sizes of groups and states of another kind: initial homes, and the curve goes on. */
-static void other_options_start_from_initial_homes(void **state) {
-    (void)state;
+TEST(other_options_start_from_initial_homes) {
     static const struct {
         const char *system, *before, *after, *always;
     } cases[] = {
@@ -263,8 +310,7 @@ static void assert_refused(struct mp_trainer *trainer, int code, const char *mes
         fail_msg("rank %d: %s: %s", world->rank, mp_code_name(got), error.text);
 }
 
-static void other_shapes_are_refused(void **state) {
-    (void)state;
+TEST(other_shapes_are_refused) {
     static const struct {
         const char *setting, *message;
     } cases[] = {{"width=64", "width is 32 there and 64 here"},
@@ -296,8 +342,7 @@ static void flip(const char *path) {
     fclose(file);
 }
 
-static void broken_checkpoints_are_refused_everywhere(void **state) {
-    (void)state;
+TEST(broken_checkpoints_are_refused_everywhere) {
     struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(world, &text, fssdp);
     double expected[ITERATIONS], loss[ITERATIONS];
@@ -336,8 +381,7 @@ static void broken_checkpoints_are_refused_everywhere(void **state) {
 
 /* The last rank can't write its shard, as on a full disk: all know, and the previous checkpoint
  * stays. */
-static void one_rank_that_can_not_save_fails_all(void **state) {
-    (void)state;
+TEST(one_rank_that_can_not_save_fails_all) {
     struct mp_error error = {0};
     double expected[ITERATIONS], loss[ITERATIONS];
     bool last = world->rank == world->ranks - 1;
@@ -359,85 +403,8 @@ static void one_rank_that_can_not_save_fails_all(void **state) {
                         (ITERATIONS - SAVED_AT) * sizeof *loss);
 }
 
+TEST_GROUP(enter, leave);
+
 int main(void) {
-    static struct change changes[] = {{false, false, ep, fssdp},
-                                      {false, false, fssdp, ep},
-                                      {false, true, fssdp, fssdp},
-                                      {true, false, fssdp, fssdp},
-                                      {false, true, ep, fssdp},
-                                      {true, false, fssdp, ep},
-                                      {false, false, ep, swiftmoe},
-                                      {false, false, swiftmoe, ep},
-                                      {false, true, swiftmoe, laer},
-                                      {true, false, laer, flexmoe},
-                                      {false, false, laer, swiftmoe},
-                                      {false, false, flexmoe, fssdp},
-                                      {false, false, eplb, laer},
-                                      {true, false, fssdp, eplb},
-                                      {false, true, deepspeed, laer},
-                                      {true, false, swiftmoe, deepspeed},
-                                      {false, false, zero, laer},
-                                      {false, false, swiftmoe, zero_offload},
-                                      {false, true, zero_offload, ep},
-                                      {false, false, flexmoe_offload, zero_offload},
-                                      {false, false, ep, shards3_laer},
-                                      {false, false, shards3_laer, shards2},
-                                      {false, true, shards2, ep},
-                                      {true, false, zero, shards2},
-                                      {false, false, shards2_zero, shards3_laer},
-                                      {false, false, shards4_fssdp, shards2_zero}};
-    const struct CMUnitTest tests[] = {
-        {"ep goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)ep},
-        {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
-        {"fssdp, switch, goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
-         (void *)fssdp_switch},
-        {"a gate's bias goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)biased},
-        {"ep to fssdp", goes_on_under_others, NULL, NULL, &changes[0]},
-        {"fssdp to ep", goes_on_under_others, NULL, NULL, &changes[1]},
-        {"fssdp to one rank", goes_on_under_others, NULL, NULL, &changes[2]},
-        {"fssdp from one rank", goes_on_under_others, NULL, NULL, &changes[3]},
-        {"ep to fssdp on one rank", goes_on_under_others, NULL, NULL, &changes[4]},
-        {"fssdp on one rank to ep", goes_on_under_others, NULL, NULL, &changes[5]},
-        {"flexmoe goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)flexmoe},
-        {"eplb goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)eplb},
-        {"swiftmoe goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)swiftmoe},
-        {"laer goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)laer},
-        {"laer, kept until backward, goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
-         (void *)laer_kept},
-        {"smartmoe goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)smartmoe},
-        {"deepspeed goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)deepspeed},
-        {"zero goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)zero},
-        {"zero with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
-         (void *)zero_offload},
-        {"swiftmoe with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
-         (void *)swiftmoe_offload},
-        {"flexmoe with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
-         (void *)flexmoe_offload},
-        {"whole experts in host memory to slices", goes_on_under_others, NULL, NULL, &changes[19]},
-        {"slices of replicas to slices of all", goes_on_under_others, NULL, NULL, &changes[16]},
-        {"slices of all to slices of replicas", goes_on_under_others, NULL, NULL, &changes[17]},
-        {"slices of replicas to one rank", goes_on_under_others, NULL, NULL, &changes[18]},
-        {"replicas of all experts to one rank", goes_on_under_others, NULL, NULL, &changes[14]},
-        {"one rank to replicas of all experts", goes_on_under_others, NULL, NULL, &changes[15]},
-        {"whole experts to slices", goes_on_under_others, NULL, NULL, &changes[6]},
-        {"slices to whole experts", goes_on_under_others, NULL, NULL, &changes[7]},
-        {"slices to slices of one rank", goes_on_under_others, NULL, NULL, &changes[8]},
-        {"slices of one rank to replicas", goes_on_under_others, NULL, NULL, &changes[9]},
-        {"laer to swiftmoe", goes_on_under_others, NULL, NULL, &changes[10]},
-        {"replicas to owners", goes_on_under_others, NULL, NULL, &changes[11]},
-        {"replicas to slices", goes_on_under_others, NULL, NULL, &changes[12]},
-        {"one rank to replicas", goes_on_under_others, NULL, NULL, &changes[13]},
-        {"shards go on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)shards4_fssdp},
-        {"whole experts to slices of shards", goes_on_under_others, NULL, NULL, &changes[20]},
-        {"slices of shards to other shards", goes_on_under_others, NULL, NULL, &changes[21]},
-        {"shards to whole experts of one rank", goes_on_under_others, NULL, NULL, &changes[22]},
-        {"slices of one rank to shards", goes_on_under_others, NULL, NULL, &changes[23]},
-        {"slices to slices of other shards", goes_on_under_others, NULL, NULL, &changes[24]},
-        {"shards with copies to slices of others", goes_on_under_others, NULL, NULL, &changes[25]},
-        cmocka_unit_test(other_options_start_from_initial_homes),
-        cmocka_unit_test(other_shapes_are_refused),
-        cmocka_unit_test(broken_checkpoints_are_refused_everywhere),
-        cmocka_unit_test(one_rank_that_can_not_save_fails_all),
-    };
-    run_on_all_ranks("checkpoints over ranks", tests, enter, leave);
+    return run_on_all_ranks();
 }

@@ -237,8 +237,7 @@ static void equals_one_rank(const char *gate) {
 
 /* ---- Tests ---- */
 
-static void pipelined_exchanges_change_nothing(void **state) {
-    (void)state;
+TEST(pipelined_exchanges_change_nothing) {
     for (int size = 1; size <= world->ranks; size++) {
         if (world->ranks % size != 0)
             continue;
@@ -253,8 +252,7 @@ static void pipelined_exchanges_change_nothing(void **state) {
 }
 
 /* Memory is laid out for what the first plan says. */
-static void another_exchange_in_between_is_refused(void **state) {
-    (void)state;
+TEST(another_exchange_in_between_is_refused) {
     const char *const settings[] = {"system=ep", NULL};
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
@@ -267,8 +265,7 @@ static void another_exchange_in_between_is_refused(void **state) {
     mp_trainer_destroy(trainer);
 }
 
-static void padded_exchanges_change_nothing(void **state) {
-    (void)state;
+TEST(padded_exchanges_change_nothing) {
     static const char *const gates[] = {"gate=gshard", "gate=switch"};
     for (int i = 0; i < 4; i++) {
         drill = nothing;
@@ -279,8 +276,7 @@ static void padded_exchanges_change_nothing(void **state) {
 }
 
 /* Drops in one layer: they do not depend on how rows travel. */
-static void exchanges_drop_the_same_routes(void **state) {
-    (void)state;
+TEST(exchanges_drop_the_same_routes) {
     const char *const settings[] = {"system=drill", "layers=1", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
         struct outcome flat, padded, one_hot, pipelined;
@@ -377,8 +373,7 @@ static void step_and_check_drops(const char *const settings[]) {
     mp_trainer_destroy(trainer);
 }
 
-static void the_last_in_order_are_dropped(void **state) {
-    (void)state;
+TEST(the_last_in_order_are_dropped) {
     const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
         drill = nothing;
@@ -393,8 +388,7 @@ static void the_last_in_order_are_dropped(void **state) {
 
 /* DeepSpeed's own rules for more than two experts per token: the highest probabilities stay unless
  * told otherwise, and survivors are renormalised, whatever the gate does before drops. */
-static void deepspeed_drops_by_probability_for_many_choices(void **state) {
-    (void)state;
+TEST(deepspeed_drops_by_probability_for_many_choices) {
     static const struct {
         const char *policy, *renormalise;
         enum mp_route_order order;
@@ -452,8 +446,7 @@ static void check_limit(const struct mp_trainer *trainer, int layer, int limit) 
     }
 }
 
-static void the_gate_stays_within_its_limit(void **state) {
-    (void)state;
+TEST(the_gate_stays_within_its_limit) {
     const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     static const int parts[] = {1, 5, 40}; /* of a rank's tokens, how many may leave */
     for (int i = 0; i < 6; i++) {
@@ -471,8 +464,7 @@ static void the_gate_stays_within_its_limit(void **state) {
 }
 
 /* Replayed loads keep the limit, too, and are what mp_replay_limit makes of them on every rank. */
-static void replayed_loads_stay_within_the_limit(void **state) {
-    (void)state;
+TEST(replayed_loads_stay_within_the_limit) {
     const char *const settings[] = {"system=drill",   "gate=gshard",    "routing=skewed",
                                     "skew-share=0.9", "skew-experts=2", NULL};
     for (int limit = 0; limit < 8; limit += 3) {
@@ -505,8 +497,7 @@ static void replayed_loads_stay_within_the_limit(void **state) {
     }
 }
 
-static void a_limited_top_1_gate_is_refused(void **state) {
-    (void)state;
+TEST(a_limited_top_1_gate_is_refused) {
     const char *const settings[] = {"system=drill", "gate=switch", NULL};
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
@@ -554,8 +545,7 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
     free(kept);
 }
 
-static void gradients_flow_through_survivors(void **state) {
-    (void)state;
+TEST(gradients_flow_through_survivors) {
     static const char *const gates[][3] = {
         {"gate=gshard", "top-k=auto", "renormalise=auto"},
         {"gate=softmax", "top-k=4", "renormalise=no"},
@@ -603,18 +593,6 @@ static void gradients_flow_through_survivors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pipelined_exchanges_change_nothing),
-        cmocka_unit_test(another_exchange_in_between_is_refused),
-        cmocka_unit_test(padded_exchanges_change_nothing),
-        cmocka_unit_test(exchanges_drop_the_same_routes),
-        cmocka_unit_test(the_last_in_order_are_dropped),
-        cmocka_unit_test(deepspeed_drops_by_probability_for_many_choices),
-        cmocka_unit_test(the_gate_stays_within_its_limit),
-        cmocka_unit_test(replayed_loads_stay_within_the_limit),
-        cmocka_unit_test(a_limited_top_1_gate_is_refused),
-        cmocka_unit_test(gradients_flow_through_survivors),
-    };
     further_system = &drill_system;
-    run_on_all_ranks("reference/trainer/mpi/exchange", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -203,8 +203,7 @@ static void pipelined_is_flat(const struct shape *shape, int group_size, enum sh
     destroy_snapshot(&actual);
 }
 
-static void faster_schedule(void **state) {
-    (void)state;
+TEST(faster_schedule) {
     static const struct shape shapes[] = {{16, 1}, {16, 4}};
     for (int i = 0; i < 2; i++) {
         struct snapshot expected;
@@ -216,8 +215,7 @@ static void faster_schedule(void **state) {
 }
 
 /* The larger shape has each kind of shadows with some of the groups: it takes long. */
-static void faster_shadow(void **state) {
-    (void)state;
+TEST(faster_shadow) {
     static const struct shape shapes[] = {{16, 1}, {512, 1}};
     for (int i = 0; i < 2; i++) {
         struct snapshot expected;
@@ -248,8 +246,7 @@ static int count_outgoing(const struct mp_trainer *trainer, int experts_per_node
 }
 
 /* 0.2 of 16 tokens are 3; with all ranks in one node no token leaves it. */
-static void faster_gate(void **state) {
-    (void)state;
+TEST(faster_gate) {
     static const struct shape shapes[] = {{16, 1}, {16, 4}};
     for (int i = 0; i < 2; i++)
         for (int ranks = 2; ranks <= 8; ranks *= 2) {
@@ -266,10 +263,5 @@ static void faster_gate(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faster_gate),
-        cmocka_unit_test(faster_schedule),
-        cmocka_unit_test(faster_shadow),
-    };
-    run_on_all_ranks("reference/trainer/mpi/fastmoe_matrix", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

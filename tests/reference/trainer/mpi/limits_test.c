@@ -23,8 +23,7 @@ static int step(struct mp_trainer *trainer, struct mp_error *error) {
 
 /* Copies that were to be freed after forward share their memory with those of other layers.  Up to
  * two layers have their own, and then a plan may keep its copies. */
-static void copies_without_room_until_backward_are_refused(void **state) {
-    (void)state;
+TEST(copies_without_room_until_backward_are_refused) {
     static const char *const layers[] = {"layers=1", "layers=2", "layers=3", "layers=4"};
     struct mp_system forgetful = mp_system_fssdp;
     forgetful.before_gate = forgetful_before_gate;
@@ -51,8 +50,7 @@ static void copies_without_room_until_backward_are_refused(void **state) {
     }
 }
 
-static void more_rows_than_an_int_counts_are_refused(void **state) {
-    (void)state;
+TEST(more_rows_than_an_int_counts_are_refused) {
     static const struct {
         const char *batch, *sequence, *validation, *message;
     } cases[] = {
@@ -82,9 +80,5 @@ static void more_rows_than_an_int_counts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_without_room_until_backward_are_refused),
-        cmocka_unit_test(more_rows_than_an_int_counts_are_refused),
-    };
-    run_on_all_ranks("reference/trainer/mpi/limits", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

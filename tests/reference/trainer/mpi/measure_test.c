@@ -1,7 +1,6 @@
 /* The bandwidth that planners are told against a second way of measuring it: MPI's own broadcast of
  * as many bytes. */
 #include <mpi.h>
-#include <time.h>
 
 #include "tests/reference/trainer/mpi/trainers.h"
 
@@ -22,8 +21,7 @@ static double broadcast_bandwidth(void *memory, size_t bytes) {
 }
 
 /* The best of both, taken in turn: what other programs take only ever makes them worse. */
-static void bandwidth_is_that_of_mpi(void **state) {
-    (void)state;
+TEST(bandwidth_is_that_of_mpi) {
     static const char *const settings[] = {"system=ep", "width=128",   "expert-width=512",
                                            "experts=8", "bandwidth=0", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
@@ -47,6 +45,5 @@ static void bandwidth_is_that_of_mpi(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bandwidth_is_that_of_mpi)};
-    run_on_all_ranks("reference/trainer/mpi/measure", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -133,8 +133,7 @@ static void take_over(struct mp_trainer *trainer) {
         mp_placement_copy(&trainer->planner.home[l], &trainer->planner.change.next[l]);
 }
 
-static void experts_follow_their_owners(void **state) {
-    (void)state;
+TEST(experts_follow_their_owners) {
     static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     int64_t moved = 0;
@@ -178,8 +177,13 @@ static const char *const replicas[] = {"system=flexmoe", "layers=3", NULL};
 static const char *const replicas_of_hosts[] = {"system=flexmoe", "layers=3",
                                                 "options.offload-optimizer=yes", NULL};
 
-static void replicas_come_and_go(void **state) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, *state);
+static const struct levels {
+    const char *name;
+    const char *const *settings;
+} levels[] = {{"replicas of ranks", replicas}, {"replicas of hosts", replicas_of_hosts}};
+
+TEST_EACH(replicas_come_and_go, levels, c) {
+    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 1;
     for (int round = 0; round < ROUNDS; round++) {
@@ -221,8 +225,8 @@ static void change_some_holders(struct mp_trainer *trainer) {
 }
 
 /* Until the wait every rank still has what it had, as it was. */
-static void asynchronous_moves_leave_what_is_in_use(void **state) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, *state);
+TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
+    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 3;
     trainer->planner.change.changed = trainer->planner.change.asynchronous = true;
@@ -243,8 +247,7 @@ static void asynchronous_moves_leave_what_is_in_use(void **state) {
 }
 
 /* The i-th expert to arrive in a layer goes on with the moments of the i-th to leave it. */
-static void state_stays_behind(void **state) {
-    (void)state;
+TEST(state_stays_behind) {
     static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
@@ -283,8 +286,7 @@ static void state_stays_behind(void **state) {
 }
 
 /* Were a rank to keep more than its slots, the moves end with a sentence on every rank. */
-static void too_many_for_the_slots_are_refused(void **state) {
-    (void)state;
+TEST(too_many_for_the_slots_are_refused) {
     static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_error error = {0};
@@ -302,16 +304,5 @@ static void too_many_for_the_slots_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_follow_their_owners),
-        {"replicas come and go", replicas_come_and_go, NULL, NULL, (void *)replicas},
-        {"between hosts, too", replicas_come_and_go, NULL, NULL, (void *)replicas_of_hosts},
-        {"asynchronous moves leave what is in use", asynchronous_moves_leave_what_is_in_use, NULL,
-         NULL, (void *)replicas},
-        {"between hosts, as well", asynchronous_moves_leave_what_is_in_use, NULL, NULL,
-         (void *)replicas_of_hosts},
-        cmocka_unit_test(state_stays_behind),
-        cmocka_unit_test(too_many_for_the_slots_are_refused),
-    };
-    run_on_all_ranks("new homes", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -135,19 +135,16 @@ static void equal_one_rank(const struct shape *shape) {
                       shape->experts, shape->layers, shape->gate, worst, worst_validation);
 }
 
-static void as_many_experts_on_every_rank(void **state) {
-    (void)state;
+TEST(as_many_experts_on_every_rank) {
     equal_one_rank(&(struct shape){"experts=15", "layers=3", "gate=gshard"});
 }
 
-static void experts_that_do_not_divide(void **state) {
-    (void)state;
+TEST(experts_that_do_not_divide) {
     equal_one_rank(&(struct shape){"experts=7", "layers=1", "gate=gshard"});
     equal_one_rank(&(struct shape){"experts=7", "layers=3", "gate=switch"});
 }
 
-static void fewer_experts_than_ranks(void **state) {
-    (void)state;
+TEST(fewer_experts_than_ranks) {
     equal_one_rank(&(struct shape){"experts=2", "layers=2", "gate=switch"});
     equal_one_rank(&(struct shape){"experts=2", "layers=3", "gate=gshard"});
 }
@@ -169,8 +166,7 @@ static const char *const planners[][5] = {
     {"system=free-balance"},
 };
 
-static void validation_leaves_training_alone(void **state) {
-    (void)state;
+TEST(validation_leaves_training_alone) {
     for (size_t p = 0; p < sizeof planners / sizeof *planners; p++) {
         const char *settings[MAX_SETTINGS] = {"experts=15", "layers=3"};
         memcpy(settings + 2, planners[p], sizeof planners[p]);
@@ -198,12 +194,8 @@ static int leave(void **state) {
     return 0;
 }
 
+TEST_GROUP(enter, leave);
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_many_experts_on_every_rank),
-        cmocka_unit_test(experts_that_do_not_divide),
-        cmocka_unit_test(fewer_experts_than_ranks),
-        cmocka_unit_test(validation_leaves_training_alone),
-    };
-    run_on_all_ranks("reference/trainer/mpi/odd_ranks", tests, enter, leave);
+    return run_on_all_ranks();
 }

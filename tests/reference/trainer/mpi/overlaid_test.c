@@ -322,8 +322,7 @@ static int64_t run(const struct layer_case *c, uint64_t *random) {
 
 #define RELEASED "options.slots=as-released"
 
-static void released_slots_are_overwritten(void **state) {
-    (void)state;
+TEST(released_slots_are_overwritten) {
     static const struct layer_case cases[] = {
         {RELEASED, "gate=gshard", {NULL}, 1, BY_SECONDS},
         {RELEASED, "gate=gshard", {NULL}, 0.5, BY_SECONDS},
@@ -337,8 +336,7 @@ static void released_slots_are_overwritten(void **state) {
         assert_true(run(&cases[i], &random) > 0);
 }
 
-static void other_rows_are_of_one_token(void **state) {
-    (void)state;
+TEST(other_rows_are_of_one_token) {
     static const struct layer_case cases[] = {
         {"options.slots=intended", "gate=gshard", {NULL}, 1, BY_FIRSTS},
         {RELEASED, "gate=ktop1", {NULL}, 1, BY_FIRSTS},
@@ -350,8 +348,7 @@ static void other_rows_are_of_one_token(void **state) {
 
 /* V-GATE-5: firsts 0 0 1 and seconds 1 1 0 have slots 0 1 0 and 2 3 1; slot 1 of expert 0 is that
  * of tokens 1 and 2, and has token 2; slot 1 of expert 1 is empty. */
-static void gate_5_has_its_slots(void **state) {
-    (void)state;
+TEST(gate_5_has_its_slots) {
     static const int32_t choice[] = {0, 1, 0, 1, 1, 0}, slot[] = {0, 2, 1, 3, 0, 1};
     static const int32_t token[2][4] = {{0, 2, -1, -1}, {2, -1, 0, 1}};
     char batch[32];
@@ -376,10 +373,5 @@ static void gate_5_has_its_slots(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gate_5_has_its_slots),
-        cmocka_unit_test(released_slots_are_overwritten),
-        cmocka_unit_test(other_rows_are_of_one_token),
-    };
-    run_on_all_ranks("overlaid", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -60,8 +60,7 @@ static void run_case(const char *const given[], enum mp_exchange_kind kind, int 
     run_degree(given, kind, 1, nodes, loss);
 }
 
-static void bits_are_those_of_a_flat_exchange(void **state) {
-    (void)state;
+TEST(bits_are_those_of_a_flat_exchange) {
     int nodes = 1;
     for (int i = 0; i < 2 * CASES; i++) {
         double flat[STEPS], loss[STEPS];
@@ -77,8 +76,7 @@ static void bits_are_those_of_a_flat_exchange(void **state) {
 
 /* Every system cut into 2, 4 and 8 in turn, padded rows too: those of one rank's routes may be
  * fewer than chunks. */
-static void chunks_are_those_of_a_flat_exchange(void **state) {
-    (void)state;
+TEST(chunks_are_those_of_a_flat_exchange) {
     int nodes = 1;
     for (int i = 0; i < CASES; i++) {
         double whole[STEPS], flat[STEPS], loss[STEPS];
@@ -104,8 +102,7 @@ static void chunks_are_those_of_a_flat_exchange(void **state) {
     }
 }
 
-static void sums_are_nearly_those_of_a_flat_exchange(void **state) {
-    (void)state;
+TEST(sums_are_nearly_those_of_a_flat_exchange) {
     int nodes = 1;
     for (int i = 0; i < CASES; i++) {
         double flat[STEPS], loss[STEPS];
@@ -130,14 +127,13 @@ static void sums_are_nearly_those_of_a_flat_exchange(void **state) {
 }
 
 /* Over several levels of groups in groups, whatever the nodes: experts are where EP has them. */
-static void levels_are_nearly_a_flat_exchange(void **state) {
+TEST(levels_are_nearly_a_flat_exchange) {
     static const char *const flat[] = {"system=ep", "gate=softmax", "top-k=6", NULL};
     static const char *const levels[] = {"options.hierarchy=2", "options.hierarchy=4:2",
                                          "options.hierarchy=8:2", "options.hierarchy=8:4:2"};
     static const int least[] = {2, 4, 8, 8}; /* ranks */
     double expected[STEPS], loss[STEPS];
     struct choices choices = {0};
-    (void)state;
     noted = &choices;
     run_case(flat, MP_EXCHANGE_FLAT, 1, expected);
     noted = NULL;
@@ -156,14 +152,13 @@ static void levels_are_nearly_a_flat_exchange(void **state) {
     forget_choices(&choices);
 }
 
-static void losses_are_those_of_one_rank(void **state) {
+TEST(losses_are_those_of_one_rank) {
     static const char *const one[] = {"system=ep", NULL};
     static const char *const many[][2] = {{"system=ep"}, {"system=fssdp"}};
     double expected[STEPS], loss[STEPS];
     struct choices choices = {0};
     struct mp_error error = {0};
     struct mp_comm *self;
-    (void)state;
     must(mp_comm_self_create(&self, &error), &error);
     noted = &choices;
     run(self, one, expected);
@@ -190,12 +185,5 @@ static void losses_are_those_of_one_rank(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_are_those_of_a_flat_exchange),
-        cmocka_unit_test(chunks_are_those_of_a_flat_exchange),
-        cmocka_unit_test(sums_are_nearly_those_of_a_flat_exchange),
-        cmocka_unit_test(levels_are_nearly_a_flat_exchange),
-        cmocka_unit_test(losses_are_those_of_one_rank),
-    };
-    run_on_all_ranks("reference/trainer/mpi/passed_on", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -2,8 +2,6 @@
  * is, bit for bit, that of trainers with room for all rows from the start, and memory grows as
  * often as it must.  Memory that grows holds what is no number, so that nobody reads what was lost.
  */
-#include <unistd.h>
-
 #include "profiler/record/spool.h"
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -48,10 +46,20 @@ static void *allocate(struct mp_device *device, size_t bytes) {
 }
 
 /* A trainer on the trace; with `all`, one with room for everything that a plan may bring. */
-static struct mp_trainer *create(const char *const of_system[], bool all) {
+static const struct settings {
+    const char *name, *option;
+} systems[] = {
+    {"system=ep", NULL},
+    {"system=fssdp", "options.reshard-interval=2"},
+    {"system=fastermoe", "options.group-size=1"},
+    {"system=deepspeed", "options.drop-tokens=no"},
+    {"system=llep", "options.smallest-gemm=1"},
+};
+
+static struct mp_trainer *create(const struct settings *system, bool all) {
     const char *const settings[] = {"layers=3",    "sequence=32",   "batch=32",
                                     "gate=gshard", "routing=trace", setting,
-                                    of_system[0],  of_system[1],    NULL};
+                                    system->name,  system->option,  NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_error error = {0};
     plain = trainer->device->operations;
@@ -133,14 +141,14 @@ static void assert_room_follows_rows(const struct mp_trainer *trainer) {
     }
 }
 
-static void training_is_that_of_trainers_with_room_for_all(void **state) {
+TEST_EACH(training_is_that_of_trainers_with_room_for_all, systems, system) {
     static struct outcome grown, roomy;
     make_trace();
-    struct mp_trainer *trainer = create(*state, false);
+    struct mp_trainer *trainer = create(system, false);
     train(trainer, &grown);
     assert_room_follows_rows(trainer);
     mp_trainer_destroy(trainer);
-    trainer = create(*state, true);
+    trainer = create(system, true);
     int64_t bytes = trainer->model.row_bytes;
     train(trainer, &roomy);
     assert_int_equal(roomy.growths[ITERATIONS - 1], 0);
@@ -161,12 +169,10 @@ static void training_is_that_of_trainers_with_room_for_all(void **state) {
 
 /* Under expert parallelism rank 0 gets what its experts are sent: nothing beyond even loads, then
  * everything; nobody's memory grows without need. */
-static void memory_grows_when_more_rows_come(void **state) {
-    static const char *const ep[] = {"system=ep", NULL};
+TEST(memory_grows_when_more_rows_come) {
     static struct outcome outcome;
-    (void)state;
     make_trace();
-    struct mp_trainer *trainer = create(ep, false);
+    struct mp_trainer *trainer = create(&systems[0], false);
     int64_t at_first = trainer->model.row_bytes;
     train(trainer, &outcome);
     assert_int_equal(outcome.growths[0], 0);
@@ -186,8 +192,7 @@ static void memory_grows_when_more_rows_come(void **state) {
 }
 
 /* Of every growth, its layer, its iteration and the bytes that there are then. */
-static void growth_is_recorded(void **state) {
-    static const char *const ep[] = {"system=ep", NULL};
+TEST(growth_is_recorded) {
     static struct outcome outcome;
     char folder[] = "/tmp/moeperf-test-XXXXXX", file[64];
     struct mp_recorder *recorder;
@@ -195,14 +200,13 @@ static void growth_is_recorded(void **state) {
     struct mp_spool_reader *reader;
     struct mp_spool_record record;
     struct mp_error error = {0};
-    (void)state;
     make_trace();
     assert_non_null(mkdtemp(folder));
     snprintf(file, sizeof file, "%s/spool", folder);
     struct mp_recorder_config config = {.path = file, .rank = world->rank, .ranks = world->ranks};
     must(mp_recorder_create(&config, &recorder, &error), &error);
     must(mp_recorder_thread(recorder, "compute", &thread, &error), &error);
-    struct mp_trainer *trainer = create(ep, false);
+    struct mp_trainer *trainer = create(&systems[0], false);
     mp_trainer_record(trainer, thread, NULL);
     train(trainer, &outcome);
     must(mp_recorder_finish(&recorder, MP_OK, NULL, &error), &error);
@@ -230,21 +234,5 @@ static void growth_is_recorded(void **state) {
 }
 
 int main(void) {
-    static const char *const systems[][2] = {
-        {"system=ep"},
-        {"system=fssdp", "options.reshard-interval=2"},
-        {"system=fastermoe", "options.group-size=1"},
-        {"system=deepspeed", "options.drop-tokens=no"},
-        {"system=llep", "options.smallest-gemm=1"},
-    };
-    enum { SYSTEMS = sizeof systems / sizeof *systems, OTHERS = 2 };
-    struct CMUnitTest tests[OTHERS + SYSTEMS] = {
-        cmocka_unit_test(memory_grows_when_more_rows_come),
-        cmocka_unit_test(growth_is_recorded),
-    };
-    for (int i = 0; i < SYSTEMS; i++)
-        tests[OTHERS + i] =
-            (struct CMUnitTest){systems[i][0], training_is_that_of_trainers_with_room_for_all, NULL,
-                                NULL, (void *)systems[i]};
-    run_on_all_ranks("reference/trainer/mpi/rows", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -58,14 +58,13 @@ static void compare(const struct mp_trainer *trainer, const char *what, int step
 }
 
 /* With all experts of every token no rounding decides anything. */
-static void cached_tokens_are_as_good_as_new(void **state) {
+TEST(cached_tokens_are_as_good_as_new) {
     static const char *const cuts[][3] = {{"mode=prefill", "sequence=12", "context=0"},
                                           {"mode=decode", "sequence=99", "context=11"},
                                           {"mode=prefill", "sequence=4", "context=8"},
                                           {"mode=prefill", "sequence=5", "context=7"},
                                           {"mode=prefill", "sequence=9", "context=3"}};
     static float whole[BATCH * MP_VOCABULARY], cut[BATCH * MP_VOCABULARY];
-    (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         const char *settings[] = {"system=ep", "gate=softmax", "top-k=all", cuts[i][0],
                                   cuts[i][1],  cuts[i][2],     NULL};
@@ -104,12 +103,11 @@ static void train(const char *folder, float *logits) {
 }
 
 /* Of a checkpoint with more positions than are served, whole experts and their slices. */
-static void a_checkpoint_is_served_as_it_was_trained(void **state) {
+TEST(a_checkpoint_is_served_as_it_was_trained) {
     static float trained[BATCH * 16 * MP_VOCABULARY], served[BATCH * MP_VOCABULARY];
     static float expected[BATCH * MP_VOCABULARY];
     char folder[64];
     struct mp_error error = {0};
-    (void)state;
     name_file(folder, "serve");
     train(folder, trained);
     for (int i = 0; i < 2; i++) {
@@ -276,12 +274,11 @@ static int nodes_of(int turn) {
     return nodes < world->ranks ? nodes : world->ranks;
 }
 
-static void all_systems_serve_as_one_rank(void **state) {
+TEST(all_systems_serve_as_one_rank) {
     struct mode modes[] = {{.settings = {"mode=decode", "context=5", "layers=3"}},
                            {.settings = {"mode=prefill", "sequence=4", "context=3"}}};
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    (void)state;
     must(mp_systems_register_all(&systems, &error), &error);
     for (int m = 0; m < 2; m++) {
         know(&modes[m]);
@@ -297,10 +294,5 @@ static void all_systems_serve_as_one_rank(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cached_tokens_are_as_good_as_new),
-        cmocka_unit_test(a_checkpoint_is_served_as_it_was_trained),
-        cmocka_unit_test(all_systems_serve_as_one_rank),
-    };
-    run_on_all_ranks("reference/trainer/mpi/serve", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -1,7 +1,5 @@
 /* Experts cut into shards: losses, loads and drops are those of whole experts on the same ranks,
  * whatever decides which routes are dropped, and what is recorded is of whole experts. */
-#include <string.h>
-
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 6, SEQUENCE = 16, LAYERS = 2, EXPERTS = 8 };
@@ -60,13 +58,37 @@ static struct outcome train(const char *const settings[], int shards, struct cho
     return outcome;
 }
 
-struct drops {
+static const struct drops {
+    const char *name;
     const char *settings[6];
     bool none;
+} drop_cases[] = {
+    {"no drops, a gate's bias",
+     {"system=ep", "gate=sigmoid", "top-k=2", "gate-options.bias-rate=0.05", NULL},
+     true},
+    {"drops at random",
+     {"system=deepspeed", "gate=switch", "options.capacity-factor=0.8", NULL},
+     false},
+    {"drops by probability",
+     {"system=deepspeed", "gate=softmax", "top-k=4", "options.capacity-factor=0.8", NULL},
+     false},
+    {"drops of one-hot rows",
+     {"system=deepspeed", "gate=gshard", "options.dispatch=one-hot", "options.capacity-factor=0.8",
+      NULL},
+     false},
+    {"drops at the receiver",
+     {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no",
+      NULL},
+     false},
+    {"drops of last choices",
+     {"system=tutel", "gate=gshard", "options.capacity-factor=0.8", NULL},
+     false},
+    {"drops in rows through leaders",
+     {"system=hetumoe", "gate=gshard", "options.capacity-factor=0.8", NULL},
+     false},
 };
 
-static void shards_do_what_whole_experts_do(void **state) {
-    const struct drops *drops = *state;
+TEST_EACH(shards_do_what_whole_experts_do, drop_cases, drops) {
     struct choices choices = {0};
     struct outcome whole = train(drops->settings, 1, &choices);
     assert_int_equal(whole.dropped > 0, !drops->none);
@@ -84,8 +106,7 @@ static void shards_do_what_whole_experts_do(void **state) {
     forget_choices(&choices);
 }
 
-static void refusals(void **state) {
-    (void)state;
+TEST(refusals) {
     static const struct {
         const char *settings[5], *message;
     } cases[] = {
@@ -103,33 +124,5 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    static struct drops none = {
-        {"system=ep", "gate=sigmoid", "top-k=2", "gate-options.bias-rate=0.05", NULL}, true};
-    static struct drops random = {
-        {"system=deepspeed", "gate=switch", "options.capacity-factor=0.8", NULL}, false};
-    static struct drops probability = {
-        {"system=deepspeed", "gate=softmax", "top-k=4", "options.capacity-factor=0.8", NULL},
-        false};
-    static struct drops one_hot = {{"system=deepspeed", "gate=gshard", "options.dispatch=one-hot",
-                                    "options.capacity-factor=0.8", NULL},
-                                   false};
-    static struct drops at_receiver = {{"system=deepspeed", "gate=switch",
-                                        "options.formula=fastmoe-switch", "options.padded=no",
-                                        NULL},
-                                       false};
-    static struct drops choices = {
-        {"system=tutel", "gate=gshard", "options.capacity-factor=0.8", NULL}, false};
-    static struct drops leader = {
-        {"system=hetumoe", "gate=gshard", "options.capacity-factor=0.8", NULL}, false};
-    const struct CMUnitTest tests[] = {
-        {"no drops, a gate's bias", shards_do_what_whole_experts_do, NULL, NULL, &none},
-        {"drops at random", shards_do_what_whole_experts_do, NULL, NULL, &random},
-        {"drops by probability", shards_do_what_whole_experts_do, NULL, NULL, &probability},
-        {"drops of one-hot rows", shards_do_what_whole_experts_do, NULL, NULL, &one_hot},
-        {"drops at the receiver", shards_do_what_whole_experts_do, NULL, NULL, &at_receiver},
-        {"drops of last choices", shards_do_what_whole_experts_do, NULL, NULL, &choices},
-        {"drops in rows through leaders", shards_do_what_whole_experts_do, NULL, NULL, &leader},
-        cmocka_unit_test(refusals),
-    };
-    run_on_all_ranks("experts in shards", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -29,8 +29,7 @@ static double check_layer(const struct mp_trainer *trainer, int layer) {
     return loss;
 }
 
-static void every_rank_learns_from_its_own_counts(void **state) {
-    (void)state;
+TEST(every_rank_learns_from_its_own_counts) {
     char nodes[32];
     snprintf(nodes, sizeof nodes, "ranks-per-node=%d", world->ranks / 2);
     const char *settings[] = {
@@ -57,6 +56,5 @@ static void every_rank_learns_from_its_own_counts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_rank_learns_from_its_own_counts)};
-    run_on_all_ranks("topology loss", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

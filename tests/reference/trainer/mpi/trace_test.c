@@ -1,7 +1,5 @@
 /* Replayed traces: every count of every iteration, layer and rank is the trace's, and, because the
  * same tokens choose the same experts on any number of ranks, the loss curve is that of one. */
-#include <unistd.h>
-
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"
@@ -52,11 +50,10 @@ static double step(struct mp_trainer *trainer, int iteration) {
     return result.loss;
 }
 
-static void every_count_is_the_trace_s(void **state) {
-    (void)state;
+TEST(every_count_is_the_trace_s) {
     static const char *const systems[] = {"system=ep", "system=fssdp", "system=deepspeed"};
     for (int top_k = 1; top_k <= EXPERTS; top_k *= 2) {
-        char choices[16];
+        char choices[24];
         snprintf(choices, sizeof choices, "top-k=%d", top_k);
         make_trace(world->ranks, top_k);
         for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
@@ -85,8 +82,7 @@ static void curve(struct mp_comm *comm, const char *const settings[], double los
     mp_trainer_destroy(trainer);
 }
 
-static void the_loss_is_that_of_one_rank(void **state) {
-    (void)state;
+TEST(the_loss_is_that_of_one_rank) {
     static const char *const systems[][2] = {{"system=ep"},
                                              {"system=fssdp", "options.reshard-interval=5"}};
     struct mp_comm *self;
@@ -109,8 +105,7 @@ static void the_loss_is_that_of_one_rank(void **state) {
 }
 
 /* What is wrong with the file is told by the rank that reads it. */
-static void another_job_s_loads_are_refused(void **state) {
-    (void)state;
+TEST(another_job_s_loads_are_refused) {
     static const struct {
         const char *setting, *words;
     } cases[] = {
@@ -144,10 +139,5 @@ static void another_job_s_loads_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_count_is_the_trace_s),
-        cmocka_unit_test(the_loss_is_that_of_one_rank),
-        cmocka_unit_test(another_job_s_loads_are_refused),
-    };
-    run_on_all_ranks("reference/trainer/mpi/trace", tests, NULL, NULL);
+    return run_on_all_ranks();
 }

@@ -2,9 +2,6 @@
 #ifndef MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 #define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 
-#include <string.h>
-#include <unistd.h>
-
 #include "baselines/systems.h"
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"
@@ -292,22 +289,20 @@ static inline void forget_choices(struct choices *choices) {
     *choices = (struct choices){0};
 }
 
-/* Joins the world, shares a seed, runs the tests on every rank. */
-#define run_on_all_ranks(name, tests, setup, teardown)                                             \
-    do {                                                                                           \
-        struct mp_error error_ = {0};                                                              \
-        if (mp_comm_mpi_create(NULL, &world, &error_)) {                                           \
-            print_error("%s\n", error_.text);                                                      \
-            return 1;                                                                              \
-        }                                                                                          \
-        if (world->rank == 0)                                                                      \
-            seed = test_seed();                                                                    \
-        must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error_), &error_);                   \
-        int failed_ = cmocka_run_group_tests_name(name, tests, setup, teardown);                   \
-        if (failed_)                                                                               \
-            mp_comm_abort(world, 1);                                                               \
-        mp_comm_destroy(world);                                                                    \
-        return 0;                                                                                  \
-    } while (0)
+/* Joins the world, shares a seed, runs the tests on every rank; a main's value. */
+static inline int run_on_all_ranks(void) {
+    struct mp_error error = {0};
+    if (mp_comm_mpi_create(NULL, &world, &error)) {
+        print_error("%s\n", error.text);
+        return 1;
+    }
+    if (world->rank == 0)
+        seed = test_seed();
+    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
+    if (test_run())
+        mp_comm_abort(world, 1);
+    mp_comm_destroy(world);
+    return 0;
+}
 
 #endif

@@ -68,8 +68,7 @@ static void one_rank_curve(double loss[ITERATIONS], struct choices *choices) {
     share_choices(choices);
 }
 
-static void uneven_slices_make_whole_experts(void **state) {
-    (void)state;
+TEST(uneven_slices_make_whole_experts) {
     double expected[ITERATIONS] = {0};
     struct mp_trainer_result result;
     struct choices choices = {0};
@@ -104,8 +103,20 @@ static bool equals_owner(struct mp_trainer *trainer, int layer, int expert, cons
     return equal;
 }
 
-static void replicas_stay_equal(void **state) {
-    const char *const *settings = *state;
+/* Skewed: on the even routes that some seeds give, no replica pays. */
+static const char *const flexmoe[] = {"system=flexmoe", "options.interval=3", "routing=skewed",
+                                      "skew-experts=1", "skew-share=0.45",    NULL};
+static const char *const eplb[] = {"system=eplb", "options.interval=3", NULL};
+static const char *const deepspeed[] = {"system=deepspeed", "options.capacity-factor=1",
+                                        "options.expert-parallel=1", NULL};
+
+static const struct replicating {
+    const char *name;
+    const char *const *settings;
+} replicating[] = {{"flexmoe", flexmoe}, {"eplb", eplb}, {"deepspeed", deepspeed}};
+
+TEST_EACH(replicas_stay_equal, replicating, c) {
+    const char *const *settings = c->settings;
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_experts *experts = &trainer->model.experts;
     struct mp_trainer_result result;
@@ -127,8 +138,7 @@ static void replicas_stay_equal(void **state) {
 }
 
 /* A bound's copies are made, and neither their bytes nor their time are counted. */
-static void free_transfers_are_not_counted(void **state) {
-    (void)state;
+TEST(free_transfers_are_not_counted) {
     static const char *const settings[] = {"system=free-balance", "expert-width=1024", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_trainer_result result;
@@ -150,19 +160,8 @@ static void free_transfers_are_not_counted(void **state) {
     mp_trainer_destroy(trainer);
 }
 
+TEST_GROUP(enter, leave);
+
 int main(void) {
-    /* Skewed: on the even routes that some seeds give, no replica pays. */
-    static const char *const flexmoe[] = {"system=flexmoe", "options.interval=3", "routing=skewed",
-                                          "skew-experts=1", "skew-share=0.45",    NULL};
-    static const char *const eplb[] = {"system=eplb", "options.interval=3", NULL};
-    static const char *const deepspeed[] = {"system=deepspeed", "options.capacity-factor=1",
-                                            "options.expert-parallel=1", NULL};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uneven_slices_make_whole_experts),
-        {"replicas of flexmoe stay equal", replicas_stay_equal, NULL, NULL, (void *)flexmoe},
-        {"replicas of eplb stay equal", replicas_stay_equal, NULL, NULL, (void *)eplb},
-        {"replicas of deepspeed stay equal", replicas_stay_equal, NULL, NULL, (void *)deepspeed},
-        cmocka_unit_test(free_transfers_are_not_counted),
-    };
-    run_on_all_ranks("transfers", tests, enter, leave);
+    return run_on_all_ranks();
 }

@@ -1,9 +1,14 @@
 """Steps of optimizers, and who wants to know of them."""
 
-hooks = []
-register_optimizer_step_post_hook = hooks.append
+before, after = [], []
+register_optimizer_step_pre_hook = before.append
+register_optimizer_step_post_hook = after.append
+
+
+class Adam:
+    """Has a name."""
 
 
 def step():
-    for hook in hooks:
-        hook()
+    for hook in before + after:
+        hook(Adam(), (), {})

@@ -1,5 +1,5 @@
-/* Loads files: see loads.h. */
-#include "reference/trainer/loads.h"
+/* Loads files: see loads_file.h. */
+#include "reference/trainer/loads_file.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -4,8 +4,8 @@
  *
  * Iterations have the numbers that the recording's have: counted from 0 where ranges don't say
  * theirs. */
-#ifndef MOEPERF_HARNESS_RECORD_LOADS_H
-#define MOEPERF_HARNESS_RECORD_LOADS_H
+#ifndef MOEPERF_HARNESS_RECORD_RECORDED_LOADS_H
+#define MOEPERF_HARNESS_RECORD_RECORDED_LOADS_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "harness/place/place.h"
-#include "harness/predict/loads.h"
+#include "harness/predict/loads_wanted.h"
 
 enum { GIGABYTES = 4 }; /* of loads, at most */
 

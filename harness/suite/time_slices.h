@@ -2,8 +2,8 @@
  *
  * A text file, a line "START END" per slice, in ns of CLOCK_MONOTONIC, in order.  A line without
  * its end, from a moeperf that was killed, is none. */
-#ifndef MOEPERF_HARNESS_SUITE_SLICES_H
-#define MOEPERF_HARNESS_SUITE_SLICES_H
+#ifndef MOEPERF_HARNESS_SUITE_TIME_SLICES_H
+#define MOEPERF_HARNESS_SUITE_TIME_SLICES_H
 
 #include "results/store/store.h"
 

@@ -1,9 +1,8 @@
 /* Loads files: what was written is read, by any number of ranks that divides the sources, and can
  * be replayed; what is cut, damaged or of another job is refused. */
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 
 #include <endian.h>
-#include <unistd.h>
 
 #include "profiler/record/check.h"
 #include "reference/model/replay.h"
@@ -28,8 +27,7 @@ static void read_ok(const char *path, const struct mp_loads_shape *job, int rank
         fail_msg("%s", error.text);
 }
 
-static void every_rank_reads_its_rows(void **state) {
-    (void)state;
+TEST(every_rank_reads_its_rows) {
     for (int round = 0; round < 60; round++) {
         const struct mp_loads_shape shape = random_shape();
         int iterations = test_random_int(&random_state, 1, 5);
@@ -63,8 +61,7 @@ static void every_rank_reads_its_rows(void **state) {
 }
 
 /* Every row makes choices: each expert its count, no token an expert twice. */
-static void what_passes_can_be_replayed(void **state) {
-    (void)state;
+TEST(what_passes_can_be_replayed) {
     for (int round = 0; round < 300; round++) {
         struct mp_loads_shape shape = random_shape();
         uint32_t row[RANDOM_LOADS_EXPERTS], made[RANDOM_LOADS_EXPERTS] = {0};
@@ -87,8 +84,7 @@ static void what_passes_can_be_replayed(void **state) {
     }
 }
 
-static void impossible_loads_are_refused(void **state) {
-    (void)state;
+TEST(impossible_loads_are_refused) {
     const struct mp_loads_shape shape = {2, 4, 3, 2, 10, false};
     const uint32_t many[] = {5, 5, 5, 5, 11, 9, 0, 0}, few[] = {5, 5, 5, 5, 6, 6, 6, 1};
     struct mp_error error = {0};
@@ -103,8 +99,7 @@ static void impossible_loads_are_refused(void **state) {
 }
 
 /* A gate that leaves choices has fewer routes, never more. */
-static void fewer_routes_are_as_many_as_the_gate_takes(void **state) {
-    (void)state;
+TEST(fewer_routes_are_as_many_as_the_gate_takes) {
     const struct mp_loads_shape shape = {1, 4, 3, 2, 10, true};
     const uint32_t few[] = {5, 9, 0, 1}, many[] = {5, 6, 5, 5};
     struct mp_error error = {0};
@@ -114,8 +109,7 @@ static void fewer_routes_are_as_many_as_the_gate_takes(void **state) {
                                     "10 tokens of a rank with 2 experts each have at most 20");
 }
 
-static void nothing_half_written_is_read(void **state) {
-    (void)state;
+TEST(nothing_half_written_is_read) {
     const struct mp_loads_shape shape = {1, 4, 2, 2, 10, false};
     uint32_t count[] = {5, 5, 5, 5};
     const struct mp_load load = {.ranks = 1, .experts = 4, .count = count};
@@ -138,8 +132,7 @@ static void nothing_half_written_is_read(void **state) {
 }
 
 /* Every cut and every changed byte is seen. */
-static void damage_is_seen(void **state) {
-    (void)state;
+TEST(damage_is_seen) {
     const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
     uint32_t *count = random_loads(&random_state, &shape, 3);
     struct mp_loads loads;
@@ -168,8 +161,7 @@ static void damage_is_seen(void **state) {
 }
 
 /* A file whose checksum is right may still end inside an iteration, or have none. */
-static void parts_of_iterations_are_refused(void **state) {
-    (void)state;
+TEST(parts_of_iterations_are_refused) {
     enum { HEAD = 8 + 5 * 4, ITERATION = 2 * 2 * 4 * 4, WORDS = 2 * ITERATION / 4 };
     const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
     uint32_t *count = random_loads(&random_state, &shape, 2);
@@ -201,8 +193,7 @@ static void parts_of_iterations_are_refused(void **state) {
     }
 }
 
-static void others_loads_are_refused(void **state) {
-    (void)state;
+TEST(others_loads_are_refused) {
     const struct mp_loads_shape shape = {4, 8, 2, 2, 16, false};
     const struct mp_loads_shape wrong[] = {{3, 8, 2, 2, 16, false}, {4, 7, 2, 2, 16, false},
                                            {4, 8, 3, 2, 16, false}, {4, 8, 2, 1, 16, false},
@@ -229,18 +220,5 @@ static void others_loads_are_refused(void **state) {
                         "text: is no loads file; moeperf run makes one from a suite's trace");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_reads_its_rows),
-        cmocka_unit_test(what_passes_can_be_replayed),
-        cmocka_unit_test(impossible_loads_are_refused),
-        cmocka_unit_test(fewer_routes_are_as_many_as_the_gate_takes),
-        cmocka_unit_test(nothing_half_written_is_read),
-        cmocka_unit_test(damage_is_seen),
-        cmocka_unit_test(parts_of_iterations_are_refused),
-        cmocka_unit_test(others_loads_are_refused),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("reference/trainer/loads", tests, enter_folder,
-                                       leave_folder);
-}
+TEST_SEED(random_state);
+TEST_GROUP(enter_folder, leave_folder);

@@ -1,5 +1,5 @@
 /* Loads beside a recording: what tables say is in the database by rank, iteration and layer. */
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -119,8 +119,7 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
             }
 }
 
-static void tables_among_the_spools_are_the_runs(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_among_the_spools_are_the_runs) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
@@ -137,8 +136,7 @@ static void tables_among_the_spools_are_the_runs(void **state) {
                         "1|system: ep\n");
 }
 
-static void micro_batches_of_a_named_folder_are_added_up(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], tables[80], path[120], said[2048];
@@ -156,8 +154,7 @@ static void micro_batches_of_a_named_folder_are_added_up(void **state) {
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
-static void a_cut_table_gives_what_is_whole(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_cut_table_gives_what_is_whole) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048], line[256];
@@ -179,8 +176,7 @@ static void a_cut_table_gives_what_is_whole(void **state) {
 }
 
 /* What was named is an error and adds nothing; what was found is left out. */
-static void tables_of_other_ranks(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(tables_of_other_ranks) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
@@ -201,8 +197,7 @@ static void tables_of_other_ranks(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
 }
 
-static void iterations_that_nobody_recorded(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(iterations_that_nobody_recorded) {
     struct mp_error error = {0};
     struct mp_record_loads loads;
     static struct counts counts;
@@ -224,9 +219,8 @@ static void iterations_that_nobody_recorded(void **state) {
 }
 
 /* A trace is cut at frames, which end inside iterations. */
-static void a_cut_trace_gives_whole_iterations(void **state) {
+RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     enum { WIDE = 65536, DEEP = 10 };
-    struct runs_folder *folder = *state;
     struct mp_error error = {0};
     struct mp_trace_writer *writer = NULL;
     struct mp_trace_block block = {0};
@@ -260,8 +254,7 @@ static void a_cut_trace_gives_whole_iterations(void **state) {
 }
 
 /* A rank has no loads of iterations that it has not recorded. */
-static void a_rank_that_ended_earlier(void **state) {
-    struct runs_folder *folder = *state;
+RUNS_TEST(a_rank_that_ended_earlier) {
     struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
@@ -275,19 +268,4 @@ static void a_rank_that_ended_earlier(void **state) {
     assert_string_equal(
         runs_query(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank"),
         "0|4\n1|2");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(tables_among_the_spools_are_the_runs),
-        TEST(micro_batches_of_a_named_folder_are_added_up),
-        TEST(a_cut_table_gives_what_is_whole),
-        TEST(tables_of_other_ranks),
-        TEST(iterations_that_nobody_recorded),
-        TEST(a_cut_trace_gives_whole_iterations),
-        TEST(a_rank_that_ended_earlier),
-    };
-    return cmocka_run_group_tests_name("loads", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "harness/predict/job.h"
-#include "harness/predict/loads.h"
+#include "harness/predict/loads_wanted.h"
 #include "harness/workload/formats.h"
 #include "harness/workload/generate.h"
 #include "harness/workload/named.h"

@@ -1,5 +1,5 @@
-/* Recordings of predicted runs: see recording.h. */
-#include "harness/predict/recording.h"
+/* Recordings of predicted runs: see spools.h. */
+#include "harness/predict/spools.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct recorded_rank {
     struct mp_record_thread *stream[STREAMS];
 };
 
-struct mp_predict_recording {
+struct mp_predict_spools {
     struct mp_predict_sink sink;
     int ranks, layers, experts;
     int64_t spans;
@@ -36,7 +36,7 @@ struct mp_predict_recording {
 
 static void take_span(void *context, int rank, enum mp_predict_stream stream,
                       const struct mp_span *span) {
-    struct mp_predict_recording *recording = context;
+    struct mp_predict_spools *recording = context;
     struct mp_span moved = *span;
     moved.start_ns += ORIGIN_NS;
     moved.end_ns += ORIGIN_NS;
@@ -44,14 +44,14 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     mp_record_span(recording->rank[rank].stream[stream], &moved);
 }
 
-static size_t place_of(const struct mp_predict_recording *recording, int rank, int layer) {
+static size_t place_of(const struct mp_predict_spools *recording, int rank, int layer) {
     return (size_t)rank * (size_t)recording->layers + (size_t)layer;
 }
 
 static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
                       const uint32_t routes[], const uint32_t dropped[]) {
     (void)iteration;
-    struct mp_predict_recording *recording = context;
+    struct mp_predict_spools *recording = context;
     size_t place = place_of(recording, rank, layer), first = place * (size_t)experts;
     recording->has_load[place] = true;
     recording->has_dropped |= dropped != NULL;
@@ -65,14 +65,14 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
                        const struct mp_plan_facts *facts) {
     (void)iteration;
     (void)plan;
-    struct mp_predict_recording *recording = context;
+    struct mp_predict_spools *recording = context;
     recording->facts[layer] = *facts;
     recording->has_facts[layer] = true;
 }
 
 static void take_found(void *context, int64_t iteration, const struct mp_named_number facts[],
                        const void *values) {
-    struct mp_predict_recording *recording = context;
+    struct mp_predict_spools *recording = context;
     mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], iteration, -1, facts, values);
 }
 
@@ -173,13 +173,13 @@ static int open_rank(const char *folder, const struct mp_cluster *cluster, int r
     return code;
 }
 
-static void destroy(struct mp_predict_recording *recording) {
+static void destroy(struct mp_predict_spools *recording) {
     mp_arena_release(&recording->arena);
     free(recording);
 }
 
-static struct mp_predict_recording *allocate(int ranks, const struct mp_job *job) {
-    struct mp_predict_recording *made = calloc(1, sizeof *made);
+static struct mp_predict_spools *allocate(int ranks, const struct mp_job *job) {
+    struct mp_predict_spools *made = calloc(1, sizeof *made);
     size_t layers = (size_t)job->layers, places = (size_t)ranks * layers;
     size_t counts = places * (size_t)job->experts;
     if (!made)
@@ -188,27 +188,25 @@ static struct mp_predict_recording *allocate(int ranks, const struct mp_job *job
     made->layers = job->layers;
     made->experts = job->experts;
     MP_TAKE(&made->arena, made->rank, ranks);
-    MP_TAKE(&made->arena, made->routes, counts);
-    MP_TAKE(&made->arena, made->dropped, counts);
+    MP_TAKE_EACH(&made->arena, counts, made->routes, made->dropped);
     MP_TAKE(&made->arena, made->has_load, places);
-    MP_TAKE(&made->arena, made->facts, layers);
-    MP_TAKE(&made->arena, made->has_facts, layers);
+    MP_TAKE_EACH(&made->arena, layers, made->facts, made->has_facts);
     if (!made->arena.lacking)
         return made;
     destroy(made);
     return NULL;
 }
 
-int mp_predict_recording_create(const char *folder, const struct mp_predict_job *job,
-                                const struct mp_cluster *cluster,
-                                struct mp_predict_recording **recording, struct mp_error *error) {
+int mp_predict_spools_create(const char *folder, const struct mp_predict_job *job,
+                             const struct mp_cluster *cluster, struct mp_predict_spools **recording,
+                             struct mp_error *error) {
     int ranks = mp_cluster_ranks(cluster), code = MP_OK;
-    if (ranks > MP_PREDICT_RECORDING_RANKS)
+    if (ranks > MP_PREDICT_SPOOL_RANKS)
         return mp_fail(error, MP_ELIMIT,
                        "a database takes the spans of at most %d ranks, and the cluster has %d: "
                        "predict without one",
-                       MP_PREDICT_RECORDING_RANKS, ranks);
-    struct mp_predict_recording *made = allocate(ranks, &job->file.job);
+                       MP_PREDICT_SPOOL_RANKS, ranks);
+    struct mp_predict_spools *made = allocate(ranks, &job->file.job);
     if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory to record %d ranks", ranks);
     made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts, take_found};
@@ -217,19 +215,19 @@ int mp_predict_recording_create(const char *folder, const struct mp_predict_job 
     if (!code)
         code = record_run(job, cluster, made->rank[0].stream[MP_STREAM_COMPUTE], error);
     if (code)
-        mp_predict_recording_finish(&made, code, error ? error->text : "", NULL, NULL);
+        mp_predict_spools_finish(&made, code, error ? error->text : "", NULL, NULL);
     else
         *recording = made;
     return code;
 }
 
-const struct mp_predict_sink *mp_predict_recording_sink(struct mp_predict_recording *recording) {
+const struct mp_predict_sink *mp_predict_spools_sink(struct mp_predict_spools *recording) {
     return &recording->sink;
 }
 
 /* ---- an iteration ---- */
 
-static void write_loads(struct mp_predict_recording *recording, int64_t iteration) {
+static void write_loads(struct mp_predict_spools *recording, int64_t iteration) {
     size_t experts = (size_t)recording->experts;
     for (int r = 0; r < recording->ranks; r++)
         for (int l = 0; l < recording->layers; l++) {
@@ -245,7 +243,7 @@ static void write_loads(struct mp_predict_recording *recording, int64_t iteratio
         }
 }
 
-static void write_facts(struct mp_predict_recording *recording, int64_t iteration) {
+static void write_facts(struct mp_predict_spools *recording, int64_t iteration) {
     struct mp_record_thread *thread = recording->rank[0].stream[MP_STREAM_COMPUTE];
     for (int l = 0; l < recording->layers; l++) {
         if (recording->has_facts[l])
@@ -266,8 +264,8 @@ static const struct mp_named_number prediction_names[] = {
     {0},
 };
 
-int mp_predict_recording_step(struct mp_predict_recording *recording,
-                              const struct mp_prediction *prediction, struct mp_error *error) {
+int mp_predict_spools_step(struct mp_predict_spools *recording,
+                           const struct mp_prediction *prediction, struct mp_error *error) {
     int code = MP_OK;
     write_loads(recording, prediction->iteration);
     write_facts(recording, prediction->iteration);
@@ -308,10 +306,9 @@ static void write_memory(struct mp_record_thread *thread,
     mp_record_number(thread, -1, -1, "out-of-memory", summary->out_of_memory);
 }
 
-int mp_predict_recording_finish(struct mp_predict_recording **recording, int status,
-                                const char *reason, const struct mp_prediction_summary *summary,
-                                struct mp_error *error) {
-    struct mp_predict_recording *ended = *recording;
+int mp_predict_spools_finish(struct mp_predict_spools **recording, int status, const char *reason,
+                             const struct mp_prediction_summary *summary, struct mp_error *error) {
+    struct mp_predict_spools *ended = *recording;
     int code = MP_OK;
     *recording = NULL;
     if (!ended)

@@ -1,7 +1,5 @@
 /* Recordings of predicted jobs: every span, load and number, and nothing that was not told. */
-#include "harness/predict/recording.h"
-
-#include <stdlib.h>
+#include "harness/predict/spools.h"
 
 #include "profiler/record/spool.h"
 #include "tests/harness/predict/job_support.h"
@@ -113,28 +111,27 @@ static void read_spool(const char *path, int rank, struct kept *kept) {
 }
 
 static bool record_step(void *context, const struct mp_prediction *prediction) {
-    return mp_predict_recording_step(context, prediction, NULL) == MP_OK;
+    return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
-static void a_recording_has_every_span_and_route(void **state) {
-    (void)state;
+TEST(a_recording_has_every_span_and_route) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "fssdp");
-    struct mp_predict_recording *recording;
+    struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct seen seen;
     static struct kept kept;
     char path[64];
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
-    assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, NULL), MP_OK);
+    assert_int_equal(mp_predict_spools_create("spools", &job, cluster, &recording, NULL), MP_OK);
     struct mp_known_bounds *bounds;
     assert_int_equal(mp_known_bounds_create(&bounds, NULL), MP_OK);
     const struct mp_predict_watch watch = {recording, record_step, bounds};
-    assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
+    assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
                                         &summary, NULL),
                      MP_OK);
-    assert_int_equal(mp_predict_recording_finish(&recording, MP_OK, "", &summary, NULL), MP_OK);
+    assert_int_equal(mp_predict_spools_finish(&recording, MP_OK, "", &summary, NULL), MP_OK);
     assert_null(recording);
     mp_known_bounds_destroy(bounds);
     for (int r = 0; r < 16; r++) {
@@ -149,34 +146,33 @@ static void a_recording_has_every_span_and_route(void **state) {
     assert_numbers(&kept, &summary, &seen.sum, 16 * 2 * 64);
     assert_true(kept.texts > 10); /* job, cluster, assumptions */
     struct mp_error error = {0};  /* nothing is written over */
-    assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, &error),
+    assert_int_equal(mp_predict_spools_create("spools", &job, cluster, &recording, &error),
                      MP_EINVAL);
     assert_non_null(strstr(error.text, "rank-0000.spool"));
     end_job(&job, cluster);
 }
 
 /* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
-static void what_is_not_told_is_not_recorded(void **state) {
-    (void)state;
+TEST(what_is_not_told_is_not_recorded) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_predict_recording *recording;
+    struct mp_predict_spools *recording;
     const struct mp_plan_facts facts = {.copies = 5};
     struct mp_prediction prediction = {.iteration = 0};
     uint32_t routes[32] = {[3] = 7}, dropped[32] = {[3] = 2};
     static struct kept kept;
     assert_int_equal(mkdir("told", 0777), 0);
-    assert_int_equal(mp_predict_recording_create("told", &job, cluster, &recording, NULL), MP_OK);
-    const struct mp_predict_sink *sink = mp_predict_recording_sink(recording);
+    assert_int_equal(mp_predict_spools_create("told", &job, cluster, &recording, NULL), MP_OK);
+    const struct mp_predict_sink *sink = mp_predict_spools_sink(recording);
     for (int i = 0; i < 2; i++)
         sink->load(sink->context, 0, 0, 1, 32, routes, dropped);
     sink->facts(sink->context, 0, 0, NULL, &facts);
     for (int i = 0; i < 3; i++, prediction.iteration++) {
         if (i == 2)
             sink->load(sink->context, 0, i, 2, 32, routes, dropped);
-        assert_int_equal(mp_predict_recording_step(recording, &prediction, NULL), MP_OK);
+        assert_int_equal(mp_predict_spools_step(recording, &prediction, NULL), MP_OK);
     }
-    assert_int_equal(mp_predict_recording_finish(&recording, MP_OK, "", NULL, NULL), MP_OK);
+    assert_int_equal(mp_predict_spools_finish(&recording, MP_OK, "", NULL, NULL), MP_OK);
     read_spool("told/rank-0000.spool", 0, &kept);
     assert_int_equal(kept.loads, 2);
     assert_int_equal(kept.routes, 3 * 7);
@@ -185,25 +181,16 @@ static void what_is_not_told_is_not_recorded(void **state) {
     end_job(&job, cluster);
 }
 
-static void too_many_ranks_are_not_recorded(void **state) {
-    (void)state;
+TEST(too_many_ranks_are_not_recorded) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_predict_recording *recording = NULL;
+    struct mp_predict_spools *recording = NULL;
     struct mp_error error = {0};
     assert_int_equal(mp_cluster_set(cluster, "nodes=65", NULL), MP_OK);
-    assert_int_equal(mp_predict_recording_create(".", &job, cluster, &recording, &error),
-                     MP_ELIMIT);
+    assert_int_equal(mp_predict_spools_create(".", &job, cluster, &recording, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "at most 512 ranks, and the cluster has 520"));
     assert_null(recording);
     end_job(&job, cluster);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_recording_has_every_span_and_route),
-        cmocka_unit_test(what_is_not_told_is_not_recorded),
-        cmocka_unit_test(too_many_ranks_are_not_recorded),
-    };
-    return cmocka_run_group_tests(tests, enter, leave_folder);
-}
+TEST_GROUP(enter, leave_folder);

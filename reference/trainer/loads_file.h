@@ -12,8 +12,8 @@
  *
  * Iteration i of a run has the loads of the file's iteration i modulo its iterations: a run longer
  * than its trace begins it again. */
-#ifndef MOEPERF_REFERENCE_TRAINER_LOADS_H
-#define MOEPERF_REFERENCE_TRAINER_LOADS_H
+#ifndef MOEPERF_REFERENCE_TRAINER_LOADS_FILE_H
+#define MOEPERF_REFERENCE_TRAINER_LOADS_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,11 +1,10 @@
-/* Slices: see slices.h, and mp_launch_in_slices in launch.h. */
-#include "harness/suite/slices.h"
+/* Slices: see time_slices.h, and mp_launch_in_slices in launch.h. */
+#include "harness/suite/time_slices.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/suite/child.h"

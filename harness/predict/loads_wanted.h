@@ -1,6 +1,6 @@
 /* What a predicted job asks of its loads. */
-#ifndef MOEPERF_HARNESS_PREDICT_LOADS_H
-#define MOEPERF_HARNESS_PREDICT_LOADS_H
+#ifndef MOEPERF_HARNESS_PREDICT_LOADS_WANTED_H
+#define MOEPERF_HARNESS_PREDICT_LOADS_WANTED_H
 
 #include "harness/predict/job.h"
 #include "harness/workload/named.h"

@@ -1,11 +1,11 @@
-/* Loads of jobs: see loads.h. */
-#include "harness/suite/loads.h"
+/* Loads of jobs: see replayed_loads.h. */
+#include "harness/suite/replayed_loads.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "harness/workload/named.h"
-#include "reference/trainer/loads.h"
+#include "reference/trainer/loads_file.h"
 
 static struct mp_loads_shape shape_of(const struct mp_job *job) {
     return (struct mp_loads_shape){

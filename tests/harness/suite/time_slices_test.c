@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "harness/suite/launch.h"
-#include "harness/suite/slices.h"
+#include "harness/suite/time_slices.h"
 #include "tests/harness/folder.h"
 
 enum { ITERATIONS = 100, PATIENCE = 250 };
@@ -110,8 +110,7 @@ static void assert_complete(const struct pair *pair, int wanted) {
     }
 }
 
-static void one_runs_while_the_other_is_stopped(void **state) {
-    (void)state;
+TEST(one_runs_while_the_other_is_stopped) {
     struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
     run_in_slices(&pair);
     assert_complete(&pair, iterations);
@@ -142,8 +141,7 @@ static double share_in_slices(const struct pair *pair, int i) {
 }
 
 /* Of the slower one, too, nearly all is beside the other, and not after it. */
-static void a_slower_one_is_not_left_alone(void **state) {
-    (void)state;
+TEST(a_slower_one_is_not_left_alone) {
     struct pair pair = {{counting, four_times_slower}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
     for (iterations = 3 * ITERATIONS; !run(&pair); iterations *= 2)
         assert_true(iterations < 1000 * ITERATIONS);
@@ -155,8 +153,7 @@ static void a_slower_one_is_not_left_alone(void **state) {
 
 static const char two_ranks[] = "./launcher {program} {arguments}";
 
-static void all_ranks_of_a_launcher_are_stopped(void **state) {
-    (void)state;
+TEST(all_ranks_of_a_launcher_are_stopped) {
     struct pair pair = {{counting, counting}, two_ranks, 2, 0.05, {.timeout = PATIENCE}, {{0}}};
     write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
     run_in_slices(&pair);
@@ -168,8 +165,7 @@ static void all_ranks_of_a_launcher_are_stopped(void **state) {
 }
 
 /* Ranks elsewhere: there are fewer below the launcher than the job has. */
-static void ranks_out_of_reach_run_one_after_the_other(void **state) {
-    (void)state;
+TEST(ranks_out_of_reach_run_one_after_the_other) {
     struct pair pair = {{counting, counting}, two_ranks, 3, 0.02, {.timeout = PATIENCE}, {{0}}};
     write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
     assert_false(run(&pair));
@@ -177,8 +173,7 @@ static void ranks_out_of_reach_run_one_after_the_other(void **state) {
     assert_int_equal(count_changes(), 1);
 }
 
-static void no_slices_are_one_after_the_other(void **state) {
-    (void)state;
+TEST(no_slices_are_one_after_the_other) {
     struct pair pair = {{counting, counting}, NULL, 1, 0, {.timeout = PATIENCE}, {{0}}};
     assert_false(run(&pair));
     assert_complete(&pair, iterations);
@@ -186,8 +181,7 @@ static void no_slices_are_one_after_the_other(void **state) {
     assert_int_equal(check_slices(), 0);
 }
 
-static void slices_hold_some_iterations(void **state) {
-    (void)state;
+TEST(slices_hold_some_iterations) {
     static const char slow[] = "for i in 1 2 3; do sleep 0.3; printf $1 >>trace\n"
                                "echo progress $i 3 1 1e6; done\n";
     struct pair pair = {{slow, slow}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
@@ -197,8 +191,7 @@ static void slices_hold_some_iterations(void **state) {
     assert_in_range(check_slices(), 3, 12);
 }
 
-static void the_other_goes_on_when_one_fails(void **state) {
-    (void)state;
+TEST(the_other_goes_on_when_one_fails) {
     static const char *const failing[] = {
         "exit 3\n", "echo progress 1 9 1 1\nexit 3\n", NULL,
         "i=0\nwhile [ $i -lt 20 ]; do\n" WORK
@@ -216,8 +209,7 @@ static void the_other_goes_on_when_one_fails(void **state) {
         }
 }
 
-static void a_job_that_hangs_times_out_alone(void **state) {
-    (void)state;
+TEST(a_job_that_hangs_times_out_alone) {
     static const char hanging[] = "trap 'exit 1' TERM\necho progress 1 9 1 1\n"
                                   "while :; do sleep 0.05; done\n";
     struct pair pair = {{hanging, counting}, NULL, 1, 0.02, {.timeout = 0}, {{0}}};
@@ -230,8 +222,7 @@ static void a_job_that_hangs_times_out_alone(void **state) {
     assert_int_equal(pair.result[1].end, MP_LAUNCH_COMPLETE);
 }
 
-static void a_job_without_its_file_fails(void **state) {
-    (void)state;
+TEST(a_job_without_its_file_fails) {
     struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
     unlink("slices-B");
     assert_int_equal(mkdir("slices-B", 0777), 0);
@@ -251,8 +242,7 @@ static void signal_at_20(void *context, const struct mp_launch_progress *progres
         signals = 1;
 }
 
-static void interruption_ends_both(void **state) {
-    (void)state;
+TEST(interruption_ends_both) {
     static const char obeying[] =
         "trap 'echo progress $i 100 1 2; exit 1' INT\ni=0\n"
         "while :; do\n" WORK "  i=$((i + 1)); echo progress $i 100 1 2\ndone\n";
@@ -274,8 +264,7 @@ static void signal_at_once(void *context, const struct mp_launch_progress *progr
     signals = 1;
 }
 
-static void interruption_of_the_first_leaves_the_second_out(void **state) {
-    (void)state;
+TEST(interruption_of_the_first_leaves_the_second_out) {
     static const char starting[] = "trap 'exit 1' INT\nwhile :; do sleep 0.05; done\n";
     struct pair pair = {{starting, counting},
                         NULL,
@@ -291,8 +280,7 @@ static void interruption_of_the_first_leaves_the_second_out(void **state) {
     assert_int_equal(count_letters('B'), 0);
 }
 
-static void damaged_files_are_refused(void **state) {
-    (void)state;
+TEST(damaged_files_are_refused) {
     static const char *const damaged[] = {"1 2\n3\n", "1 2\n9 5\n", "1 2\n3 4 5\n", "1 2\nx y\n"};
     struct mp_store_slice *slice;
     int count;
@@ -314,20 +302,4 @@ static void damaged_files_are_refused(void **state) {
     assert_null(slice);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_runs_while_the_other_is_stopped),
-        cmocka_unit_test(a_slower_one_is_not_left_alone),
-        cmocka_unit_test(all_ranks_of_a_launcher_are_stopped),
-        cmocka_unit_test(ranks_out_of_reach_run_one_after_the_other),
-        cmocka_unit_test(no_slices_are_one_after_the_other),
-        cmocka_unit_test(slices_hold_some_iterations),
-        cmocka_unit_test(the_other_goes_on_when_one_fails),
-        cmocka_unit_test(a_job_that_hangs_times_out_alone),
-        cmocka_unit_test(a_job_without_its_file_fails),
-        cmocka_unit_test(interruption_ends_both),
-        cmocka_unit_test(interruption_of_the_first_leaves_the_second_out),
-        cmocka_unit_test(damaged_files_are_refused),
-    };
-    return cmocka_run_group_tests_name("slices", tests, enter_folder, leave_folder);
-}
+TEST_GROUP(enter_folder, leave_folder);

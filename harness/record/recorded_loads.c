@@ -1,4 +1,4 @@
-#include "harness/record/loads.h"
+#include "harness/record/recorded_loads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Loads of a job that replays a trace: checked when its suite is read, and turned into the file
- * that its ranks read (reference/trainer/loads.h) when it starts. */
-#ifndef MOEPERF_HARNESS_SUITE_LOADS_H
-#define MOEPERF_HARNESS_SUITE_LOADS_H
+ * that its ranks read (reference/trainer/loads_file.h) when it starts. */
+#ifndef MOEPERF_HARNESS_SUITE_REPLAYED_LOADS_H
+#define MOEPERF_HARNESS_SUITE_REPLAYED_LOADS_H
 
 #include "reference/trainer/job.h"
 

@@ -1,0 +1,31 @@
+/* Owned: each rank's experts, and the routes that they add up to.  For planners that go by the
+ * loads of the iteration at hand. */
+#ifndef MOEPERF_REFERENCE_PLAN_OWNED_H
+#define MOEPERF_REFERENCE_PLAN_OWNED_H
+
+#include <stdint.h>
+
+#include "reference/base/arena.h"
+#include "reference/base/error.h"
+
+struct mp_owned {
+    int ranks, experts;
+    /* [ranks + 1], a rank's experts are expert[begin[rank]] .. expert[begin[rank + 1] - 1]; owned,
+     * as below. */
+    int32_t *begin;
+    int32_t *expert; /* [experts] */
+    int64_t *load;   /* [ranks], their routes; for the planner to change */
+};
+
+/* Nothing listed.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
+int mp_owned_create(struct mp_arena *memory, int ranks, int experts, struct mp_owned *owned,
+                    struct mp_error *error);
+/* Lists the experts of every rank in the order of `order` [experts], or ascending (NULL); owner and
+ * routes are [experts].  Returns all routes. */
+int64_t mp_owned_list(struct mp_owned *owned, const int32_t owner[], const int64_t routes[],
+                      const int32_t order[]);
+/* Of a rank's experts the one with the most of these routes, of several the first listed; -1: it
+ * has none. */
+int32_t mp_owned_hottest(const struct mp_owned *owned, int rank, const int64_t routes[]);
+
+#endif
