@@ -5,7 +5,7 @@
  * Between nodes a byte is dear, inside it is cheap.  What a route costs there is rows: four
  * crossings in training.  What a copy costs is its parameters on their way there and its gradient
  * on its way home, once per node and iteration, however many tokens of the node want it; and what
- * travels under attention costs nothing.  So, layer by layer:
+ * travels under attention, or the experts of the layer before, costs nothing.  So, layer by layer:
  *
  *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
  *            every node that has not their owner, those first that wait behind the busiest gate; k
@@ -23,7 +23,7 @@
  *            an expert's routes are spread over its holders so that the fullest has least, and a
  *            rank's own come first
  *   correct  then as `even`, on the actual loads, as long as that saves more than the way of the
- *            copies, which experts wait for
+ *            copies, which experts wait for, out of the own node
  *
  * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
  * decide wherever several ranks have to agree on more than an order of costs. */

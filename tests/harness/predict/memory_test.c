@@ -297,9 +297,9 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
 
 /* The trainer's model has what is predicted, but for what follows.  It takes GELU of hidden again
  * in backward, so keeps one row of F less; it has no dropout.  Statistics of layer norms and the
- * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with.  The
- * last gate has an alignment loss, a number of every token that is kept in all layers and copied to
- * the host. */
+ * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with, nor
+ * tokens and targets on their way from the host.  The last gate has an alignment loss, a number of
+ * every token that is kept in all layers and copied to the host. */
 TEST(the_model_takes_what_is_predicted) {
     static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
     struct mp_cluster *cluster = one_device("");
@@ -329,7 +329,7 @@ TEST(the_model_takes_what_is_predicted) {
         double statistics = layers * (n * 4 * 4 + e * 4);
         double layer_at_hand = sent * 4 + worked * (d + 2 * f) * b + n * (6 * d * b + e * 4) +
                                n * k * 2 * 4 + 2 * 3 * e * 4;
-        double head = n * 5 * 4 + (i == 3 ? n * 4 : 0);
+        double host_tokens = 2 * n * 4, head = n * 5 * 4 + host_tokens + (i == 3 ? n * 4 : 0);
         assert_close((double)model_bytes(&file.job, rows[i][0], rows[i][1]),
                      memory.dense + memory.activations + memory.buffers - less + statistics +
                          layer_at_hand + head,
