@@ -1,5 +1,5 @@
-/* Trees of the sparse collectives, one per expert and rank that it comes from: its hops (reference/schedule/hops.h) as this
- * rank sees them.  Private to reference/comm.
+/* Trees of the sparse collectives, one per expert and rank that it comes from: its hops
+ * (reference/schedule/hops.h) as this rank sees them.  Private to reference/comm.
  *
  * Every rank derives the same trees from the same list, whatever the order of the list. */
 #ifndef MOEPERF_REFERENCE_COMM_TREE_H

@@ -7,8 +7,8 @@
 #ifndef MOEPERF_REFERENCE_GATE_GATE_H
 #define MOEPERF_REFERENCE_GATE_GATE_H
 
-#include "reference/device/device.h"
 #include "reference/base/option.h"
+#include "reference/device/device.h"
 #include "reference/plan/topology.h"
 
 /* What a gate may know of a job.  The same on every rank. */

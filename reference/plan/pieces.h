@@ -48,8 +48,9 @@ enum mp_piece_cut {
 };
 
 /* Fetches after the gate every piece's expert to the rank that lacks it, expert by expert, from
- * whoever of its node has it by then, else from its owner (mp_plan_add_copy_from), and fills the plan's dispatch.  Errors: those of mp_plan_add_copy; MP_ENOMEM;
- * MP_EINVAL for pieces out of order; MP_EPLAN if an expert's are fewer routes than its load. */
+ * whoever of its node has it by then, else from its owner (mp_plan_add_copy_from), and fills the
+ * plan's dispatch.  Errors: those of mp_plan_add_copy; MP_ENOMEM; MP_EINVAL for pieces out of
+ * order; MP_EPLAN if an expert's are fewer routes than its load. */
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error);

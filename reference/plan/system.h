@@ -10,8 +10,8 @@
 #define MOEPERF_REFERENCE_PLAN_SYSTEM_H
 
 #include "reference/base/arena.h"
-#include "reference/plan/named.h"
 #include "reference/base/option.h"
+#include "reference/plan/named.h"
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
 
@@ -141,9 +141,9 @@ struct mp_system {
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
-     * gather_ahead, fetch_early, rematerialise, free_transfers, outgoing_limit, an exchange of several rounds
-     * and its highest degree (for which the trainer makes room; after_gate may still make it flat,
-     * and the degree lower), where they differ from the plan's start. */
+     * gather_ahead, fetch_early, rematerialise, free_transfers, outgoing_limit, an exchange of
+     * several rounds and its highest degree (for which the trainer makes room; after_gate may still
+     * make it flat, and the degree lower), where they differ from the plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
