@@ -152,15 +152,15 @@ static void narrow(struct clock_sample *sample, const struct pair pair[], size_t
 }
 
 /* Takes the line through the windows' offsets from the pairs': what a clock runs apart within a
- * window is no deviation. */
-static struct clock_fit straighten(struct pair pair[], size_t pairs, size_t windows,
+ * window is no deviation.  `even`: the first window's alone. */
+static struct clock_fit straighten(struct pair pair[], size_t pairs, size_t windows, bool even,
                                    int64_t number[]) {
     struct clock_sample sample[CLOCK_WINDOWS];
     for (size_t w = 0; w < windows; w++) {
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         sample[w] = sample_of(pair + first, end - first, number);
     }
-    const struct clock_fit line = clock_fit_samples(sample, (int)windows);
+    const struct clock_fit line = clock_fit_samples(sample, even ? 1 : (int)windows);
     for (size_t i = 0; i < pairs; i++)
         pair[i].offset_ns =
             apart(pair[i].offset_ns, apart(pair[i].at_ns, clock_fit_apply(&line, pair[i].at_ns)));
@@ -168,9 +168,13 @@ static struct clock_fit straighten(struct pair pair[], size_t pairs, size_t wind
     return line;
 }
 
-/* false: they were other meetings. */
-static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *known,
-                         struct pair pair[], size_t pairs, int64_t number[]) {
+/* false: they were other meetings; or, not `even`, clocks that seem to run apart and don't, as
+ * where windows' offsets scatter. */
+static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *known, bool even,
+                         struct pair pair[], int64_t number[]) {
+    const size_t pairs = match(own, known, pair);
+    if (pairs == 0)
+        return false;
     size_t windows = pairs / WINDOW_MEETINGS;
     windows = windows < 1 ? 1 : windows > CLOCK_WINDOWS ? CLOCK_WINDOWS : windows;
     int64_t passed_on = 0; /* error of the clock that it was compared with */
@@ -178,7 +182,7 @@ static bool fill_samples(struct meeting_clock *own, const struct meeting_clock *
     bool one_clock = true;
     for (int i = 0; i < known->samples; i++)
         passed_on = known->sample[i].error_ns > passed_on ? known->sample[i].error_ns : passed_on;
-    const struct clock_fit line = straighten(pair, pairs, windows, number);
+    const struct clock_fit line = straighten(pair, pairs, windows, even, number);
     for (size_t w = 0; w < windows; w++) {
         const size_t first = pairs * w / windows, end = pairs * (w + 1) / windows;
         struct clock_sample sample = sample_of(pair + first, end - first, number);
@@ -225,8 +229,9 @@ bool meeting_clocks_align(struct meeting_clock clock[], int clocks) {
         for (int i = 1; i < clocks; i++) {
             if (clock[i].aligned)
                 continue;
-            size_t pairs = match(&clock[i], &clock[order[next]], pair);
-            if (pairs > 0 && fill_samples(&clock[i], &clock[order[next]], pair, pairs, number))
+            const struct meeting_clock *known = &clock[order[next]];
+            if (fill_samples(&clock[i], known, false, pair, number) ||
+                fill_samples(&clock[i], known, true, pair, number))
                 order[compared++] = i;
         }
     }
