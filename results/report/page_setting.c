@@ -158,7 +158,7 @@ static const struct {
 } comparisons[] = {
     {"phases", phases_sql, "Where an iteration goes",
      "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation is "
-     "not in it. Red is waiting for other ranks."},
+     "not in it. Red is blocked: until other ranks have come, and by transfers."},
     {"iteration-time", iterations_sql, "Iteration time",
      "The first iterations may leave the frame, which is drawn for the steady ones (ms)."},
     {"loss", losses_sql, "Training loss",

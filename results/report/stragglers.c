@@ -97,7 +97,8 @@ enum {
     FINDINGS_IN_WORDS = 2
 }; /* of more, sentences would be too many to read */
 
-/* What the table says of a group: its first finding, which may be none. */
+/* What the table says of a group: its first finding, which may be none; of the waiting per rank,
+ * which it is a part of. */
 struct waiting_row {
     const char *label;
     double waiting, of_it, tokens, saved; /* s, but for tokens */
@@ -127,7 +128,7 @@ static int add_row(struct table *table, const char *label, const struct straggle
                               .most_for = "-",
                               .cause = "-",
                               .where = "-",
-                              .of_it = finding ? finding->waiting : NAN,
+                              .of_it = finding ? finding->caused / found->ranks : NAN,
                               .tokens = finding ? finding->tokens : NAN,
                               .saved = finding ? finding->saved : NAN};
     if (finding) {
