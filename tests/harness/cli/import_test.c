@@ -45,6 +45,10 @@ TEST(the_slow_rank_of_a_trace_is_named) {
     /* Again: nothing is added. */
     assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
     assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    /* Again, with the sizes of the model: another run, and not only a sentence. */
+    write_file("job.yaml", "system: ep\nranks: 3\n");
+    assert_says("moeperf import rank*.json.gz --db run.db --job job.yaml", 0, "run 2 of run.db");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
     /* The last one's file is missing. */
     assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
                 "rank 2: no recording");
