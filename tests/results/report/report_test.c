@@ -69,37 +69,6 @@ RUNS_TEST(runs_of_one_setting_share_a_table) {
     report_runs_free(&runs);
 }
 
-/* Ten iterations of 6.5 ms: rank 0 has 60 tokens and 4 ms for them, rank 1 20 and 2 ms; what both
- * wait in the exchange are 0.5 ms of transfer and rank 1's 2 ms for rank 0. */
-static void add_uneven(struct runs_folder *folder, const char *system) {
-    struct mp_store_run run = runs_description(system, "text");
-    struct mp_error error = {0};
-    struct runs_rank ranks[2];
-    run.iterations_wanted = 10;
-    for (int r = 0; r < 2; r++) {
-        int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
-        runs_rank_open(folder, r, 2, &ranks[r]);
-        for (int i = 0; i < 10; i++) {
-            int64_t at = i * 10000;
-            const struct runs_span spans[] = {
-                {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
-                {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
-                {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100,
-                 -1, false},
-                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
-            };
-            static const uint32_t routes[] = {30, 0, 10, 0};
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
-            mp_record_load(ranks[r].compute, i, 0, 4, routes, NULL);
-        }
-        runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
-    }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
-}
-
 /* Appends a number of a whole run, as its rank recorded it. */
 static void add_number(struct mp_store *store, const char *name, int64_t run_id, int rank,
                        double value) {
@@ -116,7 +85,7 @@ RUNS_TEST(every_report_says_what_recording_cost) {
     const struct mp_report_selection first = {.run_id = 1};
     int cost = 50 + (int)(test_seed() % 900);
     char words[160], lines[200];
-    add_uneven(folder, "ep");
+    runs_add_uneven(folder, "ep");
     report reports[] = {mp_report_stragglers_in_full, mp_report_phases};
     for (int i = 0; i < 2; i++) {
         char *text = text_of(reports[i], folder->store, &first, MP_REPORT_TEXT);
@@ -147,7 +116,7 @@ RUNS_TEST(every_report_says_what_recording_cost) {
 /* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
 RUNS_TEST(ranges_of_a_program_have_their_own_cost) {
     const struct mp_report_selection first = {.run_id = 1};
-    add_uneven(folder, "ep");
+    runs_add_uneven(folder, "ep");
     add_number(folder->store, "nvtx-pair-ns", 1, 0, 100);
     add_number(folder->store, "nvtx-ranges", 1, 0, 1000);
     add_number(folder->store, "nvtx-ranges", 1, 1, 600);
@@ -173,7 +142,7 @@ RUNS_TEST(nothing_is_said_of_what_predicting_cost) {
  * 40 take 1.33 ms; evenly one rank would take 2.67 and the other 3.33 ms, 0.67 less than 4. */
 RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
     char expected[2048];
-    add_uneven(folder, "ep");
+    runs_add_uneven(folder, "ep");
     snprintf(expected, sizeof expected,
              "tiny: text, gate gshard, 2 ranks, measured\n"
              "        waits ms  most  of it                           tokens    would\n"
@@ -284,7 +253,7 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
     json_decref(object);
     free(text);
 
-    add_uneven(folder, "ep");
+    runs_add_uneven(folder, "ep");
     const struct mp_report_selection last = {.run_id = 10};
     text = text_of(mp_report_stragglers_in_full, folder->store, &last, MP_REPORT_JSON);
     object = json_loads(text, 0, NULL);
