@@ -206,10 +206,11 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
         const struct report_run *example = report_group_example(runs, g);
         if (g > 0)
             fputc('\n', out);
-        table_paragraph(out, "%s, %s, run %lld%s: %d ranks, %d of %d steady iterations",
+        table_paragraph(out, "%s, %s, run %lld%s: %d rank%s, %d of %d steady iterations",
                         report_group_label(runs, g), example->workload, (long long)example->run_id,
                         example->predicted ? REPORT_PREDICTED : "", example->ranks,
-                        stragglers[g].looked_at, stragglers[g].iterations);
+                        example->ranks == 1 ? "" : "s", stragglers[g].looked_at,
+                        stragglers[g].iterations);
         straggler_print(&stragglers[g], report_group_label(runs, g), 1 << 20, out);
         if (*recording_cost_words(&stragglers[g].cost, words))
             table_paragraph(out, "Recording cost: %s.", words);
