@@ -296,6 +296,8 @@ RUNS_TEST(a_run_without_recordings_is_shown) {
     runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
     char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
+    assert_non_null(strstr(page, "Who waits can"));
+    assert_null(strstr(page, "No straggler"));
     json_t *data = data_of(page);
     assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
     json_decref(data);
