@@ -441,9 +441,9 @@ static void print_rates(const struct answer *answer) {
              1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
              fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
              1e9 * mp_fitted_byte(fitted),
-             fitted->copies_counted ? "as in this run"
-             : fitted->hides        ? "by its links: this run shows none"
-                                    : "by its bandwidth: this run shows none");
+             fitted->copies_counted                 ? "as in this run"
+             : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
+                                                    : "by its bandwidth: this run shows none");
     putchar('\n');
     cli_print_filled(stdout, 0, text);
     double off = answer->again / answer->replayed - 1;
