@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include "harness/workload/trace.h"
+#include "tests/errors.h"
 #include "tests/harness/cli/shell.h"
 
 enum { RANKS = 2, LAYERS = 3, EXPERTS = 8, ITERATIONS = 7 };
@@ -17,9 +18,7 @@ static const char suite[] =
 
 static struct mp_trace_stream *open_trace(const char *path) {
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    if (mp_trace_open(path, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trace_open(path, &stream, &error));
     return stream;
 }
 

@@ -4,7 +4,7 @@
 #include <glob.h>
 
 #include "profiler/record/record.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Two nodes of eight, pairs inside, two cards per node. */
 static const char good[] = "description: two nodes\n"
@@ -126,8 +126,7 @@ static void ranks_share_ports(void **state) {
 static void nodes_can_be_set(void **state) {
     (void)state;
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
-    assert_int_equal(mp_cluster_set(cluster, "nodes=2048", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "nodes=2048", &error));
     assert_int_equal(mp_cluster_ranks(cluster), 16384);
     assert_true(cluster->nodes.assumed);
     assert_int_equal(mp_cluster_level_of(cluster, 0, 16383), 3);
@@ -151,13 +150,12 @@ static void nodes_can_be_set(void **state) {
 static void links_can_be_set(void **state) {
     (void)state;
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
-    assert_int_equal(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error), MP_OK);
-    assert_int_equal(mp_cluster_set(cluster, "levels.node.latency=0", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error));
+    assert_works(mp_cluster_set(cluster, "levels.node.latency=0", &error));
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
     assert_close(mp_cluster_latency(cluster, 2), 0, 0);
     assert_true(mp_cluster_message_cost(cluster, 3) == 0 && !cluster->level[3].message_cost.origin);
-    assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error));
     assert_close(mp_cluster_message_cost(cluster, 3), 3e-6, 0);
     assert_true(cluster->level[1].bandwidth.assumed && cluster->level[2].latency.assumed);
     assert_false(cluster->level[2].bandwidth.assumed);
@@ -182,22 +180,21 @@ static void links_can_be_set(void **state) {
 static void numbers_can_be_scaled(void **state) {
     (void)state;
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
     double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
     double peak = cluster->peak[MP_FP32].value;
-    assert_int_equal(mp_cluster_scale(cluster, "launch", 3, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "overlap", 0.75, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "peak", 0.25, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.node.latency", 2, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_works(mp_cluster_scale(cluster, "launch", 3, &error));
+    assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "overlap", 0.75, &error));
+    assert_works(mp_cluster_scale(cluster, "peak", 0.25, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.node.latency", 2, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
     assert_true(mp_cluster_message_cost(cluster, 1) == 0 && !cluster->level[1].message_cost.origin);
-    assert_int_equal(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
     assert_close(mp_cluster_message_cost(cluster, 1), 6e-6, 1e-15);
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
@@ -472,7 +469,6 @@ static void measured_figures_have_stand_ins(void **state) {
     (void)state;
     static const char launch[] = "  launch: {value: 5e-6, assumed: usual}\n";
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
     char text[512];
     assert_true(mp_cluster_elementwise(cluster) == 1e12);
     assert_true(mp_cluster_update(cluster) == 1e12);
@@ -501,10 +497,7 @@ static void measured_figures_have_stand_ins(void **state) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         snprintf(text, sizeof text, "%s%s", launch, wrong[i][0]);
-        error = (struct mp_error){0};
-        assert_int_equal(parse_changed(launch, text, &cluster, &error), MP_EINVAL);
-        if (!strstr(error.text, wrong[i][1]))
-            fail_msg("%s instead of %s", error.text, wrong[i][1]);
+        assert_fails(parse_changed(launch, text, &cluster, &error), MP_EINVAL, wrong[i][1]);
     }
 }
 

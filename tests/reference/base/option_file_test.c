@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 struct leaf {
     const char *name;
@@ -183,9 +183,8 @@ static void slips_are_named(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct branch branch;
         struct mp_yaml *document;
-        struct mp_error error = {0};
-        assert_int_equal(parse(wrong[i].text, rows, &branch, &document, &error), MP_EINVAL);
-        assert_string_equal(error.text, wrong[i].sentence);
+        assert_sentence(parse(wrong[i].text, rows, &branch, &document, &error), MP_EINVAL,
+                        wrong[i].sentence);
         mp_yaml_destroy(document);
     }
 }

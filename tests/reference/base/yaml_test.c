@@ -1,6 +1,6 @@
 /* YAML: what is read and where it stood, what is refused and how, values that come back. */
 #include "reference/base/yaml.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static struct mp_yaml *parse(const char *text) {
     struct mp_yaml *document = NULL;
@@ -102,12 +102,11 @@ static void nesting_is_limited(void **state) {
     (void)state;
     char text[256];
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     nest(text, 31);
     mp_yaml_destroy(parse(text));
     nest(text, 32);
-    assert_int_equal(mp_yaml_parse("n", text, strlen(text), &document, &error), MP_EFORMAT);
-    assert_string_equal(error.text, "n:1:33: values are nested deeper than 32 levels");
+    assert_sentence(mp_yaml_parse("n", text, strlen(text), &document, &error), MP_EFORMAT,
+                    "n:1:33: values are nested deeper than 32 levels");
 }
 
 /* Nine aliases of nine aliases of ...: 9^9 values from a file of one kilobyte. */
@@ -115,7 +114,6 @@ static void aliases_can_not_fill_the_memory(void **state) {
     (void)state;
     char text[2048] = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n";
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     for (int i = 1; i < 9; i++) {
         size_t length = strlen(text);
         length += (size_t)sprintf(text + length, "a%d: &a%d [", i, i);
@@ -123,8 +121,8 @@ static void aliases_can_not_fill_the_memory(void **state) {
             length += (size_t)sprintf(text + length, "*a%d,", i - 1);
         sprintf(text + length - 1, "]\n");
     }
-    assert_int_equal(mp_yaml_parse("bomb", text, strlen(text), &document, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "more than 1048576 values"));
+    assert_fails(mp_yaml_parse("bomb", text, strlen(text), &document, &error), MP_EFORMAT,
+                 "more than 1048576 values");
 }
 
 static void size_is_limited(void **state) {
@@ -132,17 +130,14 @@ static void size_is_limited(void **state) {
     size_t size = ((size_t)16 << 20) + 1;
     char path[] = "/tmp/moeperf-yaml-XXXXXX", *text = malloc(size), message[128];
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     memset(text, '#', size);
-    assert_int_equal(mp_yaml_parse("big", text, size, &document, &error), MP_EFORMAT);
-    assert_string_equal(error.text, "big: larger than 16 MiB");
+    assert_sentence(mp_yaml_parse("big", text, size, &document, &error), MP_EFORMAT,
+                    "big: larger than 16 MiB");
     int file = mkstemp(path);
     assert_int_equal(write(file, text, size), (ssize_t)size);
     close(file);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_yaml_load(path, &document, &error), MP_EFORMAT);
     snprintf(message, sizeof message, "%s: larger than 16 MiB", path);
-    assert_string_equal(error.text, message);
+    assert_sentence(mp_yaml_load(path, &document, &error), MP_EFORMAT, message);
     unlink(path);
     free(text);
 }
@@ -153,12 +148,11 @@ static void files_are_read_whole(void **state) {
     int entries = test_random_int(&seed, 3000, 9000); /* several times the first buffer */
     char path[] = "/tmp/moeperf-yaml-XXXXXX";
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     FILE *file = fdopen(mkstemp(path), "w");
     for (int i = 0; i < entries; i++)
         fprintf(file, "key%d: value %d\n", i, 7 * i);
     fclose(file);
-    assert_int_equal(mp_yaml_load(path, &document, &error), MP_OK);
+    assert_works(mp_yaml_load(path, &document, &error));
     assert_int_equal(document->count, entries);
     int last = entries - 1;
     char value[32];
@@ -172,12 +166,9 @@ static void files_are_read_whole(void **state) {
 static void missing_files_and_folders_are_named(void **state) {
     (void)state;
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_yaml_load("/nowhere/suite.yaml", &document, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "/nowhere/suite.yaml: No such file or directory");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_yaml_load("/tmp", &document, &error), MP_EIO);
-    assert_string_equal(error.text, "/tmp: Is a directory");
+    assert_sentence(mp_yaml_load("/nowhere/suite.yaml", &document, &error), MP_ENOTFOUND,
+                    "/nowhere/suite.yaml: No such file or directory");
+    assert_sentence(mp_yaml_load("/tmp", &document, &error), MP_EIO, "/tmp: Is a directory");
 }
 
 /* Characters of all UTF-8 lengths, with those that YAML or its readers treat specially. */
@@ -203,9 +194,8 @@ static void written_text_comes_back(void **state) {
         for (int i = test_random_int(&seed, 1, 80); i > 0; i--)
             length += append_character(text + length, &seed);
         text[length] = '\0';
-        struct mp_error error = {0};
         FILE *stream = open_memstream(&written, &size);
-        assert_int_equal(mp_yaml_write_text(stream, text, &error), MP_OK);
+        assert_works(mp_yaml_write_text(stream, text, &error));
         fclose(stream);
         struct mp_yaml *document = parse(written);
         assert_string_equal(document->text, text);
@@ -221,10 +211,8 @@ static void bytes_that_are_no_text_are_not_written(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *written = NULL;
         size_t size;
-        struct mp_error error = {0};
         FILE *stream = open_memstream(&written, &size);
-        assert_int_equal(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, "is not UTF-8"));
+        assert_fails(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL, "is not UTF-8");
         fclose(stream);
         free(written);
     }

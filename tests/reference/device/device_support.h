@@ -7,7 +7,7 @@
 
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/device.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static uint64_t random_state;
 
@@ -168,8 +168,7 @@ static struct mp_device *device_of_run(const struct device_run *run) {
     struct mp_device *device = NULL;
     if (!run->instruction_set)
         return cuda_device(false);
-    struct mp_error error = {0};
-    assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
+    assert_works(mp_device_cpu_create(run->threads, &test_limits, &device, &error));
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
         skip("this processor has no %s", run->instruction_set);

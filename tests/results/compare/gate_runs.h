@@ -92,7 +92,6 @@ static inline void gate_rank(struct runs_rank *own, const struct gate_run *run) 
 
 /* Records and ingests a run; returns its number. */
 static inline int64_t gate_add_run(struct runs_folder *folder, const struct gate_run *run) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     int64_t run_id = 0;
     const struct mp_store_fact facts[] = {
@@ -116,7 +115,7 @@ static inline int64_t gate_add_run(struct runs_folder *folder, const struct gate
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error));
     return run_id;
 }
 
@@ -150,9 +149,8 @@ static inline int gate_try(struct runs_folder *folder, const struct mp_gate_opti
 static inline struct mp_gate *gate_of(struct runs_folder *folder,
                                       const struct mp_gate_options *options) {
     static const struct mp_gate_options usual = {0};
-    struct mp_error error = {0};
     struct mp_gate *gate = NULL;
-    runs_ok(gate_try(folder, options ? options : &usual, &gate, &error), &error);
+    assert_works(gate_try(folder, options ? options : &usual, &gate, &error));
     return gate;
 }
 

@@ -56,13 +56,12 @@ RUNS_TEST(speedups_are_medians_of_ratios_inside_rounds) {
 RUNS_TEST(runs_of_one_setting_share_a_table) {
     static const char *const keys[] = {"a", "b", "a"}, *const systems[] = {"ep", "ep", "fssdp"};
     struct report_runs runs;
-    struct mp_error error = {0};
     for (int i = 0; i < 3; i++) {
         struct mp_store_run run = runs_description(systems[i], "text");
         run.setting_key = keys[i];
         runs_add(folder, &run, &runs_ep);
     }
-    runs_ok(report_runs_load(folder->store, NULL, &runs, &error), &error);
+    assert_works(report_runs_load(folder->store, NULL, &runs, &error));
     assert_int_equal(runs.tables, 2);
     assert_int_equal(runs.run[0].table, runs.run[2].table);
     assert_int_not_equal(runs.run[0].table, runs.run[1].table);
@@ -73,7 +72,6 @@ RUNS_TEST(runs_of_one_setting_share_a_table) {
  * wait in the exchange are 0.5 ms of transfer and rank 1's 2 ms for rank 0. */
 static void add_uneven(struct runs_folder *folder, const char *system) {
     struct mp_store_run run = runs_description(system, "text");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     run.iterations_wanted = 10;
     for (int r = 0; r < 2; r++) {
@@ -97,7 +95,7 @@ static void add_uneven(struct runs_folder *folder, const char *system) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
 }
 
 /* Appends a number of a whole run, as its rank recorded it. */
@@ -133,11 +131,10 @@ RUNS_TEST(every_report_says_what_recording_cost) {
         assert_says(text, lines);
         free(text);
     }
-    struct mp_error error = {0};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
     fclose(out);
     snprintf(lines, sizeof lines, "recording cost      %s\n", words);
     assert_says(text, lines);
@@ -225,7 +222,6 @@ RUNS_TEST(phases_add_up_to_the_iteration) {
 
 /* A phase in which ranks meet is not blamed for what they wait for. */
 RUNS_TEST(a_phase_that_waits_says_so) {
-    struct mp_error error = {0};
     struct runs_rank rank;
     static const struct runs_span spans[] = {
         {MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, 10000, 0, -1, 50, -1, false},
@@ -239,7 +235,7 @@ RUNS_TEST(a_phase_that_waits_says_so) {
     struct mp_store_run run = runs_description("ep", "text");
     const char *paths[] = {rank.path};
     run.ranks = 1;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
     char *text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_TEXT);
     assert_non_null(strstr(
         text, "\nep: dispatch takes 60 % of the iteration, most of it waiting; ranks wait 50 "));
@@ -310,7 +306,6 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
 }
 
 RUNS_TEST(one_run_is_shown_in_full) {
-    struct mp_error error = {0};
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
     static const char *const says[] = {
@@ -326,14 +321,14 @@ RUNS_TEST(one_run_is_shown_in_full) {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
     fclose(out);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         assert_says(text, says[i]);
     free(text);
 
     out = open_memstream(&text, &size);
-    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_JSON, out, &error), &error);
+    assert_works(mp_report_run(folder->store, 1, MP_REPORT_JSON, out, &error));
     fclose(out);
     json_t *object = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(object, "iterations")), 4);
@@ -397,24 +392,19 @@ RUNS_TEST(nothing_selected_is_said) {
                  {{.run_id = 42}, "no run 42"},
                  {{0}, "no runs yet"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_error error = {0};
-        assert_int_equal(
+        assert_fails(
             mp_report_speedup(folder->store, &cases[i].selection, MP_REPORT_TEXT, stdout, &error),
-            MP_ENOTFOUND);
-        assert_non_null(strstr(error.text, cases[i].says));
-        assert_non_null(strstr(error.text, folder->database));
+            MP_ENOTFOUND, cases[i].says, folder->database);
     }
-    struct mp_error error = {0};
-    assert_int_equal(mp_report_run(folder->store, 0, MP_REPORT_TEXT, stdout, &error), MP_ENOTFOUND);
+    assert_fails(mp_report_run(folder->store, 0, MP_REPORT_TEXT, stdout, &error), MP_ENOTFOUND, "");
 }
 
 /* A run without any recording goes through every report. */
 RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("fssdp", "text");
     run.status = "timeout";
     run.reason = "no end after 60 s.";
-    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
                 "        rounds\n"
@@ -440,17 +430,16 @@ RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
         free(text);
     }
     FILE *out = fopen("/dev/null", "w");
-    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
     fclose(out);
 }
 
 RUNS_TEST(a_yardstick_that_failed_is_one) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("free-balance", "text");
     run.status = "failed";
     run.reason = "it was not to be";
     run.unattainable = true;
-    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
     assert_says(text, "\nfree-balance (unattainable)  0 of 1\n");
     assert_says(text,
@@ -522,7 +511,6 @@ RUNS_TEST(yardsticks_are_named_and_droppers_show_what_survives) {
 }
 
 RUNS_TEST(every_table_says_unattainable) {
-    struct mp_error error = {0};
     add_field(folder, false);
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
                                  mp_report_runs};
@@ -549,7 +537,7 @@ RUNS_TEST(every_table_says_unattainable) {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error), &error);
+    assert_works(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error));
     fclose(out);
     assert_says(text, "system              free-balance (unattainable)\n");
     assert_says(text, "\nfree-balance (unattainable): expert takes ");
@@ -619,12 +607,11 @@ RUNS_TEST(an_output_that_is_full_is_an_error) {
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
     for (int json = 0; json < 2; json++) {
-        struct mp_error error = {0};
         FILE *full = fopen("/dev/full", "w");
         assert_non_null(full);
-        assert_int_equal(mp_report_speedup(folder->store, NULL,
-                                           json ? MP_REPORT_JSON : MP_REPORT_TEXT, full, &error),
-                         MP_ENOSPACE);
+        assert_fails(mp_report_speedup(folder->store, NULL, json ? MP_REPORT_JSON : MP_REPORT_TEXT,
+                                       full, &error),
+                     MP_ENOSPACE, "");
         fclose(full);
     }
 }

@@ -14,11 +14,10 @@ typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enu
 static inline char *text_of(report print, struct mp_store *store,
                             const struct mp_report_selection *selection,
                             enum mp_report_format format) {
-    struct mp_error error = {0};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(print(store, selection, format, out, &error), &error);
+    assert_works(print(store, selection, format, out, &error));
     fclose(out);
     return text;
 }

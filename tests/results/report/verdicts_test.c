@@ -79,7 +79,6 @@ RUNS_TEST(ratios_come_with_their_rounds) {
  * one of them. */
 static void add_exchanges(struct runs_folder *folder, const char *host, double taken) {
     struct mp_store_run run = runs_description("ep", "text");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     int64_t run_id;
     for (int r = 0; r < 2; r++) {
@@ -105,7 +104,7 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error));
     char sql[256];
     snprintf(sql, sizeof sql,
              "UPDATE rank SET host = CASE rank WHEN 0 THEN 'first' ELSE '%s' END "
@@ -156,12 +155,11 @@ TEST(a_difference_is_of_all_rounds) {
     struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
                                 {.complete = true, .max_loss_difference = 0.5}};
     struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
-    struct mp_error error = {0};
     struct speedup_row *rows;
     for (int i = 0; i < 2; i++) {
         run[i].max_loss_difference = i ? NAN : 0.25;
         run[1 - i].max_loss_difference = 0.5;
-        runs_ok(speedup_rows(&runs, &rows, &error), &error);
+        assert_works(speedup_rows(&runs, &rows, &error));
         if (i)
             assert_true(isnan(rows->loss_difference));
         else

@@ -18,7 +18,6 @@ static void assert_rows(struct runs_folder *folder, const char *sql, const char 
 /* A rank alone, of whose iterations the first takes 1 ms, the second 2 and so on. */
 static void add_growing(struct runs_folder *folder, int iterations) {
     struct mp_store_run description = runs_description("ep", "text");
-    struct mp_error error = {0};
     struct runs_rank own;
     int64_t at = 0;
     description.ranks = 1;
@@ -31,7 +30,7 @@ static void add_growing(struct runs_folder *folder, int iterations) {
     }
     runs_rank_close(&own, MP_OK, "");
     const char *paths[] = {own.path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 1, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 1, NULL, &error));
 }
 
 /* A tenth, rounded up, and at least one: of 1 iteration 1, of 10 1, of 11 2, of 20 2, of 21 3.  The
@@ -189,7 +188,6 @@ static void record_losses(struct runs_rank *own, bool rank_0_too) {
 /* Losses are the lowest rank's that recorded any; of equals the lowest rank is the slowest. */
 RUNS_TEST(ranks_are_put_together) {
     struct mp_store_run description = runs_description("ep", "text");
-    struct mp_error error = {0};
     for (int run = 0; run < 2; run++) {
         struct runs_rank ranks[2];
         for (int r = 0; r < 2; r++) {
@@ -198,7 +196,7 @@ RUNS_TEST(ranks_are_put_together) {
             runs_rank_close(&ranks[r], MP_OK, "");
         }
         const char *paths[] = {ranks[0].path, ranks[1].path};
-        runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
     }
     assert_rows(folder,
                 "SELECT loss, auxiliary_loss, validation_loss, wait_ms, slowest_rank FROM "

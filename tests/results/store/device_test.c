@@ -107,13 +107,12 @@ static void record_collectives(struct runs_folder *folder) {
 }
 
 static int64_t add(struct runs_folder *folder) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
     int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     record_collectives(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     return run_id;
 }
 
@@ -186,7 +185,6 @@ RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
 }
 
 RUNS_TEST(adding_again_adds_nothing) {
-    struct mp_error error = {0};
     char before[200];
     static const char counts[] =
         "SELECT (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT count(*) FROM "
@@ -195,31 +193,27 @@ RUNS_TEST(adding_again_adds_nothing) {
     int64_t run_id = add(folder);
     snprintf(before, sizeof before, "%s", runs_query(folder->store, counts));
     assert_string_equal(before, "6|4|8|4|1");
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_string_equal(runs_query(folder->store, counts), before);
 }
 
 RUNS_TEST(errors_leave_everything_as_it_was) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
     int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     devices[devices_files] = "/nowhere/at/all.device";
-    assert_int_equal(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
-                     MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+    assert_fails(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
+                 MP_ENOTFOUND, "/nowhere/at/all");
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM device_spool"), "0");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_store_add_device(folder->store, run_id + 1, devices, devices_files, &error),
-                     MP_ENOTFOUND);
+    assert_fails(mp_store_add_device(folder->store, run_id + 1, devices, devices_files, &error),
+                 MP_ENOTFOUND, "");
     assert_string_equal(
         runs_query(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"), "0");
 }
 
 /* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
 RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
-    struct mp_error error = {0};
     struct mp_companion companion;
     const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -249,7 +243,7 @@ RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
         mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
     }
     devices_close(folder, "nccl", &companion, 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_string_equal(runs_query(folder->store, "SELECT phase, kernels, round(gpu_ms, 3) "
                                                   "FROM v_gpu WHERE kernels = 1"),
                         "expert|1|0.5");
@@ -262,11 +256,10 @@ RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
 
 /* A run that nobody annotated counts from a spool's clock, and that may be any. */
 RUNS_TEST(an_impossible_clock_is_an_origin) {
-    struct mp_error error = {0};
     struct mp_companion companion;
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
-    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error));
     devices_files = 0;
     devices_open(folder, "cupti", 0, &companion);
     devices_record(&companion, (struct mp_activity){.start_ns = INT64_MAX, .end_ns = INT64_MAX});
@@ -283,7 +276,7 @@ RUNS_TEST(an_impossible_clock_is_an_origin) {
     rewind(file);
     assert_int_equal(fwrite(&first, sizeof first, 1, file), 1);
     assert_int_equal(fclose(file), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_string_equal(runs_query(folder->store, "SELECT start, \"end\" - start FROM "
                                                   "CUPTI_ACTIVITY_KIND_KERNEL"),
                         "4611686018427387904|0");
@@ -333,7 +326,6 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
 }
 
 RUNS_TEST(a_killed_addition_left_all_or_nothing) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     char counts[96];
     int64_t sums[MP_ACTIVITIES] = {0};
@@ -346,7 +338,7 @@ RUNS_TEST(a_killed_addition_left_all_or_nothing) {
         const char *there = runs_query(folder->store, work_counts);
         assert_true(strcmp(there, "0|0|0|0|0|0") == 0 || strcmp(there, counts) == 0);
     }
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_string_equal(runs_query(folder->store, work_counts), counts);
     char expected[96];
     snprintf(expected, sizeof expected, "%lld|%lld|%lld|%lld", (long long)sums[MP_ACTIVITY_KERNEL],
@@ -363,7 +355,6 @@ RUNS_TEST(a_killed_addition_left_all_or_nothing) {
 
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
 RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
@@ -373,7 +364,7 @@ RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
     assert_int_equal(stat(devices[0], &status), 0);
     off_t length = 200 + (off_t)(test_random(&random) % (uint64_t)(status.st_size - 200));
     assert_int_equal(truncate(devices[0], length), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, 1, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, 1, &error));
     assert_string_equal(runs_query(folder->store, "SELECT complete FROM device_spool"), "0");
     assert_string_equal(
         runs_query(folder->store, "SELECT count(*) <= 5 FROM CUPTI_ACTIVITY_KIND_KERNEL"), "1");
@@ -381,13 +372,12 @@ RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
 
 /* Collectors alone, of a program that nobody annotated: times count from the first of them. */
 RUNS_TEST(a_run_without_spans_has_its_gpu_work) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
-    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error));
     devices_files = 0;
     record_activities(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(kernel_ms, 3), "
                                                   "span_id FROM v_gpu ORDER BY rank"),
                         "0|5|1.3|NULL\n1|1|0.501|NULL");

@@ -73,7 +73,6 @@ static void annotate(struct runs_rank *own) {
 }
 
 RUNS_TEST(ranges_become_rows) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run description = runs_description("EP", "synthetic");
     int64_t run_id = 0;
@@ -85,7 +84,7 @@ RUNS_TEST(ranges_become_rows) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error));
     assert_string_equal(
         runs_query(
             folder->store,

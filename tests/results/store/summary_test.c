@@ -5,7 +5,6 @@
 /* Iterations of `ms` each, one after the other, on both ranks; returns the run. */
 static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count) {
     const struct mp_store_run description = runs_description("ep", "drawn");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     int64_t run_id = 0;
     for (int r = 0; r < 2; r++) {
@@ -21,7 +20,7 @@ static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error));
     return run_id;
 }
 
@@ -100,7 +99,6 @@ static void record_numbers(struct runs_rank *own) {
 
 static void add_three(struct runs_folder *folder) {
     struct mp_store_run description = runs_description("ep", "drawn");
-    struct mp_error error = {0};
     struct runs_rank ranks[3];
     description.ranks = description.ranks_per_node = 3;
     for (int r = 0; r < 3; r++) {
@@ -111,7 +109,7 @@ static void add_three(struct runs_folder *folder) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[2].path, ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 3, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 3, NULL, &error));
 }
 
 static const struct {
