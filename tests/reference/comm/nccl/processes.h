@@ -25,6 +25,7 @@ struct rank {
     struct mp_cuda_gpu gpu;
     struct mp_device *device;
     struct mp_comm *comm;
+    struct mp_error error;
     struct answer answer;
 };
 
