@@ -61,27 +61,23 @@ static void check_uploads(int delay_us, int uploads, int least, int most) {
     free(got);
 }
 
-static void uploads_are_what_kernels_find(void **state) {
-    (void)state;
+TEST(uploads_are_what_kernels_find) {
     check_uploads(0, 400, TAIL, RING / 8);
     check_uploads(0, 3000, TAIL, 5000);
 }
 
-static void a_stream_behind_is_waited_for(void **state) {
-    (void)state;
+TEST(a_stream_behind_is_waited_for) {
     check_uploads(2000, 60, TAIL, RING / 8);
 }
 
 /* The end of a half is met exactly: what comes next is in the other half, and waits for it. */
-static void halves_may_be_filled_exactly(void **state) {
-    (void)state;
+TEST(halves_may_be_filled_exactly) {
     check_uploads(2000, 30, MOST / 4, MOST / 4);
     check_uploads(2000, 30, MOST / ARRAYS - 1, MOST / ARRAYS);
     check_uploads(2000, 30, MOST / 6 + 6, MOST / 6 + 8); /* two are a little too much */
 }
 
-static void too_large_an_array_is_refused(void **state) {
-    (void)state;
+TEST(too_large_an_array_is_refused) {
     uint8_t *array = calloc(1, MOST);
     assert_non_null(array);
     struct mp_cuda *cuda = open_cuda();
@@ -94,13 +90,4 @@ static void too_large_an_array_is_refused(void **state) {
     free(array);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uploads_are_what_kernels_find),
-        cmocka_unit_test(a_stream_behind_is_waited_for),
-        cmocka_unit_test(halves_may_be_filled_exactly),
-        cmocka_unit_test(too_large_an_array_is_refused),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda upload", tests, NULL, NULL);
-}
+TEST_SEED(random_state);
