@@ -99,6 +99,12 @@ static inline const char *runs_query(struct mp_store *store, const char *sql) {
     return text;
 }
 
+static inline void assert_rows(struct mp_store *store, const char *sql, const char *expected) {
+    const char *rows = runs_query(store, sql);
+    if (strcmp(rows, expected) != 0)
+        fail_msg("%s:\n%s\ninstead of\n%s", sql, rows, expected);
+}
+
 /* A rank that records. */
 struct runs_rank {
     struct mp_recorder *recorder;
@@ -119,6 +125,22 @@ static inline void runs_rank_open(struct runs_folder *folder, int rank, int rank
 
 static inline void runs_rank_close(struct runs_rank *own, int status, const char *reason) {
     assert_works(mp_recorder_finish(&own->recorder, status, reason, &error));
+}
+
+/* Ends the recordings and ingests them, in no order; returns the run's number. */
+static inline int64_t runs_ingest(struct runs_folder *folder,
+                                  const struct mp_store_run *description, struct runs_rank ranks[],
+                                  int count) {
+    const char *paths[8];
+    int64_t run_id = 0;
+    assert_in_range(count, 1, 8);
+    for (int r = 0; r < count; r++) {
+        if (ranks[r].recorder)
+            runs_rank_close(&ranks[r], MP_OK, "");
+        paths[count - 1 - r] = ranks[r].path;
+    }
+    assert_works(mp_store_ingest(folder->store, description, paths, count, &run_id, &error));
+    return run_id;
 }
 
 /* What a clock that is `ns` behind RUNS_T0 on rank 0 shows on another rank: 5 ms ahead and 0.1 %
@@ -255,15 +277,11 @@ static inline struct mp_store_run runs_description(const char *system, const cha
 static inline int64_t runs_add(struct runs_folder *folder, const struct mp_store_run *description,
                                const struct runs_standard *run) {
     struct runs_rank ranks[2];
-    int64_t run_id = 0;
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         runs_standard_rank(&ranks[r], run);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[1].path, ranks[0].path}; /* any order */
-    assert_works(mp_store_ingest(folder->store, description, paths, 2, &run_id, &error));
-    return run_id;
+    return runs_ingest(folder, description, ranks, 2);
 }
 
 static const struct runs_standard runs_ep = {

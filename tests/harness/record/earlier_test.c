@@ -50,15 +50,14 @@ RUNS_TEST(a_program_that_still_records_is_refused) {
     assert_int_equal(add(folder, spools, &error), MP_EINVAL);
     snprintf(words, sizeof words, "%s: process %d still runs", path, (int)getpid());
     assert_int_equal(strncmp(error.text, words, strlen(words)), 0);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
     assert_int_equal(access(path, F_OK), 0);
     unlink(path);
     record(path, false); /* it says that it has ended */
     for (int again = 0; again < 2; again++) {
         error = (struct mp_error){0};
         runs_ok(add(folder, spools, &error), &error);
-        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
-                            "complete|NULL");
+        assert_rows(folder->store, "SELECT status, reason FROM run", "complete|NULL");
     }
 }
 
@@ -75,9 +74,8 @@ RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
     assert_int_equal(waitpid(child, NULL, 0), child);
     for (int again = 0; again < 2; again++) {
         assert_works(add(folder, spools, &error));
-        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
-                            "interrupted|nobody saw its end, and not every process recorded its "
-                            "own");
+        assert_rows(folder->store, "SELECT status, reason FROM run",
+                    "interrupted|nobody saw its end, and not every process recorded its own");
     }
 }
 

@@ -82,7 +82,7 @@ static struct program run_program(const char *spools) {
 static void assert_answer(struct runs_folder *folder, int64_t expected, const char *sql) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)expected);
-    assert_string_equal(runs_query(folder->store, sql), text);
+    assert_rows(folder->store, sql, text);
 }
 
 static void check_run(struct runs_folder *folder, const struct program *program) {
@@ -101,9 +101,8 @@ static void check_run(struct runs_folder *folder, const struct program *program)
     assert_answer(folder, living * program->collectives, "SELECT count(*) FROM v_collective");
     for (int i = 0; i < program->processes; i++) {
         snprintf(sql, sizeof sql,
-                 "SELECT coalesce(sum(kernels), 0) || ' ' || "
-                 "CAST(round(coalesce(sum(gpu_ms), 0) * 1e6) AS INTEGER) = '%d %lld' FROM v_gpu "
-                 "WHERE rank = %d",
+                 "SELECT coalesce(sum(kernels), 0) || ' ' || CAST(round(coalesce(sum(gpu_ms), 0) * "
+                 "1e6) AS INTEGER) = '%d %lld' FROM v_gpu WHERE rank = %d",
                  program->kernels[i], (long long)program->kernels[i] * program->kernel_ns,
                  program->rank[i]);
         assert_answer(folder, 1, sql);

@@ -100,7 +100,7 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
     snprintf(sql, sizeof sql, "SELECT count(*), max(iteration) FROM load");
     snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS,
              first + iterations - 1);
-    assert_string_equal(runs_query(folder->store, sql), expected);
+    assert_rows(folder->store, sql, expected);
     for (int i = first; i < first + iterations; i++)
         for (int layer = 0; layer < LAYERS; layer++)
             for (int rank = 0; rank < RANKS; rank++) {
@@ -108,13 +108,13 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
                 for (int e = 0; e < EXPERTS; e++)
                     sum[e] = counts->of[i][0][layer][rank][e] +
                              (micro_batches ? counts->of[i][1][layer][rank][e] : 0);
-                snprintf(sql, sizeof sql,
-                         "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = "
-                         "%d",
-                         i, layer, rank);
+                snprintf(
+                    sql, sizeof sql,
+                    "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = %d", i,
+                    layer, rank);
                 snprintf(expected, sizeof expected, "[%u,%u,%u,%u]", sum[0], sum[1], sum[2],
                          sum[3]);
-                assert_string_equal(runs_query(folder->store, sql), expected);
+                assert_rows(folder->store, sql, expected);
             }
 }
 
@@ -130,8 +130,7 @@ RUNS_TEST(tables_among_the_spools_are_the_runs) {
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
     expect_loads(folder, &counts, 0, ITERATIONS, false);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), job_text FROM run"),
-                        "1|system: ep\n");
+    assert_rows(folder->store, "SELECT count(*), job_text FROM run", "1|system: ep\n");
 }
 
 RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
@@ -180,14 +179,12 @@ RUNS_TEST(tables_of_other_ranks) {
     snprintf(path, sizeof path, "%s/only.csv", spools);
     write_table(path, &counts, 0, 0, false);
     assert_fails(keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
-                 MP_EINVAL,
-                 "only.csv: has the loads of 1 rank or of all together, and "
-                 "2 recorded");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+                 MP_EINVAL, "only.csv: has the loads of 1 rank or of all together, and 2 recorded");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "loads: left out: "));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "1");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "1");
+    assert_rows(folder->store, "SELECT count(*) FROM load", "0");
 }
 
 RUNS_TEST(iterations_that_nobody_recorded) {
@@ -255,7 +252,5 @@ RUNS_TEST(a_rank_that_ended_earlier) {
         write_table(path, &counts, rank, 0, false);
     }
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_string_equal(
-        runs_query(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank"),
-        "0|4\n1|2");
+    assert_rows(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank", "0|4\n1|2");
 }

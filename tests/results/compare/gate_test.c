@@ -506,9 +506,9 @@ RUNS_TEST(facts_of_runs) {
     const struct mp_store_fact fact = {"pairs", "other"};
     gate_add_run(folder, &(struct gate_run){.side = "head"});
     assert_works(mp_store_add_fact(folder->store, 1, &fact, &error));
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT name, value, rank FROM v_fact WHERE name LIKE 'pairs%' "
-                                   "ORDER BY name"),
-                        "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
+    assert_rows(folder->store,
+                "SELECT name, value, rank FROM v_fact WHERE name LIKE 'pairs%' "
+                "ORDER BY name",
+                "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
     assert_fails(mp_store_add_fact(folder->store, 2, &fact, &error), MP_ENOTFOUND, "");
 }

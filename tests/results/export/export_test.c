@@ -65,10 +65,8 @@ static void add_anything(struct runs_folder *folder, int count, uint64_t *random
         runs_rank_open(folder, r, 2, &ranks[r]);
         record_anything(&ranks[r], count, random);
         mp_record_text(ranks[r].compute, "odd", "\xff<script>\"'\\\x07 \xc3\xa9 \xc3");
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 static json_t *timeline(struct runs_folder *folder, const struct mp_results_selection *selection,
@@ -114,11 +112,9 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     for (int i = 0; i < SPANS; i++)
         runs_record(&rank, 0,
                     &(struct runs_span){MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
+    runs_ingest(folder, &run, &rank, 1);
     json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
     const json_t *begun = NULL;
     int on_threads = 0, pairs = 0;
@@ -267,11 +263,9 @@ RUNS_TEST(times_keep_their_nanoseconds) {
                                                        .end_ns = starts[i] + (i == 1 ? -7 : 1),
                                                        .phase = MP_PHASE_GATE,
                                                        .direction = MP_NO_DIRECTION});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
+    runs_ingest(folder, &run, &rank, 1);
     assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
                                      out_path(folder), &exported, &error));
     char *text = contents(out_path(folder), &size);
@@ -516,7 +510,7 @@ RUNS_TEST(nothing_is_left_half_written) {
     runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
                                 &exported, &error),
             &error);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM temp.sqlite_schema"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0");
     runs_add(folder, &run, &runs_ep);
 }
 
@@ -530,11 +524,9 @@ RUNS_TEST(many_spans_need_no_more_memory) {
         runs_record(&rank, i / 1000,
                     &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
                                         i % 4 == 0});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
+    runs_ingest(folder, &run, &rank, 1);
     mp_store_close(folder->store);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     struct stat status;

@@ -26,10 +26,8 @@ static void add_run(struct runs_folder *folder) {
         }
         mp_record_number(ranks[r].compute, -1, -1, "record-span-ns", 65);
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 static json_t *json_of(report print, struct mp_store *store) {

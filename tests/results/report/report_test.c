@@ -92,10 +92,8 @@ static void add_uneven(struct runs_folder *folder, const char *system) {
             mp_record_load(ranks[r].compute, i, 0, 4, routes, NULL);
         }
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 /* Appends a number of a whole run, as its rank recorded it. */
@@ -231,11 +229,9 @@ RUNS_TEST(a_phase_that_waits_says_so) {
     runs_rank_open(folder, 0, 1, &rank);
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
         runs_record(&rank, 0, &spans[i]);
-    runs_rank_close(&rank, MP_OK, "");
     struct mp_store_run run = runs_description("ep", "text");
-    const char *paths[] = {rank.path};
     run.ranks = 1;
-    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
+    runs_ingest(folder, &run, &rank, 1);
     char *text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_TEXT);
     assert_non_null(strstr(
         text, "\nep: dispatch takes 60 % of the iteration, most of it waiting; ranks wait 50 "));

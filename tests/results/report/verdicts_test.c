@@ -101,10 +101,8 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
             mp_record_number(ranks[r].compute, -1, -1, "processor-wait-seconds", 10 * taken);
         }
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error));
+    run_id = runs_ingest(folder, &run, ranks, 2);
     char sql[256];
     snprintf(sql, sizeof sql,
              "UPDATE rank SET host = CASE rank WHEN 0 THEN 'first' ELSE '%s' END "

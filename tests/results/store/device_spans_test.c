@@ -101,19 +101,20 @@ RUNS_TEST(work_has_the_span_that_a_search_finds) {
     uint64_t random = test_seed();
     for (int i = 0; i < RUNS; i++)
         add_run(folder, &random);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS work "
-                                   "WHERE span_id IS NOT " OF_CALL),
-                        "0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY AS work "
-                                   "WHERE span_id IS NOT " OF_CALL),
-                        "0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM collective AS work WHERE span_id IS "
-                                   "NOT " INNERMOST_AT("work.queue_start_ns")),
-                        "0");
-    assert_string_equal(runs_query(folder->store, "SELECT count(span_id) > 0, count(span_id) < "
-                                                  "count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME"),
-                        "1|1");
+    assert_rows(
+        folder->store,
+        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS work WHERE span_id IS NOT " OF_CALL,
+        "0");
+    assert_rows(
+        folder->store,
+        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY AS work WHERE span_id IS NOT " OF_CALL,
+        "0");
+    assert_rows(folder->store,
+                "SELECT count(*) FROM collective AS work WHERE span_id IS NOT " INNERMOST_AT(
+                    "work.queue_start_ns"),
+                "0");
+    assert_rows(
+        folder->store,
+        "SELECT count(span_id) > 0, count(span_id) < count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+        "1|1");
 }

@@ -54,8 +54,7 @@ RUNS_TEST(a_run_is_added_once) {
     run.job = "under another name";
     assert_works(mp_store_ingest(folder->store, &run, turned, 2, &again, &error));
     assert_int_equal(again, first);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), max(span_id) FROM v_span"),
-                        before);
+    assert_rows(folder->store, "SELECT count(*), max(span_id) FROM v_span", before);
     free(before);
     const char *others[] = {paths[1][0], paths[1][1]}, *mixed[] = {paths[0][0], paths[1][1]};
     assert_works(mp_store_ingest(folder->store, &run, others, 2, &other, &error));
@@ -159,13 +158,12 @@ static void read_all(void *context, int steps) {
 
 /* Every run that is there is whole. */
 static void assert_whole(struct mp_store *store, int64_t runs) {
-    assert_string_equal(runs_query(store, "PRAGMA integrity_check"), "ok");
+    assert_rows(store, "PRAGMA integrity_check", "ok");
     assert_int_equal(count(store, "SELECT count(*) FROM v_run"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM run_summary"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM rank WHERE status = 'complete'"), 2 * runs);
-    assert_int_equal(count(store, "SELECT count(DISTINCT value) FROM fact WHERE name = "
-                                  "'run.identity'"),
-                     runs);
+    assert_int_equal(
+        count(store, "SELECT count(DISTINCT value) FROM fact WHERE name = 'run.identity'"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM span"),
                      count(store, "SELECT coalesce(sum(spans), 0) FROM v_rank"));
 }
@@ -314,8 +312,9 @@ RUNS_TEST(killed_while_recording) {
         snprintf(sql, sizeof sql, "SELECT coalesce(sum(spans), 0) FROM v_rank WHERE run_id = %d",
                  round + 1);
         assert_true(count(folder->store, sql) >= 100 * flushed);
-        assert_true(flushed == 0 || count(folder->store, "SELECT count(*) FROM v_rank WHERE "
-                                                         "status <> 'cut' AND spans > 0") == 0);
+        assert_true(flushed == 0 ||
+                    count(folder->store,
+                          "SELECT count(*) FROM v_rank WHERE status <> 'cut' AND spans > 0") == 0);
     }
 }
 
@@ -371,13 +370,11 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
         snprintf(sql, sizeof sql, "SELECT count(*) FROM v_span WHERE run_id = %d", i + 1);
         assert_int_equal(count(folder->store, sql), i == 2 ? 29 : i == 3 ? 59 : 58);
         snprintf(sql, sizeof sql,
-                 "SELECT count(*) FROM rank WHERE run_id = %d AND rank = 0 AND "
-                 "reason IS NULL",
+                 "SELECT count(*) FROM rank WHERE run_id = %d AND rank = 0 AND reason IS NULL",
                  i + 1);
         assert_int_equal(count(folder->store, sql), 1);
     }
     /* Times of different runs are not subtracted: the longest rank's, not from one to the other. */
-    assert_string_equal(
-        runs_query(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1"),
-        "39.0\n19.0\n27.0\n23.0");
+    assert_rows(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1",
+                "39.0\n19.0\n27.0\n23.0");
 }

@@ -84,7 +84,6 @@ TEST_RANDOM(a_million_spans_stay_usable) {
     }
     char expected[32];
     snprintf(expected, sizeof expected, "%d", SPANS);
-    assert_string_equal(runs_query(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1"),
-                        expected);
+    assert_rows(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1", expected);
     runs_destroy(&folder);
 }
