@@ -34,6 +34,23 @@ static inline void assert_says(const char *text, const char *words) {
         fail_msg("'%s' is not in\n%s", words, text);
 }
 
+/* The report says all of the texts; LACKS "text": it must not. */
+#define LACKS "\1"
+#define assert_report(print, store, selection, ...)                                                \
+    report_says(print, store, selection, (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void report_says(report print, struct mp_store *store,
+                               const struct mp_report_selection *selection,
+                               const char *const texts[]) {
+    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    for (; *texts; texts++) {
+        bool lacks = **texts == *LACKS;
+        if (!strstr(text, *texts + lacks) != lacks)
+            fail_msg("'%s' is %s in\n%s", *texts + lacks, lacks ? "" : "not", text);
+    }
+    free(text);
+}
+
 static inline double number_at(json_t *row, const char *key) {
     json_t *value = json_object_get(row, key);
     assert_non_null(value);
