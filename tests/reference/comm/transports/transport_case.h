@@ -1,7 +1,7 @@
 /* Set-up of tests of every transport: for memory of the host, and for that of a deferred device,
  * here one whose streams are threads.  They run once per rank under mpirun; the first argument says
- * which transport: "host" (mpi), "mpi" (staged), "mpi-direct", "trees" or "broadcasts" (both nccl,
- * on its double). */
+ * which transport: "self" (one rank), "host" (mpi), "mpi" (staged), "mpi-direct", "trees" or
+ * "broadcasts" (both nccl, on its double). */
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
 #define MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
 
@@ -88,6 +88,10 @@ static inline void settle(mp_stream stream) {
 /* ---- ranks ---- */
 
 static inline int create_comm(const char *transport) {
+    if (!strcmp(transport, "self")) {
+        transport_name = "self";
+        return mp_comm_self_create(&comm, &error);
+    }
     if (!device || !strncmp(transport, "mpi", 3)) {
         transport_name = "mpi";
         /* Here MPI does take what a device of threads calls its memory. */
@@ -120,7 +124,7 @@ static inline int run_transport_tests(int arguments, char **argument) {
     int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
     /* A rank that went on after a failure would keep the others waiting. */
     setenv("CMOCKA_TEST_ABORT", "1", 1);
-    if (strcmp(transport, "host") != 0)
+    if (strcmp(transport, "host") != 0 && strcmp(transport, "self") != 0)
         device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
     if (!failed && device)
         failed = device->operations->stream_create(device, 0, &own_stream, &error);
