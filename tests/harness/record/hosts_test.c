@@ -318,9 +318,9 @@ RUNS_TEST(collectives_of_nccl_count) {
     assert_aligned(&world);
     assert_non_null(strstr(world.said, " collectives: known to within "));
     /* On the common clock each operation ends on all ranks together. */
-    assert_true(number(world.folder, "SELECT max(a.end_ns - b.end_ns) FROM collective a JOIN "
-                                     "collective b USING (run_id, sequence)") <
-                3 * (double)world.late_ns);
+    assert_true(number(world.folder,
+                       "SELECT max(a.end_ns - b.end_ns) FROM collective a JOIN "
+                       "collective b USING (run_id, sequence)") < 3 * (double)world.late_ns);
 }
 
 /* Hosts of one name that started at different times are several. */
