@@ -34,6 +34,7 @@
 #include "baselines/systems.h"
 #include "harness/workload/formats.h"
 #include "reference/plan/queue.h"
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 static struct mp_arena memory;
@@ -48,12 +49,11 @@ struct workload {
 };
 
 static void create_workload(struct workload *workload) {
-    struct mp_error error = {0};
     size_t loads = (size_t)workload->iterations * (size_t)workload->layers;
     workload->load = calloc(loads, sizeof *workload->load);
     assert_non_null(workload->load);
     for (size_t index = 0; index < loads; index++)
-        assert_ok(mp_load_create(RANKS, EXPERTS, &workload->load[index], &error), &error);
+        assert_works(mp_load_create(RANKS, EXPERTS, &workload->load[index], &error));
 }
 
 static void destroy_workload(struct workload *workload) {
@@ -255,26 +255,24 @@ static void create_run(struct run *run, const struct mp_system *system, const st
                                        .bandwidth_in_node = 216.269e9,
                                        .seconds_per_route = 1.64e-6,
                                        .non_moe_seconds = 4e-3};
-    struct mp_error error = {0};
     void *options = calloc(1, system->options_size + 1);
     *run = (struct run){.system = system};
     run->home = calloc((size_t)layers, sizeof *run->home);
     run->next = calloc((size_t)layers, sizeof *run->next);
     assert_true(options && run->home && run->next);
-    assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
+    assert_works(mp_options_set_defaults(system->options, options, &error));
     for (int index = 0; row->option[index][0]; index++)
-        assert_ok(mp_options_set(system->options, options, system->name, row->option[index][0],
-                                 row->option[index][1], NULL, &error),
-                  &error);
-    assert_ok(mp_system_create(system, &setting, options, &run->self, &error), &error);
+        assert_works(mp_options_set(system->options, options, system->name, row->option[index][0],
+                                    row->option[index][1], NULL, &error));
+    assert_works(mp_system_create(system, &setting, options, &run->self, &error));
     free(options);
-    assert_ok(mp_plan_create(&setting.topology, EXPERTS, setting.expert_bytes, &run->plan, &error),
-              &error);
+    assert_works(
+        mp_plan_create(&setting.topology, EXPERTS, setting.expert_bytes, &run->plan, &error));
     for (int layer = 0; layer < layers; layer++) {
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &run->home[layer], &error), &error);
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &run->next[layer], &error), &error);
+        assert_works(mp_placement_create(RANKS, EXPERTS, &run->home[layer], &error));
+        assert_works(mp_placement_create(RANKS, EXPERTS, &run->next[layer], &error));
     }
-    assert_ok(mp_system_initial_homes(system, run->self, layers, run->home, &error), &error);
+    assert_works(mp_system_initial_homes(system, run->self, layers, run->home, &error));
 }
 
 static void destroy_run(struct run *run, int layers) {
@@ -290,13 +288,11 @@ static void destroy_run(struct run *run, int layers) {
 
 static void learn(struct run *run, int64_t iteration, const struct mp_load load[], int layers) {
     struct mp_rehome change = {.next = run->next};
-    struct mp_error error = {0};
     if (!run->system->after_step)
         return;
     for (int layer = 0; layer < layers; layer++)
         mp_placement_copy(&run->next[layer], &run->home[layer]);
-    assert_ok(run->system->after_step(run->self, iteration, load, run->home, &change, &error),
-              &error);
+    assert_works(run->system->after_step(run->self, iteration, load, run->home, &change, &error));
     for (int layer = 0; layer < layers; layer++)
         mp_placement_copy(&run->home[layer], &run->next[layer]);
 }
@@ -304,19 +300,17 @@ static void learn(struct run *run, int64_t iteration, const struct mp_load load[
 static void replay(struct run *run, const struct workload *workload, bool same_loads,
                    struct quality *quality) {
     int layers = workload->layers;
-    struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(&memory, EXPERTS, &queue, &error), &error);
+    assert_works(mp_queue_create(&memory, EXPERTS, &queue, &error));
     for (int iteration = 0; iteration < workload->iterations; iteration++) {
         const struct mp_load *load = workload->load + (size_t)iteration * (size_t)layers;
         if (same_loads)
             learn(run, iteration, load, layers);
         for (int layer = 0; layer < layers; layer++) {
-            assert_ok(mp_system_begin_plan(run->system, run->self, iteration, layer,
-                                           &run->home[layer], &run->plan, &error),
-                      &error);
-            assert_ok(mp_system_end_plan(run->system, run->self, &load[layer], &run->plan, &error),
-                      &error);
+            assert_works(mp_system_begin_plan(run->system, run->self, iteration, layer,
+                                              &run->home[layer], &run->plan, &error));
+            assert_works(
+                mp_system_end_plan(run->system, run->self, &load[layer], &run->plan, &error));
             if (iteration >= workload->first)
                 add_ratio(quality, &run->plan, &load[layer], &queue);
         }
@@ -388,8 +382,7 @@ static void judge(const struct mp_systems *systems, const struct mp_system *syst
 /* All rows, then every other system of this build with its defaults. */
 static void judge_all(const struct workload *workload, bool trace) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     print_message("  %-37s nodes %11s median   mean  worst over mean\n", "", "");
     for (int index = 0; index < systems.count; index++) {
         bool listed = false;

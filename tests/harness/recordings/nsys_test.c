@@ -35,7 +35,7 @@ static int import_files(struct runs_folder *folder, const char *const path[], in
 }
 
 static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
-    assert_string_equal(runs_query(folder->store, sql), expected);
+    assert_rows(folder->store, sql, expected);
 }
 
 RUNS_TEST(one_file_of_two_ranks) {
