@@ -139,7 +139,25 @@ json_t *output_row(sqlite3_stmt *statement, unsigned arrays) {
 int output_json(struct output *output, json_t *value, struct mp_error *error) {
     if (!value)
         return mp_no_memory(error);
-    json_dumpf(value, output->file, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    json_dumpf(value, output->file, OUTPUT_JSON);
     json_decref(value);
     return MP_OK;
+}
+
+int output_rows(struct output *output, const char *name, const char *sql, unsigned arrays,
+                const struct mp_results_selection *selection, int64_t *rows,
+                struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    const char *before = "\n";
+    int got = 0, code = output_query(output->store, sql, selection, &row, error);
+    fprintf(output->file, "\"%s\":[", name);
+    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
+        fputs(before, output->file);
+        before = ",\n";
+        code = output_json(output, output_row(row, arrays), error);
+        ++*rows;
+    }
+    fputc(']', output->file);
+    sqlite3_finalize(row);
+    return code ? code : got;
 }
