@@ -1,5 +1,4 @@
 /* moeperf import: others' loads as a trace, others' recordings of a program as a run. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,13 +19,53 @@ struct import_flags {
     bool ragged;
 };
 
-/* What the command does and the kinds it knows; to be freed. */
-static char *write_about(void) {
-    char *text = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
+static struct import_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--as", CLI_VALUE, &given.kind, "KIND",
+     "what FILE is; otherwise its beginning or its name says so"},
+    {"--db", CLI_VALUE, &given.database, "FILE",
+     "of recordings: database to add the run to (" CLI_DATABASE ")"},
+    {"--rules", CLI_REPEATED, &given.rules, "NAME", "of recordings: " CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
+    {"--system", CLI_VALUE, &given.system, "NAME",
+     "of recordings: what reports call the run (the kind's name)"},
+    {"--workload", CLI_VALUE, &given.workload, "NAME",
+     "of recordings: what it was given to do (recorded)"},
+    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
+    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--job", CLI_VALUE, &given.model.job, "FILE", "of recordings: " CLI_JOB_HELP},
+    {"-o", CLI_VALUE, &given.output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
+    {"--experts", CLI_VALUE, &given.model.experts, "N",
+     "experts of a layer, for a kind that does not say: megatron,\n"
+     "megatron-tokens, csv-tokens"},
+    {"--ragged", CLI_SWITCH, &given.ragged, NULL,
+     "ranks and layers may have different numbers of routes;\n"
+     "without it that is an error"},
+    {0},
+};
+
+/* What the command does and the kinds it knows. */
+static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_error *error) {
+    static char about[4096];
+    static const struct cli_usage usage = {
+        "moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"
+        "       moeperf import FILE [--as KIND] -o OUT.mptrace",
+        about,
+        known_flags,
+        1,
+        CLI_WORDS_LIMIT,
+        "  moeperf import rank*.json.gz --db run.db\n"
+        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
+        "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
+        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
+        "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
+    FILE *stream = fmemopen(about, sizeof about, "w");
+    (void)argc, (void)argv;
+    if (!stream) {
+        mp_no_memory(error);
         return NULL;
+    }
     fputs("Reads what something else recorded of a training or serving run.  Recordings, one\n"
           "file per rank or one of all, become a run of a database, as those of moeperf\n"
           "record: rules map ranges to phases, and every report works; of a file that is cut\n"
@@ -41,56 +80,8 @@ static char *write_about(void) {
     for (const struct mp_format *format = mp_formats; format->name; format++)
         fprintf(stream, "  %-15s %s\n", format->name, format->description);
     fprintf(stream, "  %-15s %s", native.name, native.description);
-    if (fclose(stream)) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "what FILE is; otherwise its beginning or its name says so"},
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "of recordings: database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME", "of recordings: " CLI_RULES_HELP},
-        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
-        {"--system", CLI_VALUE, &flags->system, "NAME",
-         "of recordings: what reports call the run (the kind's name)"},
-        {"--workload", CLI_VALUE, &flags->workload, "NAME",
-         "of recordings: what it was given to do (recorded)"},
-        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
-        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-        {"--job", CLI_VALUE, &flags->model.job, "FILE", "of recordings: " CLI_JOB_HELP},
-        {"-o", CLI_VALUE, &flags->output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
-        {"--experts", CLI_VALUE, &flags->model.experts, "N",
-         "experts of a layer, for a kind that does not say: megatron,\n"
-         "megatron-tokens, csv-tokens"},
-        {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
-         "ranks and layers may have different numbers of routes;\n"
-         "without it that is an error"},
-        {0},
-    };
-    char *about = write_about();
-    if (!about)
-        return mp_fail(error, MP_ENOMEM, "no memory for the list of kinds");
-    const struct cli_usage usage = {
-        "moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"
-        "       moeperf import FILE [--as KIND] -o OUT.mptrace",
-        about,
-        table,
-        1,
-        CLI_WORDS_LIMIT,
-        "  moeperf import rank*.json.gz --db run.db\n"
-        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
-        "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
-        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
-        "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
-    int code = cli_parse(&usage, argc, argv, words, error);
-    free(about);
-    return code;
+    fclose(stream);
+    return &usage;
 }
 
 /* The kind that was named, or that the file's name suggests. */
@@ -223,23 +214,15 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
         return code;
     if (flags->ragged)
         mp_trace_allow_ragged(stream);
-    code = cli_write_trace(stream, flags->output, error);
-    if (!code && fflush(stdout))
-        code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
-    return code;
+    return cli_write_trace(stream, flags->output, error);
 }
 
-static int import(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    struct import_flags flags = {0};
-    struct cli_words words;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    const struct mp_recording_format *format = recording_format(&flags, words.word[0]);
-    return format ? import_recordings(format, systems, &flags, &words, error)
-                  : import_loads(&flags, &words, error);
+static int import(const struct cli_call *call, struct mp_error *error) {
+    const struct mp_recording_format *format = recording_format(&given, call->words->word[0]);
+    return format ? import_recordings(format, call->systems, &given, call->words, error)
+                  : import_loads(&given, call->words, error);
 }
 
 const struct cli_command cli_import = {
-    "import", "reads others' recordings into a database, others' loads into a trace", import};
+    "import", "reads others' recordings into a database, others' loads into a trace", import,
+    .find_usage = find_usage};

@@ -220,28 +220,26 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
     return NULL;
 }
 
-static int list(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    bool json = false;
-    struct cli_words words;
-    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
-                                     {0}};
-    const struct cli_usage usage = {
-        "moeperf list TOPIC [--json]",
-        "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
-        "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
-        table,
-        1,
-        1,
-        "  moeperf list systems\n"
-        "  moeperf list suites --json\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    list_function *topic = find_topic(words.word[0], error);
+static bool json;
+
+static const struct cli_flag known_flags[] = {
+    {"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"}, {0}};
+static const struct cli_usage usage = {
+    "moeperf list TOPIC [--json]",
+    "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
+    "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
+    known_flags,
+    1,
+    1,
+    "  moeperf list systems\n"
+    "  moeperf list suites --json\n"};
+
+static int list(const struct cli_call *call, struct mp_error *error) {
+    list_function *topic = find_topic(call->words->word[0], error);
     if (!topic)
         return MP_EINVAL;
     json_t *rows = json_array();
-    code = topic(systems, rows, error);
+    int code = topic(call->systems, rows, error);
     if (!code && json)
         return cli_print_json(rows, error);
     if (!code)
@@ -251,4 +249,5 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_list = {
-    "list", "lists systems, workloads, generators, suites, clusters and more", list};
+    "list", "lists systems, workloads, generators, suites, clusters and more", list,
+    .usage = &usage};

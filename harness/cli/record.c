@@ -23,60 +23,56 @@ struct record_flags {
     bool some_ranks;
 };
 
-static int parse(struct record_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"-o", CLI_VALUE, &flags->database, "FILE",
-         "database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME", CLI_RULES_HELP},
-        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", CLI_SUGGEST_HELP},
-        {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
-         "environment variable with a process's rank; without it the\n"
-         "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
-         "are counted in the order in which processes began"},
-        {"--system", CLI_VALUE, &flags->system, "NAME",
-         "what reports call it (the program's name)"},
-        {"--workload", CLI_VALUE, &flags->workload, "NAME", "what it was given to do (recorded)"},
-        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH",
-         CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
-        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-        {"--experts", CLI_VALUE, &flags->model.experts, "N",
-         "experts of a layer, for kinds that don't say"},
-        {"--job", CLI_VALUE, &flags->model.job, "FILE", CLI_JOB_HELP},
-        {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
-         "keeps the spools in this folder, which must not exist"},
-        {"--part", CLI_VALUE, &flags->part, "FOLDER",
-         "this is one host of several: leaves its spools in\n"
-         "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
-        {"--from", CLI_REPEATED, &flags->from, "FOLDER...",
-         "runs nothing: adds the spools that an earlier moeperf record\n"
-         "left there, because it was killed or with --keep; doing so\n"
-         "again adds nothing.  Several, or one with folders of --part in\n"
-         "it, become one run, hosts' clocks beside one another"},
-        {"--hosts", CLI_VALUE, &flags->hosts, "FILE",
-         "with --from and --copy: the hosts that have parts, one a line"},
-        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
-        {"--some-ranks", CLI_SWITCH, &flags->some_ranks, NULL,
-         "with --from: not all ranks need to be there"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf record [options] -- COMMAND [arguments]\n"
-        "       moeperf record [options] --from FOLDER...",
-        "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
-        "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
-        "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
-        "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
-        "go to the program, its exit status comes back.",
-        table,
-        0,
-        CLI_WORDS_LIMIT,
-        "  moeperf record -o run.db -- python train.py\n"
-        "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
-        "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
-        "  moeperf record -o run.db --rules my.yaml --from parts\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct record_flags given = {.database = CLI_DATABASE};
+
+static const struct cli_flag known_flags[] = {
+    {"-o", CLI_VALUE, &given.database, "FILE", "database to add the run to (" CLI_DATABASE ")"},
+    {"--rules", CLI_REPEATED, &given.rules, "NAME", CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.suggest, "FILE", CLI_SUGGEST_HELP},
+    {"--ranks-from", CLI_VALUE, &given.ranks_from, "VARIABLE",
+     "environment variable with a process's rank; without it the\n"
+     "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
+     "are counted in the order in which processes began"},
+    {"--system", CLI_VALUE, &given.system, "NAME", "what reports call it (the program's name)"},
+    {"--workload", CLI_VALUE, &given.workload, "NAME", "what it was given to do (recorded)"},
+    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH",
+     CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
+    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--experts", CLI_VALUE, &given.model.experts, "N",
+     "experts of a layer, for kinds that don't say"},
+    {"--job", CLI_VALUE, &given.model.job, "FILE", CLI_JOB_HELP},
+    {"--keep", CLI_VALUE, &given.keep, "FOLDER",
+     "keeps the spools in this folder, which must not exist"},
+    {"--part", CLI_VALUE, &given.part, "FOLDER",
+     "this is one host of several: leaves its spools in\n"
+     "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
+    {"--from", CLI_REPEATED, &given.from, "FOLDER...",
+     "runs nothing: adds the spools that an earlier moeperf record\n"
+     "left there, because it was killed or with --keep; doing so\n"
+     "again adds nothing.  Several, or one with folders of --part in\n"
+     "it, become one run, hosts' clocks beside one another"},
+    {"--hosts", CLI_VALUE, &given.hosts, "FILE",
+     "with --from and --copy: the hosts that have parts, one a line"},
+    {"--copy", CLI_VALUE, &given.copy, "TEMPLATE", CLI_COPY_HELP},
+    {"--some-ranks", CLI_SWITCH, &given.some_ranks, NULL,
+     "with --from: not all ranks need to be there"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf record [options] -- COMMAND [arguments]\n"
+    "       moeperf record [options] --from FOLDER...",
+    "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
+    "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
+    "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
+    "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
+    "go to the program, its exit status comes back.",
+    known_flags,
+    0,
+    CLI_WORDS_LIMIT,
+    "  moeperf record -o run.db -- python train.py\n"
+    "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
+    "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
+    "  moeperf record -o run.db --rules my.yaml --from parts\n"};
 
 /* `words` are more folders of --from. */
 static int check(struct record_flags *flags, const struct cli_words *words, bool has_command,
@@ -364,56 +360,48 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
     return code;
 }
 
-static int record(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    struct record_flags flags = {.database = CLI_DATABASE};
-    struct cli_words words;
+static int record(const struct cli_call *call, struct mp_error *error) {
     struct mp_rules rules = {0};
     struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
-    int own = 1, status = 0;
-    while (own < argc && strcmp(argv[own], "--") != 0)
-        own++;
-    int code = parse(&flags, own, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    code = check(&flags, &words, own + 1 < argc, error);
+    int status = 0;
+    int code = check(&given, call->words, call->rest, error);
     if (!code)
-        code = cli_read_model_flags(&flags.model, systems, error);
+        code = cli_read_model_flags(&given.model, call->systems, error);
     if (!code)
-        code = cli_load_rules(&flags.rules, &rules, error);
-    if (flags.from.count > 0) {
-        code = code ? code : add_earlier(&flags, &rules, error);
+        code = cli_load_rules(&given.rules, &rules, error);
+    if (given.from.count > 0) {
+        code = code ? code : add_earlier(&given, &rules, error);
         mp_rules_destroy(&rules);
-        free(flags.model.job_text);
+        free(given.model.job_text);
         return code;
     }
     if (!code)
         code = find_collector(collector, error);
     if (!code)
-        code = make_folder(&flags, folder, error);
+        code = make_folder(&given, folder, error);
     if (!code) {
-        plan_continuing(&flags, argv[own + 1], folder, &next);
-        struct mp_record_run run = {.command = &argv[own + 1],
+        plan_continuing(&given, call->rest[0], folder, &next);
+        struct mp_record_run run = {.command = call->rest,
                                     .collector = collector,
                                     .spools = folder,
-                                    .keep_spools = flags.keep != NULL,
-                                    .ranks_from = flags.ranks_from,
-                                    .system = flags.system,
-                                    .workload = flags.workload,
-                                    .loads = flags.model.loads,
-                                    .job_text = flags.model.job_text,
+                                    .keep_spools = given.keep != NULL,
+                                    .ranks_from = given.ranks_from,
+                                    .system = given.system,
+                                    .workload = given.workload,
+                                    .loads = given.model.loads,
+                                    .job_text = given.model.job_text,
                                     .suggested = next.file,
-                                    .suggest = flags.suggest,
+                                    .suggest = given.suggest,
                                     .resume = next.command,
                                     .rules = &rules};
-        code = flags.part ? record_part(&argv[own + 1], &run, &status, error)
-                          : record_command(&flags, &argv[own + 1], &run, &status, error);
+        code = given.part ? record_part(call->rest, &run, &status, error)
+                          : record_command(&given, call->rest, &run, &status, error);
     }
     mp_rules_destroy(&rules);
-    free(flags.model.job_text);
+    free(given.model.job_text);
     return code ? code : status;
 }
 
 const struct cli_command cli_record = {"record", "runs any annotated program and keeps its ranges",
-                                       record};
+                                       record, .usage = &usage, .takes_rest = true};

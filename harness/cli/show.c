@@ -441,47 +441,45 @@ static void print_text(const json_t *object) {
     }
 }
 
-static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    bool json = false;
-    struct mp_page_output page = {NULL, NULL};
-    struct cli_words words;
+static bool json;
+static struct mp_page_output page;
+
+static const struct cli_flag known_flags[] = {
+    {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
+    {"--html", CLI_VALUE, &page.html, "PAGE",
+     "of a trace: writes one self-contained HTML file with heat\n"
+     "maps instead"},
+    {"--figures", CLI_VALUE, &page.figures, "FOLDER", "of a trace: " CLI_FIGURES_HELP},
+    {0}};
+static const struct cli_usage usage = {
+    "moeperf show NAME [options]",
+    "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
+    "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
+    "with where they come from.  `job`, `suite`, `cluster`, `rules` and `paper` show what\n"
+    "files may say, `" MP_RECORD_HOOK "` is a program that counts tokens per expert in\n"
+    "PyTorch.  Of a trace, FILE.mptrace, it shows how uneven its loads are and how fast\n"
+    "they change.",
+    known_flags,
+    1,
+    1,
+    "  moeperf show fssdp\n"
+    "  moeperf show dynamics\n"
+    "  moeperf show job\n"
+    "  moeperf show quickstart\n"
+    "  moeperf show hecate-a\n"
+    "  moeperf show megatron-lm\n"
+    "  moeperf generate dynamics -o d.mptrace --iterations 30 && moeperf show d.mptrace\n"};
+
+static int show(const struct cli_call *call, struct mp_error *error) {
     json_t *object;
-    const struct cli_flag table[] = {
-        {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
-        {"--html", CLI_VALUE, &page.html, "PAGE",
-         "of a trace: writes one self-contained HTML file with heat\n"
-         "maps instead"},
-        {"--figures", CLI_VALUE, &page.figures, "FOLDER", "of a trace: " CLI_FIGURES_HELP},
-        {0}};
-    const struct cli_usage usage = {
-        "moeperf show NAME [options]",
-        "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
-        "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
-        "with where they come from.  `job`, `suite`, `cluster`, `rules` and `paper` show what\n"
-        "files may say, `" MP_RECORD_HOOK "` is a program that counts tokens per expert in\n"
-        "PyTorch.  Of a trace, FILE.mptrace, it shows how uneven its loads are and how fast\n"
-        "they change.",
-        table,
-        1,
-        1,
-        "  moeperf show fssdp\n"
-        "  moeperf show dynamics\n"
-        "  moeperf show job\n"
-        "  moeperf show quickstart\n"
-        "  moeperf show hecate-a\n"
-        "  moeperf show megatron-lm\n"
-        "  moeperf generate dynamics -o d.mptrace --iterations 30 && moeperf show d.mptrace\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
     const char *draws = page.html ? "--html" : page.figures ? "--figures" : NULL;
     if (draws && json)
         return mp_fail(error, MP_EINVAL, "%s draws; --json does not go with it", draws);
-    if (cli_is_trace(words.word[0]))
-        return cli_show_trace(words.word[0], json, &page, error);
+    if (cli_is_trace(call->words->word[0]))
+        return cli_show_trace(call->words->word[0], json, &page, error);
     if (draws)
         return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
-    code = cli_find(systems, words.word[0], &object, error);
+    int code = cli_find(call->systems, call->words->word[0], &object, error);
     if (code)
         return code;
     if (json)
@@ -492,4 +490,4 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_show = {
-    "show", "shows a system, workload, generator, suite, trace and more", show};
+    "show", "shows a system, workload, generator, suite, trace and more", show, .usage = &usage};
