@@ -205,13 +205,11 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
 }
 
 static int count_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int code = query_open(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1", run->run_id,
-                          &rows, error);
-    int got = code ? code : query_next(store, rows, error);
-    run->recorded = got == 1 ? sqlite3_column_int(rows, 0) : 0;
-    sqlite3_finalize(rows);
-    return got < 0 ? got : MP_OK;
+    int64_t recorded;
+    int code = mp_store_numbers(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1",
+                                &run->run_id, 1, &recorded, 1, error);
+    run->recorded = (int)recorded;
+    return code;
 }
 
 /* The sample: the median from the first steady window on, of all where none is steady.  Pairs that

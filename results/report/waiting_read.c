@@ -338,14 +338,10 @@ static int make_loads(struct reader *reader, struct mp_error *error) {
     static const char sql[] = "SELECT max(layer) + 1, max(experts) FROM imbalance_summary "
                               "WHERE run_id = ?1";
     struct mp_straggler_input *input = &reader->out->input;
-    sqlite3_stmt *row;
-    int code = query_open(reader->store, sql, reader->run_id, &row, error);
-    if (!code && (code = query_next(reader->store, row, error)) == 1) {
-        code = MP_OK;
-        input->layers = sqlite3_column_int(row, 0);
-        input->experts = sqlite3_column_int(row, 1);
-    }
-    sqlite3_finalize(row);
+    int64_t most[2];
+    int code = mp_store_numbers(reader->store, sql, &reader->run_id, 1, most, 2, error);
+    input->layers = (int)most[0];
+    input->experts = (int)most[1];
     size_t rows = (size_t)input->times.iterations * (size_t)input->layers;
     if (code || rows == 0 || input->experts <= 0)
         return code;
