@@ -13,8 +13,9 @@ static const struct mp_format native = {"native",
                                         "moeperf's own .mptrace, checked and written anew"};
 
 struct import_flags {
-    const char *kind, *output, *database, *system, *workload, *suggest;
+    const char *kind, *output, *database, *suggest;
     struct cli_model_flags model;
+    struct mp_record_run run;
     struct cli_words rules;
     bool ragged;
 };
@@ -28,9 +29,9 @@ static const struct cli_flag known_flags[] = {
      "of recordings: database to add the run to (" CLI_DATABASE ")"},
     {"--rules", CLI_REPEATED, &given.rules, "NAME", "of recordings: " CLI_RULES_HELP},
     {"--suggest", CLI_VALUE, &given.suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
-    {"--system", CLI_VALUE, &given.system, "NAME",
+    {"--system", CLI_VALUE, &given.run.system, "NAME",
      "of recordings: what reports call the run (the kind's name)"},
-    {"--workload", CLI_VALUE, &given.workload, "NAME",
+    {"--workload", CLI_VALUE, &given.run.workload, "NAME",
      "of recordings: what it was given to do (recorded)"},
     {"--loads", CLI_VALUE, &given.model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
     {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
@@ -135,10 +136,10 @@ static char *plan_again(const struct import_flags *flags, const char *database,
     if (flags->kind)
         cli_add_word(command, size, "--as", flags->kind);
     cli_add_word(command, size, "--db", database);
-    if (flags->system)
-        cli_add_word(command, size, "--system", flags->system);
-    if (flags->workload)
-        cli_add_word(command, size, "--workload", flags->workload);
+    if (flags->run.system)
+        cli_add_word(command, size, "--system", flags->run.system);
+    if (flags->run.workload)
+        cli_add_word(command, size, "--workload", flags->run.workload);
     cli_add_model_flags(command, size, &flags->model);
     for (int i = 0; i < words->count; i++)
         cli_add_word(command, size, "", words->word[i]);
@@ -169,18 +170,13 @@ static int import_recordings(const struct mp_recording_format *format,
         code = cli_read_model_flags(&flags->model, systems, error);
     if (!code)
         code = cli_load_rules(&flags->rules, &rules, error);
-    const struct mp_recordings recordings = {.format = format,
-                                             .path = words->word,
-                                             .paths = words->count,
-                                             .database = database,
-                                             .suggested = suggested,
-                                             .suggest = flags->suggest,
-                                             .resume = again,
-                                             .system = flags->system,
-                                             .workload = flags->workload,
-                                             .loads = flags->model.loads,
-                                             .job_text = flags->model.job_text,
-                                             .rules = &rules};
+    struct mp_recordings recordings = {format, words->word, words->count, database, flags->run};
+    recordings.run.rules = &rules;
+    recordings.run.loads = flags->model.loads;
+    recordings.run.job_text = flags->model.job_text;
+    recordings.run.suggested = suggested;
+    recordings.run.suggest = flags->suggest;
+    recordings.run.resume = again;
     if (!code)
         code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
     mp_rules_destroy(&rules);
@@ -198,7 +194,7 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
                        "none that --help lists",
                        words->word[1], path);
-    if (flags->database || flags->rules.count || flags->system || flags->workload ||
+    if (flags->database || flags->rules.count || flags->run.system || flags->run.workload ||
         flags->model.loads.path || flags->model.job)
         return mp_fail(error, MP_EINVAL,
                        "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system, "

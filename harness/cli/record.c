@@ -17,10 +17,10 @@
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest, *hosts, *copy;
+    const char *database, *keep, *part, *suggest, *hosts, *copy;
     struct cli_model_flags model;
     struct cli_words rules, from;
-    bool some_ranks;
+    struct mp_record_run run;
 };
 
 static struct record_flags given = {.database = CLI_DATABASE};
@@ -29,12 +29,12 @@ static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.database, "FILE", "database to add the run to (" CLI_DATABASE ")"},
     {"--rules", CLI_REPEATED, &given.rules, "NAME", CLI_RULES_HELP},
     {"--suggest", CLI_VALUE, &given.suggest, "FILE", CLI_SUGGEST_HELP},
-    {"--ranks-from", CLI_VALUE, &given.ranks_from, "VARIABLE",
+    {"--ranks-from", CLI_VALUE, &given.run.ranks_from, "VARIABLE",
      "environment variable with a process's rank; without it the\n"
      "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
      "are counted in the order in which processes began"},
-    {"--system", CLI_VALUE, &given.system, "NAME", "what reports call it (the program's name)"},
-    {"--workload", CLI_VALUE, &given.workload, "NAME", "what it was given to do (recorded)"},
+    {"--system", CLI_VALUE, &given.run.system, "NAME", "what reports call it (the program's name)"},
+    {"--workload", CLI_VALUE, &given.run.workload, "NAME", "what it was given to do (recorded)"},
     {"--loads", CLI_VALUE, &given.model.loads.path, "PATH",
      CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
     {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
@@ -54,7 +54,7 @@ static const struct cli_flag known_flags[] = {
     {"--hosts", CLI_VALUE, &given.hosts, "FILE",
      "with --from and --copy: the hosts that have parts, one a line"},
     {"--copy", CLI_VALUE, &given.copy, "TEMPLATE", CLI_COPY_HELP},
-    {"--some-ranks", CLI_SWITCH, &given.some_ranks, NULL,
+    {"--some-ranks", CLI_SWITCH, &given.run.some_ranks, NULL,
      "with --from: not all ranks need to be there"},
     {0},
 };
@@ -95,7 +95,7 @@ static int check(struct record_flags *flags, const struct cli_words *words, bool
     if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!is_from && (flags->some_ranks || flags->hosts || flags->copy))
+    if (!is_from && (flags->run.some_ranks || flags->hosts || flags->copy))
         return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
     if (flags->hosts && !flags->copy)
         return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
@@ -251,10 +251,10 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
     cli_suggest_file(flags->suggest, flags->database, next->file);
     snprintf(next->command, size, "moeperf record");
     cli_add_word(next->command, size, "-o", flags->database);
-    if (flags->system || name)
-        cli_add_word(next->command, size, "--system", flags->system ? flags->system : name);
-    if (flags->workload)
-        cli_add_word(next->command, size, "--workload", flags->workload);
+    if (flags->run.system || name)
+        cli_add_word(next->command, size, "--system", flags->run.system ? flags->run.system : name);
+    if (flags->run.workload)
+        cli_add_word(next->command, size, "--workload", flags->run.workload);
     cli_add_model_flags(next->command, size, &flags->model);
     cli_add_word(next->command, size, "--from", spools);
     for (int i = 1; i < flags->from.count; i++)
@@ -325,26 +325,10 @@ static int gather(const struct record_flags *flags, struct mp_error *error) {
 }
 
 /* Spools of an earlier recording; they stay where they are. */
-static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
+static int add_earlier(const struct record_flags *flags, struct mp_record_run *run,
                        struct mp_error *error) {
-    struct continuing next;
     struct mp_store *store = NULL;
-    const char *folder = flags->from.word[0];
-    char *const name[] = {(char *)(uintptr_t)folder, NULL};
-    struct mp_record_run run = {.command = name,
-                                .spools = folder,
-                                .keep_spools = true,
-                                .is_earlier = true,
-                                .some_ranks = flags->some_ranks,
-                                .system = flags->system,
-                                .workload = flags->workload,
-                                .loads = flags->model.loads,
-                                .job_text = flags->model.job_text,
-                                .suggested = next.file,
-                                .suggest = flags->suggest,
-                                .resume = next.command,
-                                .rules = rules};
-    plan_continuing(flags, NULL, folder, &next);
+    run->keep_spools = run->is_earlier = true;
     int code = gather(flags, error);
     if (!code)
         code = mp_path_create_parent(flags->database, error);
@@ -352,10 +336,10 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
         code = mp_store_open(flags->database, &store, error);
     if (!code)
         cli_wait_for_lock(store);
-    if (!code && flags->from.count == 1 && mp_parts_has_spool(folder))
-        code = mp_record_keep(store, &run, stderr, error);
+    if (!code && flags->from.count == 1 && mp_parts_has_spool(run->spools))
+        code = mp_record_keep(store, run, stderr, error);
     else if (!code)
-        code = add_parts(flags, store, run, error);
+        code = add_parts(flags, store, *run, error);
     mp_store_close(store);
     return code;
 }
@@ -366,37 +350,32 @@ static int record(const struct cli_call *call, struct mp_error *error) {
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int status = 0;
     int code = check(&given, call->words, call->rest, error);
+    const bool is_earlier = given.from.count > 0;
+    char *const from[] = {(char *)(uintptr_t)given.from.word[0], NULL};
     if (!code)
         code = cli_read_model_flags(&given.model, call->systems, error);
     if (!code)
         code = cli_load_rules(&given.rules, &rules, error);
-    if (given.from.count > 0) {
-        code = code ? code : add_earlier(&given, &rules, error);
-        mp_rules_destroy(&rules);
-        free(given.model.job_text);
-        return code;
-    }
-    if (!code)
+    if (!code && !is_earlier)
         code = find_collector(collector, error);
-    if (!code)
+    if (!code && !is_earlier)
         code = make_folder(&given, folder, error);
+    struct mp_record_run run = given.run;
     if (!code) {
-        plan_continuing(&given, call->rest[0], folder, &next);
-        struct mp_record_run run = {.command = call->rest,
-                                    .collector = collector,
-                                    .spools = folder,
-                                    .keep_spools = given.keep != NULL,
-                                    .ranks_from = given.ranks_from,
-                                    .system = given.system,
-                                    .workload = given.workload,
-                                    .loads = given.model.loads,
-                                    .job_text = given.model.job_text,
-                                    .suggested = next.file,
-                                    .suggest = given.suggest,
-                                    .resume = next.command,
-                                    .rules = &rules};
-        code = given.part ? record_part(call->rest, &run, &status, error)
-                          : record_command(&given, call->rest, &run, &status, error);
+        run.command = is_earlier ? from : call->rest;
+        run.collector = is_earlier ? NULL : collector;
+        run.spools = is_earlier ? from[0] : folder;
+        run.keep_spools = given.keep;
+        run.loads = given.model.loads;
+        run.job_text = given.model.job_text;
+        run.suggested = next.file;
+        run.suggest = given.suggest;
+        run.resume = next.command;
+        run.rules = &rules;
+        plan_continuing(&given, is_earlier ? NULL : call->rest[0], run.spools, &next);
+        code = is_earlier   ? add_earlier(&given, &run, error)
+               : given.part ? record_part(call->rest, &run, &status, error)
+                            : record_command(&given, call->rest, &run, &status, error);
     }
     mp_rules_destroy(&rules);
     free(given.model.job_text);
