@@ -152,7 +152,7 @@ static int cite_runs(struct citing *citing, const char *path, struct mp_error *e
                           "FROM fact WHERE fact.run_id = run.run_id AND name = 'job'), '') FROM "
                           "run ORDER BY run_id",
                           0, &row, error);
-    while (!code && (got = query_next(store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(store, row, error)) == 1) {
         cite_or_say(citing, "system", query_text(row, 0));
         for (int i = 0; i < 3; i++) {
             value_of(query_text(row, 1), kinds[i], value);
