@@ -1,5 +1,4 @@
 /* What moeperf predict prints: see predict.h. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -522,7 +521,5 @@ int cli_print_predictions(const struct cli_predictions *predictions, enum mp_rep
         code = print_assumptions(predictions, error);
     if (!code && predictions->database)
         printf("\nEverything is in %s, flagged as predicted.\n", predictions->database);
-    if (!code && (fflush(stdout) || ferror(stdout)))
-        code = mp_fail(error, MP_EIO, "can't write the table: %s", strerror(errno));
     return code;
 }

@@ -60,7 +60,7 @@ int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_
             failed |=
                 json_array_append_new(columns, json_string(sqlite3_column_name(statement, c)));
     }
-    while (!failed && (got = query_next(page->store, statement, error)) == 1) {
+    while (!failed && (got = mp_store_next(page->store, statement, error)) == 1) {
         json_t *row = json_array();
         if (label)
             failed |= json_array_append_new(row, text_value(label));

@@ -266,7 +266,7 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
     const struct report_run *run = report_group_example(page->runs, row->group);
     sqlite3_stmt *other = NULL;
     int code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
-    int got = code ? code : query_next(page->store, other, error);
+    int got = code ? code : mp_store_next(page->store, other, error);
     if (got == 1 && !isnan(row->ms)) {
         double counterpart = query_double(other, 0);
         struct pair pair = {.label = row->run.label,

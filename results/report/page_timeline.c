@@ -51,7 +51,7 @@ static int find_slices(struct page *page, int64_t run_id, struct timeline *timel
     int got = 0, code = query_open(page->store, slices_sql, run_id, &row, error);
     if (code)
         return code;
-    while (timeline->slices < SLICES && (got = query_next(page->store, row, error)) == 1) {
+    while (timeline->slices < SLICES && (got = mp_store_next(page->store, row, error)) == 1) {
         struct slice *slice = &timeline->slice[timeline->slices];
         slice->spent = timeline->spent + (size_t)timeline->slices++ * timeline->cells;
         slice->iteration = sqlite3_column_int64(row, 0);
@@ -126,7 +126,7 @@ static int read_spans(struct page *page, int64_t run_id, struct timeline *timeli
     for (int i = 0; i < timeline->slices; i++)
         sqlite3_bind_int64(row, 2 + i, timeline->slice[i].iteration);
     sqlite3_bind_int(row, 2 + SLICES, timeline->stride);
-    while ((got = query_next(page->store, row, error)) == 1) {
+    while ((got = mp_store_next(page->store, row, error)) == 1) {
         int i = 0;
         while (timeline->slice[i].iteration != sqlite3_column_int64(row, 1))
             i++;

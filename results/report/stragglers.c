@@ -26,7 +26,7 @@ static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int code = query_open(store, context_sql, context->run_id, &row, error);
-    int got = code ? code : query_next(store, row, error);
+    int got = code ? code : mp_store_next(store, row, error);
     if (got == 1) {
         context->one_host = sqlite3_column_int(row, 0) == 1;
         context->taken = query_double(row, 1);
