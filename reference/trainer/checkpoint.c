@@ -494,8 +494,9 @@ static int restore_homes(struct mp_trainer *trainer, const char *folder, struct 
         carry_homes(trainer->planner.change.next, trainer->job.layers, (char *)shard.memory, true);
     const struct mp_rehome change = {.next = trainer->planner.change.next, .changed = true};
     if (!code)
-        code = mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
-                               trainer->planner.optimizer, trainer->planner.homes_limit, error);
+        code =
+            mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
+                            trainer->planner.policy.optimizer, trainer->planner.homes_limit, error);
     mp_shard_close(&shard);
     if (!code)
         adopt_homes(trainer);

@@ -29,7 +29,8 @@ static int check_holders(const struct mp_trainer *trainer, int layer, int holder
 }
 
 static int next_keeper(const struct mp_trainer *trainer, int layer, int expert, int rank) {
-    return mp_keeper_next(trainer->planner.optimizer, &trainer->planner.home[layer], expert, rank);
+    return mp_keeper_next(trainer->planner.policy.optimizer, &trainer->planner.home[layer], expert,
+                          rank);
 }
 
 static int start(struct mp_trainer *trainer, int count, size_t bytes, struct mp_request *request,
@@ -97,7 +98,7 @@ static void add_gradient(struct mp_trainer *trainer, const struct mp_plan *plan,
                          int holder, float *arrival, int *count) {
     const struct mp_experts *experts = &trainer->model.experts;
     size_t bytes = experts->slice * sizeof(float);
-    bool sum = mp_optimizer_sums(plan->optimizer);
+    bool sum = mp_optimizer_sums(plan->policy->optimizer);
     float *mine = trainer->reduce_gradient[expert];
     float *to = sum ? mp_experts_own_gradient(experts, plan->layer, expert) : arrival;
     for (int keeper = next_keeper(trainer, plan->layer, expert, 0), piece = 0; keeper >= 0;

@@ -13,11 +13,12 @@ static const uint32_t *replayed_row(struct mp_trainer *trainer, int layer, int s
     if (!trainer->replay_limit.inside)
         return row;
     memcpy(trainer->limited, row, (size_t)loads->experts * sizeof *row);
-    if (plan->pull > 0) {
+    if (plan->policy->pull > 0) {
         int node = mp_topology_node(&plan->topology, trainer->comm->rank);
         mp_replay_pull(loads->experts, trainer->replay_limit.inside,
-                       mp_topology_share_inside(&plan->topology, node, plan->outside_cost),
-                       plan->pull, trainer->model.tokens / loads->sources, trainer->limited);
+                       mp_topology_share_inside(&plan->topology, node, plan->policy->outside_cost),
+                       plan->policy->pull, trainer->model.tokens / loads->sources,
+                       trainer->limited);
         return trainer->limited;
     }
     mp_replay_limit(loads->experts, trainer->replay_limit.inside,
@@ -168,7 +169,8 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
                        trainer->model.shape.top_k, insiders);
     int64_t most = trainer->model.tokens;
     *limit = (struct mp_gate_limit){
-        (int)(plan->outgoing_limit < most ? plan->outgoing_limit : most), trainer->inside};
+        (int)(plan->policy->outgoing_limit < most ? plan->policy->outgoing_limit : most),
+        trainer->inside};
     return MP_OK;
 }
 
@@ -188,9 +190,9 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     int experts = trainer->job.experts;
     struct mp_gate_limit limit = {0};
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
-    bool limited = plan->outgoing_limit >= 0;
+    bool limited = plan->policy->outgoing_limit >= 0;
     int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
-    if (plan->pull > 0) { /* of replayed loads: a gate that learns has its loss */
+    if (plan->policy->pull > 0) { /* of replayed loads: a gate that learns has its loss */
         find_inside(trainer, plan);
         limit.inside = trainer->inside;
     }
@@ -210,11 +212,11 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
-    int code = mp_trainer_pause(trainer, plan, error);
+    int code = mp_trainer_pause(trainer, error);
     if (!code)
         code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
     if (!code)
-        code = mp_trainer_resume(trainer, plan, error);
+        code = mp_trainer_resume(trainer, error);
     if (trainer->chunk_routes)
         plan->chunk_routes = trainer->chunk_routes +
                              (size_t)layer * (size_t)trainer->comm->ranks *
@@ -231,10 +233,6 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
 
 int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
                     struct mp_error *error) {
-    int code = before_gate
-                   ? mp_planner_begin_layer(&trainer->planner, trainer->iteration, layer, error)
-                   : end_plan(trainer, layer, error);
-    return code
-               ? code
-               : mp_trainer_check_layout(trainer, mp_planner_plan(&trainer->planner, layer), error);
+    return before_gate ? mp_planner_begin_layer(&trainer->planner, trainer->iteration, layer, error)
+                       : end_plan(trainer, layer, error);
 }

@@ -169,12 +169,10 @@ int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const i
 
 /* The clock that spans are measured with; it stands still between pause and resume (free
  * transfers). Pause first waits for all ranks, so that nobody's waiting is hidden.  Does nothing
- * unless the plan has free transfers. */
+ * unless transfers are free. */
 int64_t mp_trainer_now(const struct mp_trainer *trainer);
-int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
-                     struct mp_error *error);
-int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
-                      struct mp_error *error);
+int mp_trainer_pause(struct mp_trainer *trainer, struct mp_error *error);
+int mp_trainer_resume(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- executor.c: what the schedule's verbs mean here ---- */
 extern const struct mp_executor mp_trainer_executor;
@@ -242,9 +240,6 @@ void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_opera
                          int place);
 
 /* ---- transfers.c: parameters and gradients of experts between ranks ---- */
-/* Memory was laid out as the first plan said. */
-int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
-                            struct mp_error *error);
 /* What of a layer is in the background lane, but for moves, homes and non-expert gradients. */
 int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                               struct mp_error *error);

@@ -208,7 +208,7 @@ static int wait_all(struct mp_trainer *trainer, struct mp_error *error) {
 
 int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->totals.moves += trainer->planner.moves.count;
-    if (mp_optimizer_sliced(trainer->planner.optimizer))
+    if (mp_optimizer_sliced(trainer->planner.policy.optimizer))
         return MP_OK;
     return trainer->planner.change.asynchronous ? start_all(trainer, error)
                                                 : move_experts(trainer, error);

@@ -43,9 +43,8 @@ static void settle(const struct mp_trainer *trainer) {
         trainer->device->operations->stream_synchronize(trainer->device, trainer->model.stream);
 }
 
-int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
-                     struct mp_error *error) {
-    if (!plan->free_transfers)
+int mp_trainer_pause(struct mp_trainer *trainer, struct mp_error *error) {
+    if (!trainer->planner.policy.free_transfers)
         return MP_OK;
     settle(trainer);
     int code = mp_comm_barrier(trainer->comm, error);
@@ -57,9 +56,8 @@ int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
     return code;
 }
 
-int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
-                      struct mp_error *error) {
-    if (!plan->free_transfers)
+int mp_trainer_resume(struct mp_trainer *trainer, struct mp_error *error) {
+    if (!trainer->planner.policy.free_transfers)
         return MP_OK;
     settle(trainer);
     int code = mp_comm_barrier(trainer->comm, error);
@@ -158,18 +156,19 @@ void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enu
 static void count_plan(struct mp_trainer *trainer, const struct mp_plan *plan, bool backward) {
     struct mp_plan_facts *facts = &trainer->facts[plan->layer];
     struct mp_trainer_totals *totals = &trainer->totals;
-    bool sliced = mp_optimizer_sliced(plan->optimizer), gathers = mp_plan_gathers(plan);
+    bool sliced = mp_optimizer_sliced(plan->policy->optimizer),
+         gathers = mp_policy_gathers(plan->policy);
     mp_plan_facts(plan, &trainer->load[plan->layer], facts);
     for (int i = 0; i < plan->fetch.count; i++)
         totals->copies[plan->fetch.item[i].stage]++;
     if (sliced)
-        totals->copies[plan->gather_stage] += facts->copies;
-    if (backward && plan->rematerialise)
+        totals->copies[mp_plan_gather_stage(plan)] += facts->copies;
+    if (backward && plan->policy->rematerialise)
         totals->copies[MP_STAGE_BACKWARD_PREFETCH] += gathers ? facts->copies : plan->fetch.count;
     for (int stage = 0; stage < MP_STAGES; stage++)
         if (backward || stage != MP_STAGE_BACKWARD_PREFETCH)
             totals->bytes[stage] += facts->bytes[stage];
-    totals->replicas += plan->forward_only ? 0 : plan->share.count;
+    totals->replicas += plan->policy->forward_only ? 0 : plan->share.count;
     totals->routes += facts->routes;
     totals->dropped += facts->routes_dropped;
 }

@@ -87,7 +87,7 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
 /* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
  * on their way. */
 static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
-    if (!mp_optimizer_sliced(trainer->planner.optimizer))
+    if (!mp_optimizer_sliced(trainer->planner.policy.optimizer))
         return MP_OK;
     const struct mp_experts *experts = &trainer->model.experts;
     size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
@@ -95,7 +95,8 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     size_t bytes = limit * keepers * experts->slice * sizeof(float);
     MP_TAKE_EACH(&trainer->arena, holders * keepers, trainer->slice_list, trainer->slice_from,
                  trainer->slice_to);
-    bool own = !mp_optimizer_sums(trainer->planner.optimizer) && !mp_job_serves(&trainer->job);
+    bool own =
+        !mp_optimizer_sums(trainer->planner.policy.optimizer) && !mp_job_serves(&trainer->job);
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
@@ -138,14 +139,10 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
                                        &trainer->source[l], error);
     }
     if (!code)
-        code = mp_schedule_create(&mp_trainer_executor, trainer, setting->layers,
-                                  setting->topology.ranks, &trainer->schedule, error);
-    trainer->schedule.forward_only = mp_job_serves(&trainer->job);
+        code =
+            mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
+                               setting->layers, setting->topology.ranks, &trainer->schedule, error);
     trainer->schedule.learns = file->system->after_step;
-    trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
-                                      trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
-    trainer->schedule.ahead = trainer->planner.gather_ahead;
-    trainer->schedule.early = trainer->planner.fetch_early;
     trainer->schedule.shares = trainer->job.shared_experts > 0;
     return code;
 }
@@ -157,12 +154,12 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     int layers = trainer->job.layers, experts = trainer->setting.experts, ranks = comm->ranks;
     int moves = trainer->planner.homes_limit * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->planner.law.extra_copies_limit * ranks;
-    if (mp_optimizer_sliced(trainer->planner.optimizer)) {
+    if (mp_optimizer_sliced(trainer->planner.policy.optimizer)) {
         /* This rank's slices to all holders, and all keepers' to its own. */
         copies = 2 * trainer->planner.homes_limit * trainer->model.experts.keepers;
         sums = copies > sums ? copies : sums;
         moves = 0;
-    } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
+    } else if (trainer->planner.policy.optimizer == MP_OPTIMIZER_OWNER) {
         copies = sums = most < copies ? most : copies;
     }
     bool serves = mp_job_serves(&trainer->job);
@@ -218,7 +215,7 @@ static int take_host(struct mp_trainer *trainer, struct mp_device **host, struct
     return code;
 }
 
-/* Shards and room for copies; whether those live until backward, the first plan tells. */
+/* Shards and room for copies. */
 static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
@@ -226,17 +223,17 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     int fetches = mp_schedule_fetches(&trainer->schedule), in_turn = fetches > 2 ? fetches : 2;
     struct mp_device *host = NULL;
     bool serves = mp_job_serves(&trainer->job);
-    int code = planner->offload && !serves ? take_host(trainer, &host, error) : MP_OK;
+    int code = planner->policy.offload && !serves ? take_host(trainer, &host, error) : MP_OK;
     if (code)
         return code;
     struct mp_experts_layout layout = {
         .rank = trainer->comm->rank,
         .ranks = trainer->comm->ranks,
-        .optimizer = planner->optimizer,
+        .optimizer = planner->policy.optimizer,
         .host = host,
         .slots = planner->homes_limit,
-        .regions = (planner->rematerialise || serves) && layers > in_turn &&
-                           !trainer->schedule.gathers_homes
+        .regions = (planner->policy.rematerialise || serves) && layers > in_turn &&
+                           !mp_policy_gathers_homes(&planner->policy)
                        ? in_turn
                        : layers,
         .copies = planner->law.extra_copies_limit,

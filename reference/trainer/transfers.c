@@ -29,43 +29,12 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
     }
 }
 
-/* Memory was laid out as the first plan said: what lives until backward needs a region for each
- * layer, and what is put together before the gate is not there before. */
-int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
-                            struct mp_error *error) {
-    static const char *const when[] = {"under their own attention", "early"};
-    bool sliced = mp_optimizer_sliced(plan->optimizer);
-    const struct mp_planner *first = &trainer->planner;
-    if (plan->fetch_early != first->fetch_early)
-        return mp_fail(
-            error, MP_EPLAN,
-            "iteration %lld, layer %d: copies are fetched %s; in the first plan of the run "
-            "it was %s",
-            (long long)plan->iteration, plan->layer, when[plan->fetch_early],
-            when[first->fetch_early]);
-    if (sliced &&
-        (plan->gather_stage != first->gather_stage || plan->gather_ahead != first->gather_ahead))
-        return mp_fail(error, MP_EPLAN,
-                       "iteration %lld, layer %d: experts are put together in stage %s, %d layers "
-                       "ahead; in the first plan of the run it was %s, %d layers",
-                       (long long)plan->iteration, plan->layer, mp_stage_name(plan->gather_stage),
-                       plan->gather_ahead, mp_stage_name(first->gather_stage), first->gather_ahead);
-    if ((plan->rematerialise && (!sliced || mp_plan_gathers(plan))) ||
-        (plan->fetch.count == 0 && !sliced) || plan->forward_only ||
-        trainer->model.experts.layout.regions == trainer->job.layers)
-        return MP_OK;
-    return mp_fail(error, MP_EPLAN,
-                   "iteration %lld, layer %d: the plan keeps copies until backward, the first plan "
-                   "of the run re-materialised them",
-                   (long long)plan->iteration, plan->layer);
-}
-
 /* ---- parameters ---- */
 
 static int64_t bytes_to_me(const struct mp_trainer *trainer, const struct mp_plan *plan,
                            enum mp_stage stage) {
     int64_t bytes = 0, keepers = trainer->model.experts.keepers;
-    bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_plan_gathers(plan);
+    bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy);
     for (int i = 0; i < plan->fetch.count; i++)
         if (plan->fetch.item[i].stage == stage && plan->fetch.item[i].to == trainer->comm->rank)
             bytes += plan->fetch.item[i].bytes;
@@ -78,7 +47,7 @@ static int64_t bytes_to_me(const struct mp_trainer *trainer, const struct mp_pla
 /* Whatever of a layer travels in one stage. */
 static int start_stage(struct mp_trainer *trainer, const struct mp_plan *plan, enum mp_stage stage,
                        void *const chunk[], struct mp_request *request, struct mp_error *error) {
-    if (stage == MP_STAGE_BEFORE_GATE && mp_plan_gathers(plan))
+    if (stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy))
         return mp_trainer_gather_slices_start(trainer, &plan->during, plan->layer, chunk, request,
                                               error);
     return mp_sparse_all_gather_start(trainer->comm, &plan->fetch, stage, plan->experts, chunk,
@@ -149,7 +118,7 @@ static int start_kind(struct mp_trainer *trainer, const struct mp_operation *ope
     const struct mp_plan *plan = plan_of(trainer, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return trainer->schedule.ahead > 0
+        return trainer->planner.policy.gather_ahead > 0
                    ? start_gathers(trainer, operation->layer, carriage, error)
                    : start_fetch(trainer, plan, MP_STAGE_BEFORE_GATE, carriage, error);
     case MP_TRAVEL_LATE_FETCH:
@@ -175,16 +144,15 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
 /* Free transfers take no time: the clocks stand still until they are here. */
 int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                               struct mp_error *error) {
-    const struct mp_plan *plan = plan_of(trainer, operation->layer);
     struct mp_transfer_in_flight *carriage = carriage_of(trainer, operation);
     carriage->flight =
         mp_trainer_departed(trainer, mp_trainer_now(trainer), phase_of(operation->kind));
-    int code = mp_trainer_pause(trainer, plan, error);
+    int code = mp_trainer_pause(trainer, error);
     if (!code)
         code = start_kind(trainer, operation, carriage, error);
-    if (!code && plan->free_transfers)
+    if (!code && trainer->planner.policy.free_transfers)
         code = wait_requests(carriage, error);
-    return code ? code : mp_trainer_resume(trainer, plan, error);
+    return code ? code : mp_trainer_resume(trainer, error);
 }
 
 static int64_t arrived_bytes(const struct mp_trainer *trainer,

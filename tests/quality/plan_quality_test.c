@@ -237,6 +237,7 @@ struct run {
     const struct mp_system *system;
     void *self;
     struct mp_placement *home, *next; /* [layers] */
+    struct mp_policy policy;
     struct mp_plan plan;
 };
 
@@ -270,6 +271,8 @@ static void create_run(struct run *run, const struct mp_system *system, const st
     free(options);
     assert_ok(mp_plan_create(&setting.topology, EXPERTS, setting.expert_bytes, &run->plan, &error),
               &error);
+    mp_system_policy(system, run->self, &setting, &run->policy);
+    run->plan.policy = &run->policy;
     for (int layer = 0; layer < layers; layer++) {
         assert_ok(mp_placement_create(RANKS, EXPERTS, &run->home[layer], &error), &error);
         assert_ok(mp_placement_create(RANKS, EXPERTS, &run->next[layer], &error), &error);

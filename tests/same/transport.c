@@ -278,8 +278,7 @@ static void start_experts(const struct mp_request *request, int layer) {
         direction = MP_NO_DIRECTION;
     int number =
         start(request, fetches || refetches ? MP_PHASE_FETCH : MP_PHASE_REDUCE, direction, layer);
-    seen.trace->operation[number].free =
-        mp_planner_plan(&seen.trainer->planner, layer)->free_transfers;
+    seen.trace->operation[number].free = seen.trainer->planner.policy.free_transfers;
 }
 
 int __wrap_mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,

@@ -53,11 +53,14 @@ TEST_RANDOM(every_plan_is_legal_and_stays_in_its_group) {
         struct mp_plan_law law = {0};
         struct mp_placement home[LAYERS];
         struct mp_error error = {0};
+        struct mp_policy policy;
         struct mp_plan plan;
         struct mp_load load;
         void *self;
         assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
+        mp_system_policy(&mp_system_ep, self, &setting, &policy);
         assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
+        plan.policy = &policy;
         assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
         for (int l = 0; l < LAYERS; l++)
             assert_ok(
@@ -89,7 +92,9 @@ TEST(owners_take_turns) {
     assert_int_equal(mp_system_create(&mp_system_ep, &setting, &options, &self, NULL), MP_OK);
     mp_system_ep.initial_owners(self, owner);
     assert_memory_equal(owner, expected, sizeof owner);
-    assert_int_equal(mp_system_ep.optimizer(self), MP_OPTIMIZER_REPLICATED);
+    struct mp_policy policy = mp_policy_plain;
+    mp_system_ep.policy(self, &policy);
+    assert_int_equal(policy.optimizer, MP_OPTIMIZER_REPLICATED);
     mp_system_destroy(&mp_system_ep, self);
 }
 

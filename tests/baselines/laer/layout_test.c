@@ -109,7 +109,9 @@ static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp
     struct mp_error error = {0};
     assert_ok(mp_placement_create(load->ranks, load->experts, &home, &error), &error);
     assert_ok(mp_slots_homes(slots, &home, &error), &error);
-    assert_ok(mp_plan_begin(plan, 0, 0, &home, MP_OPTIMIZER_SLICES, &error), &error);
+    static const struct mp_policy slices = {.optimizer = MP_OPTIMIZER_SLICES};
+    plan->policy = &slices;
+    assert_ok(mp_plan_begin(plan, 0, 0, &home, &error), &error);
     assert_ok(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error), &error);
     mp_placement_destroy(&home);
 }

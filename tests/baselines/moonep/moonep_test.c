@@ -254,7 +254,7 @@ static void check_plan(const struct mp_setting *setting, const struct mp_plan *p
         from[fetch->to] = fetch->from;
         assert_true(copies[fetch->to] <= setting->experts / load->ranks);
     }
-    assert_false(plan->rematerialise);
+    assert_false(plan->policy->rematerialise);
     check_order(plan, load);
 }
 
