@@ -212,11 +212,11 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
-    int code = mp_trainer_pause(trainer, error);
+    int code = mp_spans_pause(&trainer->spans, error);
     if (!code)
         code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
     if (!code)
-        code = mp_trainer_resume(trainer, error);
+        code = mp_spans_resume(&trainer->spans, error);
     if (trainer->chunk_routes)
         plan->chunk_routes = trainer->chunk_routes +
                              (size_t)layer * (size_t)trainer->comm->ranks *

@@ -6,24 +6,10 @@
 
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
-#include "reference/trainer/inject.h"
 #include "reference/trainer/loads_file.h"
 #include "reference/trainer/sizes.h"
-#include "reference/trainer/stamps.h"
+#include "reference/trainer/spans.h"
 #include "reference/trainer/trainer.h"
-
-/* An operation in flight. */
-struct mp_flight {
-    int64_t start_ns;
-    uint64_t range; /* of NVTX tools; 0: none listens */
-    int begin;      /* of the stamps */
-};
-
-/* Where a span of the compute stream began. */
-struct mp_mark {
-    int64_t start_ns, waited_ns, sent_bytes, between_bytes;
-    int begin, first_wait; /* of the stamps */
-};
 
 /* Parameters or gradients of a layer's experts on their way. */
 struct mp_transfer_in_flight {
@@ -122,40 +108,17 @@ struct mp_trainer {
     struct mp_request *move[3];
     struct mp_flight moves_flight;
 
-    struct mp_record_thread *compute, *communication;
-    struct mp_stamps *stamps; /* NULL: work is done when operations return */
-    int wait_begin;           /* of the stamps: where the stream was made to wait */
-    struct mp_inject inject;  /* seconds 0: nothing on this rank */
-    struct mp_mark span;      /* of the phase at hand */
-    bool validating;
+    struct mp_spans spans;
+    struct mp_mark phase;             /* of the phase at hand */
     struct mp_flight *bucket_flight;  /* [L + 1] */
     struct mp_trainer_result *result; /* of this iteration */
-    int64_t paused_ns;                /* what the clocks of this rank have stood still so far */
-    struct {
-        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes, between_bytes;
-    } pause; /* cpu_ns: of all pauses so far */
     atomic_int stop;
     struct mp_trainer_totals totals;
 
     struct mp_arena arena; /* host memory of all of the above */
 };
 
-/* ---- spans (spans.c) ---- */
-/* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
- * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
-struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase);
-/* Records what was spent since `mark` as a span of the compute stream. */
-void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
-                      enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
-/* Begins a span of the communication stream at start_ns, for NVTX tools now: an operation is in
- * flight until mp_trainer_arrived, unless the run fails in between. */
-struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_ns,
-                                     enum mp_phase phase);
-/* Records an operation that was in flight until now. */
-void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
-                        enum mp_direction direction, int layer, int64_t bytes);
-/* Lets the comm tell the stamps when the stream stands still. */
-void mp_trainer_observe_waits(struct mp_trainer *trainer);
+/* ---- facts.c ---- */
 /* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
  * what is fetched again. */
 void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward);
@@ -166,13 +129,6 @@ void mp_trainer_record_plans(struct mp_trainer *trainer);
 /* All blocks, without the head. */
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_error *error);
-
-/* The clock that spans are measured with; it stands still between pause and resume (free
- * transfers). Pause first waits for all ranks, so that nobody's waiting is hidden.  Does nothing
- * unless transfers are free. */
-int64_t mp_trainer_now(const struct mp_trainer *trainer);
-int mp_trainer_pause(struct mp_trainer *trainer, struct mp_error *error);
-int mp_trainer_resume(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- executor.c: what the schedule's verbs mean here ---- */
 extern const struct mp_executor mp_trainer_executor;

@@ -180,7 +180,7 @@ static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
 /* All of them in one round: what leaves is still in use. */
 static int start_all(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_transfers *moves = &trainer->planner.moves;
-    trainer->moves_flight = mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_MOVE);
+    trainer->moves_flight = mp_spans_departed(&trainer->spans, MP_PHASE_MOVE);
     memcpy(trainer->round, moves->item, (size_t)moves->count * sizeof *moves->item);
     return start_round(trainer, moves->count, states_of(trainer), error);
 }
@@ -196,8 +196,8 @@ static int64_t arrived_bytes(const struct mp_trainer *trainer) {
 static int wait_all(struct mp_trainer *trainer, struct mp_error *error) {
     int count = trainer->planner.moves.count;
     int code = wait_round(trainer, count, states_of(trainer), error);
-    mp_trainer_arrived(trainer, trainer->moves_flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
-                       arrived_bytes(trainer));
+    mp_spans_arrived(&trainer->spans, trainer->moves_flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
+                     arrived_bytes(trainer));
     memset(trainer->moved, true, (size_t)count * sizeof *trainer->moved);
     if (!code && serves(trainer))
         refresh_round(trainer, count);

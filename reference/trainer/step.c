@@ -6,46 +6,21 @@
 
 static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                              const struct mp_trainer_result *result) {
-    mp_nvtx_pop(&(struct mp_nvtx_payload){trainer->iteration, -1, MP_NO_DIRECTION,
-                                          trainer->model.tokens,
-                                          trainer->comm->sent_bytes - mark.sent_bytes});
-    if (!trainer->compute)
+    struct mp_record_thread *compute = trainer->spans.compute;
+    mp_spans_iterated(&trainer->spans, mark, cpu_ns, trainer->model.tokens);
+    if (!compute)
         return;
-    struct mp_span span = {
-        .start_ns = mark.start_ns,
-        .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
-        /* What the host's thread gets says nothing of a GPU's work. */
-        .cpu_ns = trainer->device->deferred
-                      ? -1
-                      : mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
-        .end_ns = trainer->paused_ns ? mp_trainer_now(trainer) : 0,
-        .tokens = trainer->model.tokens,
-        .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
-        .flops = -1,
-        .iteration = (int32_t)trainer->iteration,
-        .layer = -1,
-        .phase = MP_PHASE_ITERATION,
-        .direction = MP_NO_DIRECTION,
-    };
-    if (trainer->stamps)
-        mp_stamps_flush(trainer->stamps);
-    mp_record_span(trainer->compute, &span);
     if (mp_topology_nodes(&trainer->setting.topology) > 1)
-        mp_record_number(trainer->compute, trainer->iteration, -1, "sent-between-nodes",
+        mp_record_number(compute, trainer->iteration, -1, "sent-between-nodes",
                          (double)(trainer->comm->between_bytes - mark.between_bytes));
     if (trainer->comm->rank == 0) {
-        mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
-        mp_record_number(trainer->compute, trainer->iteration, -1, "auxiliary-loss",
-                         result->auxiliary_loss);
+        mp_record_number(compute, trainer->iteration, -1, "loss", result->loss);
+        mp_record_number(compute, trainer->iteration, -1, "auxiliary-loss", result->auxiliary_loss);
     }
     mp_trainer_record_plans(trainer);
 }
 
-static int64_t cpu_time(const struct mp_trainer *trainer) {
-    return trainer->compute ? mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns : 0;
-}
-
-/* From `mark`, the iteration's start, on; cpu_ns: what cpu_time said there. */
+/* From `mark`, the iteration's start, on; cpu_ns: what mp_spans_cpu_ns said there. */
 static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                    const int32_t *token, const int32_t *target, struct mp_trainer_result *result,
                    struct mp_error *error) {
@@ -70,8 +45,8 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
 
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error) {
-    return iterate(trainer, mp_trainer_mark(trainer, MP_PHASE_ITERATION), cpu_time(trainer), token,
-                   target, result, error);
+    return iterate(trainer, mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION),
+                   mp_spans_cpu_ns(&trainer->spans), token, target, result, error);
 }
 
 /* ---- serving ---- */
@@ -128,12 +103,12 @@ static void read_batch(struct mp_trainer *trainer) {
 
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ITERATION);
-    int64_t cpu_ns = cpu_time(trainer);
-    struct mp_mark before_data = mp_trainer_mark(trainer, MP_PHASE_DATA);
+    struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION);
+    int64_t cpu_ns = mp_spans_cpu_ns(&trainer->spans);
+    struct mp_mark before_data = mp_spans_mark(&trainer->spans, MP_PHASE_DATA);
     read_batch(trainer);
-    mp_trainer_spent(trainer, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
-                     trainer->model.tokens, -1);
+    mp_spans_spent(&trainer->spans, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
+                   trainer->model.tokens, -1);
     return iterate(trainer, mark, cpu_ns, trainer->token, trainer->target, result, error);
 }
 
@@ -145,13 +120,14 @@ int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const i
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
-    struct mp_record_thread *compute = trainer->compute, *communication = trainer->communication;
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_VALIDATE);
+    struct mp_record_thread *compute = trainer->spans.compute,
+                            *communication = trainer->spans.communication;
+    struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_VALIDATE);
     const struct mp_job *job = &trainer->job;
     int batches = job->validation_batches, code = MP_OK;
     double sum = 0;
-    trainer->compute = trainer->communication = NULL; /* one span for all of it, */
-    trainer->validating = true;
+    trainer->spans.compute = trainer->spans.communication = NULL; /* one span for all of it, */
+    trainer->spans.validating = true;
     trainer->iteration--; /* part of the iteration just done */
     for (int i = 0; !code && i < batches; i++) {
         for (int b = 0; b < trainer->sequences; b++) {
@@ -169,14 +145,14 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     }
     if (!code)
         code = mp_comm_sum(trainer->comm, &sum, 1, error);
-    trainer->compute = compute;
-    trainer->communication = communication;
-    trainer->validating = false;
+    trainer->spans.compute = compute;
+    trainer->spans.communication = communication;
+    trainer->spans.validating = false;
     *loss = sum / ((double)trainer->global_tokens * batches);
-    mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
-                     (int64_t)trainer->model.tokens * batches, -1);
-    if (trainer->stamps)
-        mp_stamps_flush(trainer->stamps);
+    mp_spans_spent(&trainer->spans, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
+                   (int64_t)trainer->model.tokens * batches, -1);
+    if (trainer->spans.stamps)
+        mp_stamps_flush(trainer->spans.stamps);
     trainer->iteration++;
     return code ? code : mp_device_check(trainer->device, error);
 }

@@ -142,6 +142,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
         code =
             mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
                                setting->layers, setting->topology.ranks, &trainer->schedule, error);
+    trainer->spans.pauses = trainer->planner.policy.free_transfers;
     trainer->schedule.learns = file->system->after_step;
     trainer->schedule.shares = trainer->job.shared_experts > 0;
     return code;
@@ -367,11 +368,8 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device, boo
     trainer->bias_step = trainer->auxiliary + slopes;
     /* A layer has some 20 spans, and with several steps 4 for each. */
     int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
-    if (trainer->device->deferred)
-        code = mp_stamps_create(trainer->device, trainer->model.stream, spans, &trainer->stamps,
-                                error);
-    mp_trainer_observe_waits(trainer);
-    return code;
+    trainer->spans.device = trainer->device;
+    return mp_spans_create(&trainer->spans, spans, error);
 }
 
 /* What has no memory left knows how much there is; what wanted some knows what for.  And a device
@@ -409,8 +407,8 @@ int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, 
     if (model->row_bytes == before)
         return MP_OK;
     trainer->totals.row_growths++;
-    if (trainer->compute)
-        mp_record_number(trainer->compute, trainer->iteration, layer, "row-memory-bytes",
+    if (trainer->spans.compute)
+        mp_record_number(trainer->spans.compute, trainer->iteration, layer, "row-memory-bytes",
                          (double)model->row_bytes);
     return MP_OK;
 }
@@ -438,16 +436,17 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     trainer->job.expert_shards = mp_job_wanted_shards(
         &(struct mp_job_file){trainer->job, file->system, file->system_options});
     job = &trainer->job;
-    trainer->comm = comm;
+    trainer->comm = trainer->spans.comm = comm;
+    trainer->spans.iteration = &trainer->iteration;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
     trainer->global_tokens = mp_job_tokens(job);
     trainer->answers = mp_job_serves(job) ? job->batch : trainer->global_tokens;
     struct mp_model_shape shape;
     shape_of(job, &rule, &shape);
-    code = mp_inject_parse(job->inject, &trainer->inject, error);
-    if (trainer->inject.rank != comm->rank)
-        trainer->inject.seconds = 0;
+    code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
+    if (trainer->spans.inject.rank != comm->rank)
+        trainer->spans.inject.seconds = 0;
     if (!code)
         code = create_tables(trainer, error);
     if (!code)
@@ -494,8 +493,6 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
 void mp_trainer_destroy(struct mp_trainer *trainer) {
     if (!trainer)
         return;
-    if (trainer->stamps)
-        mp_comm_on_wait(trainer->comm, NULL, NULL);
     for (int i = 0; trainer->request && i < trainer->requests; i++)
         mp_request_destroy(trainer->request[i]);
     mp_trainer_destroy_paths(trainer);
@@ -508,7 +505,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         trainer->device->operations->host_release(trainer->device, trainer->forced);
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
     }
-    mp_stamps_destroy(trainer->stamps);
+    mp_spans_destroy(&trainer->spans);
     mp_device_destroy(trainer->own_device);
     mp_device_destroy(trainer->host);
     for (int l = 0; l < trainer->job.layers; l++) {
@@ -524,9 +521,13 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
 
 void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
                        struct mp_record_thread *communication) {
-    trainer->compute = compute;
-    trainer->communication = communication;
+    trainer->spans.compute = compute;
+    trainer->spans.communication = communication;
     mp_nvtx_start();
+}
+
+int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
+    return mp_spans_cost(&trainer->spans, cost_ns, error);
 }
 
 void mp_trainer_request_stop(struct mp_trainer *trainer) {

@@ -145,14 +145,13 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
 int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                               struct mp_error *error) {
     struct mp_transfer_in_flight *carriage = carriage_of(trainer, operation);
-    carriage->flight =
-        mp_trainer_departed(trainer, mp_trainer_now(trainer), phase_of(operation->kind));
-    int code = mp_trainer_pause(trainer, error);
+    carriage->flight = mp_spans_departed(&trainer->spans, phase_of(operation->kind));
+    int code = mp_spans_pause(&trainer->spans, error);
     if (!code)
         code = start_kind(trainer, operation, carriage, error);
     if (!code && trainer->planner.policy.free_transfers)
         code = wait_requests(carriage, error);
-    return code ? code : mp_trainer_resume(trainer, error);
+    return code ? code : mp_spans_resume(&trainer->spans, error);
 }
 
 static int64_t arrived_bytes(const struct mp_trainer *trainer,
@@ -172,8 +171,8 @@ int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operati
                              struct mp_error *error) {
     struct mp_transfer_in_flight *carriage = carriage_of(trainer, operation);
     int code = wait_requests(carriage, error);
-    mp_trainer_arrived(trainer, carriage->flight, phase_of(operation->kind), operation->direction,
-                       operation->layer, arrived_bytes(trainer, operation));
+    mp_spans_arrived(&trainer->spans, carriage->flight, phase_of(operation->kind),
+                     operation->direction, operation->layer, arrived_bytes(trainer, operation));
     if (!code && operation->kind == MP_TRAVEL_SEND_SLICES)
         mp_trainer_sum_slices(trainer, operation->layer);
     return code;
