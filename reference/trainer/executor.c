@@ -167,7 +167,8 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_SUM_DENSE:
         return start_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_MOVES:
-        return mp_trainer_start_moves(trainer, error);
+        trainer->totals.moves += trainer->planner.moves.count;
+        return mp_moves_start(&trainer->moves, error);
     case MP_TRAVEL_HOMES:
         return mp_trainer_start_homes(trainer, operation->layer, error);
     case MP_TRAVEL_LOSS:
@@ -190,7 +191,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_TRAVEL_HOMES:
         return mp_trainer_wait_homes(trainer, operation->layer, error);
     case MP_TRAVEL_MOVES:
-        return mp_trainer_wait_moves(trainer, error);
+        return mp_moves_wait(&trainer->moves, error);
     case MP_TRAVEL_LOSS: /* starting it has waited for it */
         return MP_OK;
     default:

@@ -7,6 +7,7 @@
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
 #include "reference/trainer/loads_file.h"
+#include "reference/trainer/moves.h"
 #include "reference/trainer/sizes.h"
 #include "reference/trainer/spans.h"
 #include "reference/trainer/trainer.h"
@@ -46,14 +47,8 @@ struct mp_trainer {
     int64_t iteration;
     int64_t updates; /* optimizer steps taken, for AdamW's bias correction */
 
-    struct mp_placement *source;         /* [L] who still has to send what, while experts move */
-    struct mp_plan_facts *facts;         /* [L] of the last plans */
-    struct mp_load *load;                /* [L] */
-    struct mp_transfer *round;           /* [moves limit] moves carried out together */
-    void **round_from[3], **round_to[3]; /* [moves limit]: parameters, first, second moment */
-    bool *moved;                         /* [moves limit] */
-    int32_t *old_moments;                /* [L * E] */
-    int *free_slots;                     /* [R] */
+    struct mp_plan_facts *facts; /* [L] of the last plans */
+    struct mp_load *load;        /* [L] */
 
     uint32_t *counts;     /* [2 + C][E] routes, firsts, and routes of each of C chunks of tokens */
     uint32_t *all_counts; /* [R][2 + C][E], with room for the most chunks */
@@ -105,8 +100,7 @@ struct mp_trainer {
     struct mp_transfer *slice_list;
     void **slice_from, **slice_to;
     struct mp_request **bucket; /* [L + 1] */
-    struct mp_request *move[3];
-    struct mp_flight moves_flight;
+    struct mp_moves moves;
 
     struct mp_spans spans;
     struct mp_mark phase;             /* of the phase at hand */
@@ -216,16 +210,6 @@ int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error
 int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
                                  struct mp_error *error);
 void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
-
-/* ---- moves.c ---- */
-/* The planner's moves, which lead from its homes to the next ones: parameters and both moments (or,
- * if their state is left, parameters only); with slices nothing moves but the next gathering.
- * Asynchronous ones set out all at once, into slots that the system has left room for, and are
- * waited for with the state of nobody's experts touched in between.  The others are carried out
- * when they start, in rounds that never need more than the spare slot.  After the wait homes are
- * the next ones. */
-int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error);
-int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

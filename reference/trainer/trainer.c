@@ -54,8 +54,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t sequences = (size_t)trainer->sequences;
     size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
-    MP_TAKE_EACH(&trainer->arena, layers, trainer->source, trainer->facts, trainer->load);
-    MP_TAKE(&trainer->arena, trainer->free_slots, ranks);
+    MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
     /* Chunks are known only with the first plan. */
     size_t counts = (2 + MP_MOST_DEGREE) * experts;
     MP_TAKE(&trainer->arena, trainer->counts, counts);
@@ -71,17 +70,13 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     return mp_arena_check(&trainer->arena, error);
 }
 
-/* Homes change inside a step: room for all that may move, now. */
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t all = (size_t)trainer->job.layers * (size_t)trainer->setting.experts;
-    size_t most = (size_t)trainer->planner.moves.capacity;
-    MP_TAKE(&trainer->arena, trainer->round, most);
-    for (int w = 0; w < 3; w++) {
-        MP_TAKE_EACH(&trainer->arena, most, trainer->round_from[w], trainer->round_to[w]);
-    }
-    MP_TAKE(&trainer->arena, trainer->moved, most);
-    MP_TAKE(&trainer->arena, trainer->old_moments, all);
-    return mp_arena_check(&trainer->arena, error);
+    trainer->moves = (struct mp_moves){.comm = trainer->comm,
+                                       .experts = &trainer->model.experts,
+                                       .stream = trainer->model.stream,
+                                       .planner = &trainer->planner,
+                                       .spans = &trainer->spans};
+    return mp_moves_create(&trainer->moves, &trainer->arena, error);
 }
 
 /* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
@@ -134,9 +129,6 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
         code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         if (!code)
             code = mp_load_give_first(&trainer->load[l], error);
-        if (!code)
-            code = mp_placement_create(setting->topology.ranks, setting->experts,
-                                       &trainer->source[l], error);
     }
     if (!code)
         code =
@@ -175,9 +167,9 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->refetch[0].request[1], again}, /* of late copies, which are of no slices */
         {&trainer->sums[0].request[0], sums},
         {&trainer->sums[1].request[0], sums},
-        {&trainer->move[0], moves},
-        {&trainer->move[1], serves ? 0 : moves},
-        {&trainer->move[2], serves ? 0 : moves},
+        {&trainer->moves.request[0], moves},
+        {&trainer->moves.request[1], serves ? 0 : moves},
+        {&trainer->moves.request[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
     int fetches = 2 * mp_schedule_fetches(&trainer->schedule);
@@ -496,6 +488,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     for (int i = 0; trainer->request && i < trainer->requests; i++)
         mp_request_destroy(trainer->request[i]);
     mp_trainer_destroy_paths(trainer);
+    mp_moves_destroy(&trainer->moves);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
@@ -511,8 +504,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);
-        if (trainer->source)
-            mp_placement_destroy(&trainer->source[l]);
     }
     mp_loads_destroy(&trainer->loads);
     mp_arena_release(&trainer->arena);

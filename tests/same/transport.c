@@ -315,7 +315,7 @@ int __wrap_mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], 
                          mp_stream stream, struct mp_request *request, struct mp_error *error) {
     bool moves = false;
     for (int w = 0; seen.trace && w < 3; w++)
-        moves |= request == seen.trainer->move[w];
+        moves |= request == seen.trainer->moves.request[w];
     if (moves)
         start_moves(request);
     else if (seen.trace)
