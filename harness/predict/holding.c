@@ -55,7 +55,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     bool stays = mp_policy_gathers_homes(policy);
     bool frees = policy->rematerialise || policy->forward_only;
     double all = 0, two = 0, above = 0, several = 0, ahead = 0;
-    int window = mp_schedule_fetches(&predictor->schedule);
+    int window = mp_policy_fetches(policy);
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];

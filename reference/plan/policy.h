@@ -131,6 +131,10 @@ struct mp_policy {
 /* An expert's owner keeps and updates it, the gate's choices stand, routes go by token. */
 extern const struct mp_policy mp_policy_plain;
 
+/* Of how many layers, one after the other, fetches may be on their way together. */
+static inline int mp_policy_fetches(const struct mp_policy *policy) {
+    return 1 + policy->gather_ahead + policy->fetch_early;
+}
 /* Whether holders' parameters are put together from slices before the gate, or after the step. */
 static inline bool mp_policy_gathers(const struct mp_policy *policy) {
     return mp_optimizer_sliced(policy->optimizer) && policy->gather_before_gate;

@@ -171,10 +171,6 @@ int mp_schedule_create(const struct mp_executor *executor, void *self,
                        const struct mp_policy *policy, int layers, int ranks,
                        struct mp_schedule *schedule, struct mp_error *error);
 void mp_schedule_destroy(struct mp_schedule *schedule); /* accepts a zeroed one */
-/* Of how many layers, one after the other, fetches may be on their way together. */
-static inline int mp_schedule_fetches(const struct mp_schedule *schedule) {
-    return 1 + schedule->policy->gather_ahead + schedule->policy->fetch_early;
-}
 
 /* All blocks forward, without the head. */
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);

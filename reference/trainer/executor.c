@@ -170,11 +170,11 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
         trainer->totals.moves += trainer->planner.moves.count;
         return mp_moves_start(&trainer->moves, error);
     case MP_TRAVEL_HOMES:
-        return mp_trainer_start_homes(trainer, operation->layer, error);
+        return mp_carriages_start_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_LOSS:
         return agree(trainer, error);
     default:
-        return mp_trainer_start_transfer(trainer, operation, error);
+        return mp_carriages_start(&trainer->carriages, operation, error);
     }
 }
 
@@ -189,13 +189,13 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_TRAVEL_SUM_DENSE:
         return wait_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_HOMES:
-        return mp_trainer_wait_homes(trainer, operation->layer, error);
+        return mp_carriages_wait_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_MOVES:
         return mp_moves_wait(&trainer->moves, error);
     case MP_TRAVEL_LOSS: /* starting it has waited for it */
         return MP_OK;
     default:
-        return mp_trainer_wait_transfer(trainer, operation, error);
+        return mp_carriages_wait(&trainer->carriages, operation, error);
     }
 }
 

@@ -6,17 +6,12 @@
 
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
+#include "reference/trainer/carriages.h"
 #include "reference/trainer/loads_file.h"
 #include "reference/trainer/moves.h"
 #include "reference/trainer/sizes.h"
 #include "reference/trainer/spans.h"
 #include "reference/trainer/trainer.h"
-
-/* Parameters or gradients of a layer's experts on their way. */
-struct mp_transfer_in_flight {
-    struct mp_flight flight;
-    struct mp_request *request[2]; /* [1]: NULL but where two stages travel */
-};
 
 /* Rows of tokens on their way. */
 struct mp_distinct_turn {
@@ -64,9 +59,7 @@ struct mp_trainer {
     uint32_t *transitions;   /* [L - 1][E][E] of them; NULL: no system asks */
     double *transition_sums; /* the same over all ranks, on their way */
     float *host_loss;        /* [N] */
-    void **prefetch_chunk, **reduce_chunk;        /* [E] */
-    float **prefetch_gradient, **reduce_gradient; /* [E] */
-    bool *inside;                      /* [E] has a holder in this rank's node before the gate */
+    bool *inside;            /* [E] has a holder in this rank's node before the gate */
     struct mp_gate_limit replay_limit; /* of loads that are replayed; inside NULL: none */
     uint32_t *limited;                 /* [E] a source's loads within it */
 
@@ -90,15 +83,7 @@ struct mp_trainer {
     struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
     struct mp_fan host_fan[MP_FANS];
     struct mp_distinct_turn distinct_turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
-    /* One for each layer that they may be ahead, and that layer itself. */
-    struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
-    struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
-    /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
-     * arrive */
-    float *arrivals[MP_SUMS_ON_THEIR_WAY];
-    /* Working memory of transfers from and to slices, [slices limit]. */
-    struct mp_transfer *slice_list;
-    void **slice_from, **slice_to;
+    struct mp_carriages carriages;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_moves moves;
 
@@ -188,28 +173,6 @@ const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
 /* Where rows of a step are in transit, 0 or 1; NULL where they go directly. */
 void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_operation *operation,
                          int place);
-
-/* ---- transfers.c: parameters and gradients of experts between ranks ---- */
-/* What of a layer is in the background lane, but for moves, homes and non-expert gradients. */
-int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_error *error);
-int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
-                             struct mp_error *error);
-
-/* ---- expert_slices.c: experts that are kept in slices ---- */
-/* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
- * [experts] is this rank's memory for them, NULL where it holds none. */
-int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
-                                   int layer, void *const chunk[], struct mp_request *request,
-                                   struct mp_error *error);
-/* The same for a layer's homes: after a step, and before the first. */
-int mp_trainer_start_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Starts sending gradients of a layer to the ranks that keep their slices; and adds them up once
- * the request is done. */
-int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
-                                 struct mp_error *error);
-void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

@@ -52,7 +52,6 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
     size_t sequences = (size_t)trainer->sequences;
-    size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
     MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
     /* Chunks are known only with the first plan. */
@@ -64,8 +63,6 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     create_loss_factors(trainer);
     MP_TAKE_EACH(&trainer->arena, tokens, trainer->token, trainer->target, trainer->host_loss);
     MP_TAKE(&trainer->arena, trainer->context, sequences * (size_t)trainer->job.context);
-    MP_TAKE_EACH(&trainer->arena, shards, trainer->prefetch_chunk, trainer->prefetch_gradient,
-                 trainer->reduce_chunk, trainer->reduce_gradient);
     MP_TAKE(&trainer->arena, trainer->bucket_flight, layers + 1);
     return mp_arena_check(&trainer->arena, error);
 }
@@ -79,26 +76,17 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     return mp_moves_create(&trainer->moves, &trainer->arena, error);
 }
 
-/* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
- * on their way. */
-static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
-    if (!mp_optimizer_sliced(trainer->planner.policy.optimizer))
-        return MP_OK;
-    const struct mp_experts *experts = &trainer->model.experts;
-    size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
-    size_t holders = limit * (size_t)trainer->comm->ranks;
-    size_t bytes = limit * keepers * experts->slice * sizeof(float);
-    MP_TAKE_EACH(&trainer->arena, holders * keepers, trainer->slice_list, trainer->slice_from,
-                 trainer->slice_to);
-    bool own =
-        !mp_optimizer_sums(trainer->planner.policy.optimizer) && !mp_job_serves(&trainer->job);
-    for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
-        trainer->arrivals[i] =
-            trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
-        if (!trainer->arrivals[i])
-            return mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders);
-    }
-    return mp_arena_check(&trainer->arena, error);
+static int create_carriages(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_carriages *carriages = &trainer->carriages;
+    carriages->spans = &trainer->spans;
+    carriages->slices = (struct mp_slices){.comm = trainer->comm,
+                                           .device = trainer->device,
+                                           .stream = trainer->model.stream,
+                                           .experts = &trainer->model.experts,
+                                           .planner = &trainer->planner};
+    MP_TAKE_EACH(&trainer->arena, trainer->setting.experts, carriages->prefetch_chunk,
+                 carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
+    return mp_slices_create(&carriages->slices, &trainer->arena, error);
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -163,16 +151,17 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         int transfers;
     } wanted[] = {
         {&trainer->gather, 0},
-        {&trainer->late_fetch.request[0], copies},
-        {&trainer->refetch[0].request[1], again}, /* of late copies, which are of no slices */
-        {&trainer->sums[0].request[0], sums},
-        {&trainer->sums[1].request[0], sums},
+        {&trainer->carriages.late_fetch.request[0], copies},
+        {&trainer->carriages.refetch[0].request[1],
+         again}, /* of late copies, which are of no slices */
+        {&trainer->carriages.sums[0].request[0], sums},
+        {&trainer->carriages.sums[1].request[0], sums},
         {&trainer->moves.request[0], moves},
         {&trainer->moves.request[1], serves ? 0 : moves},
         {&trainer->moves.request[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
-    int fetches = 2 * mp_schedule_fetches(&trainer->schedule);
+    int fetches = 2 * mp_policy_fetches(&trainer->planner.policy);
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     if (trainer->arena.lacking)
@@ -189,8 +178,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
             *wanted[i].request = trainer->request[i];
     }
     for (int i = 0; i < fetches / 2; i++) {
-        trainer->fetch[i].request[0] = trainer->request[single + 2 * i];
-        trainer->refetch[i].request[0] = trainer->request[single + 2 * i + 1];
+        trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
+        trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
     }
     return code;
 }
@@ -213,7 +202,7 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     const struct mp_planner *planner = &trainer->planner;
-    int fetches = mp_schedule_fetches(&trainer->schedule), in_turn = fetches > 2 ? fetches : 2;
+    int fetches = mp_policy_fetches(&trainer->planner.policy), in_turn = fetches > 2 ? fetches : 2;
     struct mp_device *host = NULL;
     bool serves = mp_job_serves(&trainer->job);
     int code = planner->policy.offload && !serves ? take_host(trainer, &host, error) : MP_OK;
@@ -464,7 +453,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_moves(trainer, error);
     if (!code)
-        code = create_slices(trainer, error);
+        code = create_carriages(trainer, error);
     if (!code)
         code = create_requests(trainer, error);
     if (!code && comm->ranks > 1) {
@@ -492,8 +481,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
-    for (int i = 0; trainer->device && i < MP_SUMS_ON_THEIR_WAY; i++)
-        trainer->device->operations->release(trainer->device, trainer->arrivals[i]);
+    mp_slices_destroy(&trainer->carriages.slices);
     if (trainer->device) {
         trainer->device->operations->host_release(trainer->device, trainer->forced);
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);

@@ -256,7 +256,7 @@ static bool is_of(const struct mp_transfer_in_flight *carriage, const struct mp_
 
 /* Experts that come again in two stages come in one operation, of two requests. */
 static bool joins(const struct mp_request *request) {
-    const struct mp_transfer_in_flight *refetch = seen.trainer->refetch;
+    const struct mp_transfer_in_flight *refetch = seen.trainer->carriages.refetch;
     const struct carried *first = find(refetch->request[0]);
     if (request != refetch->request[1] || !first || first->awaited)
         return false;
@@ -266,10 +266,10 @@ static bool joins(const struct mp_request *request) {
 
 static void start_experts(const struct mp_request *request, int layer) {
     const struct mp_trainer *trainer = seen.trainer;
-    bool fetches = is_of(&trainer->late_fetch, request), refetches = false;
+    bool fetches = is_of(&trainer->carriages.late_fetch, request), refetches = false;
     for (int ahead = 0; ahead <= MP_MOST_AHEAD; ahead++) {
-        fetches |= is_of(&trainer->fetch[ahead], request);
-        refetches |= is_of(&trainer->refetch[ahead], request);
+        fetches |= is_of(&trainer->carriages.fetch[ahead], request);
+        refetches |= is_of(&trainer->carriages.refetch[ahead], request);
     }
     if (joins(request))
         return;

@@ -244,7 +244,7 @@ TEST(copies_are_fetched_early) {
             at = strstr(at, order[i]);
             assert_non_null(at);
         }
-        assert_int_equal(mp_schedule_fetches(&scribe->schedule), 2);
+        assert_int_equal(mp_policy_fetches(&scribe->policy), 2);
         for (int l = 0; l < 3; l++)
             mp_plan_destroy(&plans[l]);
         destroy_scribe(scribe);
