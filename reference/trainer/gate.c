@@ -46,7 +46,7 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
 }
 
 int mp_trainer_counts(const struct mp_trainer *trainer) {
-    return (2 + (trainer->chunk_routes ? trainer->path_steps : 0)) * trainer->job.experts;
+    return (2 + (trainer->chunk_routes ? trainer->paths.steps : 0)) * trainer->job.experts;
 }
 
 int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error) {
@@ -204,8 +204,8 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
         mp_model_gate(&trainer->model, layer, trainer->forced,
                       limited && !trainer->forced ? &limit : NULL, trainer->counts,
                       trainer->counts + experts);
-    if (!code)
-        mp_trainer_count_chunks(trainer, layer);
+    if (!code && trainer->chunk_routes)
+        mp_distinct_rows_count_chunks(&trainer->distinct, layer, trainer->counts + 2 * experts);
     return code;
 }
 

@@ -7,19 +7,12 @@
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
 #include "reference/trainer/carriages.h"
+#include "reference/trainer/distinct.h"
 #include "reference/trainer/loads_file.h"
 #include "reference/trainer/moves.h"
 #include "reference/trainer/sizes.h"
 #include "reference/trainer/spans.h"
 #include "reference/trainer/trainer.h"
-
-/* Rows of tokens on their way. */
-struct mp_distinct_turn {
-    struct mp_trainer *trainer;
-    struct mp_operation operation;
-    int round; /* whose rows have been made last */
-    struct mp_exchange_maker maker;
-};
 
 struct mp_trainer {
     struct mp_job job;
@@ -67,22 +60,9 @@ struct mp_trainer {
     int requests;
     struct mp_request **rows; /* [most steps][2] of an exchange: there, and back */
     struct mp_request *gather;
-    const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
-    struct mp_exchange_path *path;           /* [L][path_steps] */
-    int path_steps;                          /* the most of a plan */
-    /* [path_steps][R][R] where blocks begin in send order; or in [R][R] rows from each rank to each
-     * other. */
-    int *path_rows;
-    struct mp_rows transit[2]; /* rows on their way through this rank */
-    /* Where the exchange deduplicates (distinct.c). */
-    uint32_t *distinct;     /* [chunks][groups of all levels] of this rank; loads have all */
-    uint32_t *chunk_routes; /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
-    int32_t *host_routes;   /* [2][N * K] */
-    int *sources;           /* [2][R] working memory */
-    struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
-    struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
-    struct mp_fan host_fan[MP_FANS];
-    struct mp_distinct_turn distinct_turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
+    struct mp_paths paths;
+    struct mp_distinct_rows distinct; /* where the exchange deduplicates */
+    uint32_t *chunk_routes;           /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
     struct mp_carriages carriages;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_moves moves;
@@ -146,33 +126,6 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
                        struct mp_error *error);
 int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
                        struct mp_error *error);
-
-/* ---- distinct.c: rows of tokens instead of routes ---- */
-int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_distinct(struct mp_trainer *trainer);
-/* Counts of a gate's choices by chunk of tokens, if there are several. */
-void mp_trainer_count_chunks(struct mp_trainer *trainer, int layer);
-/* Who gets which of them, once forward has found the routes' places.  MP_ENOMEM. */
-int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_request *request, struct mp_error *error);
-/* What becomes of them where they have arrived. */
-void mp_trainer_arrive_distinct(struct mp_trainer *trainer, const struct mp_operation *operation);
-
-/* ---- path.c: the ways that they take ---- */
-/* As the first plan says. */
-int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_paths(struct mp_trainer *trainer);
-/* For a layer's plan, with room for what this rank passes on.  MP_EPLAN (rows are passed on, and
- * not as in the first plan), MP_ELIMIT, MP_ENOMEM. */
-int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* The path of a step: one that has been built, or `direct` (out). */
-const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
-                                               const struct mp_operation *operation,
-                                               struct mp_exchange_path *direct);
-/* Where rows of a step are in transit, 0 or 1; NULL where they go directly. */
-void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_operation *operation,
-                         int place);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

@@ -67,6 +67,26 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     return mp_arena_check(&trainer->arena, error);
 }
 
+/* The ways of tokens' rows, and what is known of rows that are sent once for several routes. */
+static int create_paths(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_model_shape *shape = &trainer->model.shape;
+    struct mp_paths *paths = &trainer->paths;
+    paths->comm = trainer->comm;
+    paths->device = trainer->device;
+    paths->model = &trainer->model;
+    paths->planner = &trainer->planner;
+    int code = mp_paths_create(paths, &trainer->arena, error);
+    if (code || !paths->exchange || !paths->exchange->deduplicates)
+        return code;
+    trainer->distinct.paths = paths;
+    trainer->distinct.load = trainer->load;
+    if (paths->steps > 1)
+        MP_TAKE(&trainer->arena, trainer->chunk_routes,
+                (size_t)shape->layers * (size_t)trainer->comm->ranks * (size_t)paths->steps *
+                    (size_t)shape->experts);
+    return mp_distinct_rows_create(&trainer->distinct, &trainer->arena, error);
+}
+
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->moves = (struct mp_moves){.comm = trainer->comm,
                                        .experts = &trainer->model.experts,
@@ -177,6 +197,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         if (i < single)
             *wanted[i].request = trainer->request[i];
     }
+    trainer->distinct.gather = trainer->gather;
     for (int i = 0; i < fetches / 2; i++) {
         trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
         trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
@@ -373,7 +394,7 @@ int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_err
     int64_t before = model->row_bytes;
     int code = mp_model_reserve(model, layer, error);
     if (!code)
-        code = mp_trainer_build_path(trainer, layer, error);
+        code = mp_paths_build(&trainer->paths, layer, error);
     return mp_trainer_note_rows(trainer, layer, before, code, error);
 }
 
@@ -447,7 +468,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = mp_trainer_create_routes(trainer, error);
     if (!code)
-        code = mp_trainer_create_paths(trainer, error);
+        code = create_paths(trainer, error);
     if (!code)
         code = create_experts(trainer, error);
     if (!code)
@@ -476,7 +497,8 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         return;
     for (int i = 0; trainer->request && i < trainer->requests; i++)
         mp_request_destroy(trainer->request[i]);
-    mp_trainer_destroy_paths(trainer);
+    mp_distinct_rows_destroy(&trainer->distinct);
+    mp_paths_destroy(&trainer->paths);
     mp_moves_destroy(&trainer->moves);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);

@@ -9,7 +9,7 @@
 LED_THROUGH(mp_gather_counts_start);
 LED_THROUGH(mp_exchange_path_start);
 LED_THROUGH(mp_exchange_made_start);
-LED_THROUGH(mp_trainer_make_distinct);
+LED_THROUGH(mp_distinct_rows_gather);
 LED_THROUGH(mp_all_reduce_start);
 LED_THROUGH(mp_sparse_all_gather_start);
 LED_THROUGH(mp_sparse_reduce_scatter_start);
@@ -152,7 +152,7 @@ int __wrap_mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, in
                                   uint32_t *all, struct mp_request *request,
                                   struct mp_error *error) {
     if (seen.trace) {
-        bool distinct = mine == seen.trainer->distinct;
+        bool distinct = mine == seen.trainer->distinct.counts;
         int number = distinct ? start(request, MP_PHASE_DISPATCH, MP_FORWARD, seen.layer)
                               : start(request, MP_PHASE_GATE, MP_FORWARD, seen.gathers++);
         seen.trace->operation[number].each = (uint32_t)count * (uint32_t)sizeof *mine;
@@ -165,9 +165,10 @@ static int layer_of_rows(const struct mp_exchange_path *path, int step) {
     const struct mp_model *model = &seen.trainer->model;
     for (int l = 0; l < model->shape.layers; l++) {
         const struct mp_routing *routing = &model->state[l].routing;
-        if (path->rounds > 1 ? path == &seen.trainer->path[l * seen.trainer->path_steps + step]
-                             : step < routing->steps &&
-                                   routing->step[step].send_rows == path->round[0].send_rows)
+        if (path->rounds > 1
+                ? path == &seen.trainer->paths.path[l * seen.trainer->paths.steps + step]
+                : step < routing->steps &&
+                      routing->step[step].send_rows == path->round[0].send_rows)
             return l;
     }
     fail_msg("rows of no layer");
@@ -217,9 +218,10 @@ int __wrap_mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange
     return code;
 }
 
-int __wrap_mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+int __wrap_mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer,
+                                   struct mp_error *error) {
     seen.layer = layer;
-    return __real_mp_trainer_make_distinct(trainer, layer, error);
+    return __real_mp_distinct_rows_gather(exchange, layer, error);
 }
 
 int __wrap_mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
