@@ -7,28 +7,13 @@
 #include <string.h>
 
 const char *mp_system_capability_name(unsigned bit) {
-    switch (bit) {
-    case MP_SYSTEM_REPLICATES:
-        return "replicates";
-    case MP_SYSTEM_DROPS:
-        return "drops";
-    case MP_SYSTEM_CHANGES_GATE:
-        return "changes-gate";
-    case MP_SYSTEM_MOVES_OWNERS:
-        return "moves-owners";
-    case MP_SYSTEM_PLANS_BEFORE_GATE:
-        return "plans-before-gate";
-    case MP_SYSTEM_UNEVEN_EXPERTS:
-        return "uneven-experts";
-    case MP_SYSTEM_MORE_RANKS:
-        return "more-ranks";
-    case MP_SYSTEM_UNATTAINABLE:
-        return "unattainable";
-    case MP_SYSTEM_USES_TRANSITIONS:
-        return "uses-transitions";
-    default:
-        return NULL;
-    }
+    static const char *const name[] = {
+        "replicates",     "drops",      "changes-gate", "moves-owners",    "plans-before-gate",
+        "uneven-experts", "more-ranks", "unattainable", "uses-transitions"};
+    for (unsigned i = 0; i < sizeof name / sizeof *name; i++)
+        if (bit == 1u << i)
+            return name[i];
+    return NULL;
 }
 
 #define FIGURE(member) offsetof(struct mp_setting, member)
