@@ -227,36 +227,6 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
     return MP_OK;
 }
 
-void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
-                         int64_t received[]) {
-    int ranks = plan->topology.ranks;
-
-    for (int rank = 0; rank < ranks; rank++) {
-        if (computed)
-            computed[rank] = 0;
-        if (sent)
-            sent[rank] = 0;
-        if (received)
-            received[rank] = 0;
-    }
-    for (int source = 0; source < ranks; source++) {
-        const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
-        /* The parts of a source lie together, whatever the expert. */
-        for (int64_t index = begin[0]; index < begin[plan->experts]; index++) {
-            struct mp_dispatch_part part = plan->part[index];
-            for (int32_t at = part.first; at < part.first + part.run; at++) {
-                int holder = plan->holder[at];
-                if (computed)
-                    computed[holder] += part.count;
-                if (sent && holder != source)
-                    sent[source] += part.count;
-                if (received && holder != source)
-                    received[holder] += part.count;
-            }
-        }
-    }
-}
-
 /* Extra copies over all ranks and the most on one, 64 ranks at a time: no working memory. */
 static void count_copies(const struct mp_placement *during, struct mp_plan_facts *facts) {
     for (int word = 0; word < during->words; word++) {

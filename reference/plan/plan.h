@@ -241,13 +241,6 @@ int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank);
 /* Routes of (source, expert) that go to `rank`. */
 int64_t mp_plan_routes_to(const struct mp_plan *plan, int source, int expert, int rank);
 
-/* What the dispatch means for ranks; any of the outputs may be NULL.  All are [ranks], routes.
- *   computed   routes that rank r computes
- *   sent       routes of r computed elsewhere (crossing its border outwards)
- *   received   routes computed on r that come from elsewhere */
-void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
-                         int64_t received[]);
-
 /* Totals of a plan, as kept with the run.  Bytes are those of the fetch, reduce and share lists by
  * stage, and with slices what travels to put parameters together and gradients apart; with
  * `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.

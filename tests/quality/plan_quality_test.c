@@ -207,7 +207,7 @@ static void add_ratio(struct quality *quality, const struct mp_plan *plan,
     int64_t total[EXPERTS], computed[RANKS], most = 0;
     int copies = 0;
     mp_load_expert_totals(load, total);
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int rank = 0; rank < RANKS; rank++)
         most = computed[rank] > most ? computed[rank] : most;
     for (int expert = 0; expert < EXPERTS; expert++)

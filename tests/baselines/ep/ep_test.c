@@ -29,7 +29,7 @@ static struct mp_load sum_of_group(const struct mp_load *load, int first, int gr
 static void check_computed(const struct mp_plan *plan, const struct mp_load *load, int group,
                            int each) {
     int64_t computed[RANKS], total[RANKS * EACH];
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int first = 0; first < load->ranks; first += group) {
         struct mp_load own = sum_of_group(load, first, group);
         mp_load_expert_totals(&own, total);

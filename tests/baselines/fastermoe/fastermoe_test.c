@@ -123,7 +123,7 @@ TEST(groups_shadow_by_themselves) {
         assert_int_equal(mp_placement_holds(&plan->during, 1, rank), rank % 2 == 1 || rank == 2);
     }
     assert_int_equal(plan->fetch.count, 1);
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int rank = 0; rank < 6; rank++) {
         assert_int_equal(computed[rank], 100);
         for (int expert = 0; expert < 2; expert++)

@@ -154,7 +154,7 @@ TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
         struct job job;
         create_job(random, &job);
         plan_twice(&job);
-        mp_plan_rank_routes(&job.plan[0], computed, NULL, NULL);
+        rank_routes(&job.plan[0], computed, NULL, NULL);
         int64_t each = mp_load_total(&job.load) / job.load.ranks;
         for (int rank = 0; rank < job.load.ranks; rank++)
             assert_true(computed[rank] == each || computed[rank] == each + 1);

@@ -79,7 +79,7 @@ TEST(the_next_iteration_has_the_cheapest_layout) {
         rehearsal_plan(&rehearsal, 0, &load);
         for (int expert = 0; expert < 4; expert++)
             assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
-        mp_plan_rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
+        rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
         assert_memory_equal(computed, row->computed, sizeof computed);
         mp_load_destroy(&load);
         rehearsal_destroy(&rehearsal);

@@ -246,7 +246,7 @@ TEST_RANDOM(the_cost_counts_what_the_dispatch_does) {
         mp_slots_index(&job.slots, job.topology.ranks_per_node);
         dispatch(&job.plan, &job.load, &job.slots);
         mp_plan_facts(&job.plan, &job.load, &facts);
-        mp_plan_rank_routes(&job.plan, computed, NULL, NULL);
+        rank_routes(&job.plan, computed, NULL, NULL);
         double cost = mp_laer_cost(&job.evaluator, &job.slots, job.count, &costs);
         assert_int_equal(job.evaluator.in_node, facts.routes_in_node);
         assert_int_equal(job.evaluator.between_nodes, facts.routes_between_nodes);

@@ -95,7 +95,7 @@ static double dispatched_latency(const struct mp_setting *setting, struct mp_pla
     struct mp_error error = {0};
 
     assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
-    mp_plan_rank_routes(plan, computed, sent, received);
+    rank_routes(plan, computed, sent, received);
     for (int rank = 0; rank < load->ranks; rank++) {
         work = computed[rank] > work ? computed[rank] : work;
         border = sent[rank] > border ? sent[rank] : border;

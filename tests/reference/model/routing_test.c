@@ -279,7 +279,7 @@ static int64_t rows_of(const struct mp_plan *plan, int rank) {
     int64_t rows = 0;
     if (plan->padding == 0) {
         int64_t computed[MOST_RANKS];
-        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        rank_routes(plan, computed, NULL, NULL);
         return computed[rank];
     }
     for (int64_t pair = 0; pair < (int64_t)plan->topology.ranks * plan->experts; pair++)

@@ -52,7 +52,7 @@ TEST(nearest_gives_the_golden_loads) {
         struct mp_plan_facts facts;
         int64_t computed[4], sent[4], received[4];
         plan_golden(row, &plan, &load);
-        mp_plan_rank_routes(&plan, computed, sent, received);
+        rank_routes(&plan, computed, sent, received);
         mp_plan_facts(&plan, &load, &facts);
         assert_memory_equal(computed, row->computed, sizeof computed);
         assert_memory_equal(sent, row->sent, sizeof sent);

@@ -50,6 +50,29 @@ static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int laye
     mp_placement_destroy(&home);
 }
 
+/* [ranks] routes that each rank computes; and where asked for, those of its own that are computed
+ * elsewhere, and those of others that it computes. */
+static inline void rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
+                               int64_t received[]) {
+    for (int rank = 0; rank < plan->topology.ranks; rank++) {
+        computed[rank] = 0;
+        if (sent)
+            sent[rank] = received[rank] = 0;
+    }
+    for (int source = 0; source < plan->topology.ranks; source++) {
+        const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
+        for (int64_t i = begin[0]; i < begin[plan->experts]; i++)
+            for (int32_t at = 0; at < plan->part[i].run; at++) {
+                int holder = plan->holder[plan->part[i].first + at];
+                computed[holder] += plan->part[i].count;
+                if (sent && holder != source) {
+                    sent[source] += plan->part[i].count;
+                    received[holder] += plan->part[i].count;
+                }
+            }
+    }
+}
+
 /* A plan and what it was made for.  Stays where it is, as its plan points to its policy. */
 struct example {
     struct mp_policy policy;
