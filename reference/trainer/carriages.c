@@ -1,11 +1,19 @@
 #include "reference/trainer/carriages.h"
 
+int mp_carriages_create(struct mp_carriages *carriages, struct mp_arena *arena,
+                        struct mp_error *error) {
+    MP_TAKE_EACH(arena, carriages->slices.planner->setting.experts, carriages->prefetch_chunk,
+                 carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
+    return mp_slices_create(&carriages->slices, arena, error);
+}
+
 static size_t chunk_bytes(const struct mp_carriages *carriages) {
-    return carriages->slices.experts->chunk * mp_element_bytes(carriages->slices.device);
+    return carriages->slices.model->experts.chunk *
+           mp_element_bytes(carriages->slices.model->device);
 }
 
 static size_t gradient_bytes(const struct mp_carriages *carriages) {
-    return carriages->slices.experts->chunk * sizeof(float);
+    return carriages->slices.model->experts.chunk * sizeof(float);
 }
 
 static const struct mp_plan *plan_of(const struct mp_carriages *carriages, int layer) {
@@ -31,7 +39,7 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
 
 static int64_t bytes_to_me(const struct mp_carriages *carriages, const struct mp_plan *plan,
                            enum mp_stage stage) {
-    int64_t bytes = 0, keepers = carriages->slices.experts->keepers;
+    int64_t bytes = 0, keepers = carriages->slices.model->experts.keepers;
     bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy);
     for (int i = 0; i < plan->fetch.count; i++)
         if (plan->fetch.item[i].stage == stage &&
@@ -51,8 +59,8 @@ static int start_stage(struct mp_carriages *carriages, const struct mp_plan *pla
         return mp_slices_gather_start(&carriages->slices, &plan->during, plan->layer, chunk,
                                       request, error);
     return mp_sparse_all_gather_start(carriages->slices.comm, &plan->fetch, stage, plan->experts,
-                                      chunk, chunk_bytes(carriages), carriages->slices.stream,
-                                      request, error);
+                                      chunk, chunk_bytes(carriages),
+                                      carriages->slices.model->stream, request, error);
 }
 
 /* From slices, at homes, which is all that a plan of the layer may add to: it need not be there
@@ -61,8 +69,8 @@ static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_re
                          struct mp_error *error) {
     const struct mp_placement *home = &carriages->slices.planner->home[layer];
     int code =
-        mp_experts_locate_held(carriages->slices.experts, layer, home, carriages->prefetch_chunk,
-                               carriages->prefetch_gradient, error);
+        mp_experts_locate_held(&carriages->slices.model->experts, layer, home,
+                               carriages->prefetch_chunk, carriages->prefetch_gradient, error);
     return code ? code
                 : mp_slices_gather_start(&carriages->slices, home, layer, carriages->prefetch_chunk,
                                          request, error);
@@ -73,7 +81,7 @@ static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_re
 static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                        enum mp_stage stage, struct mp_transfer_in_flight *carriage,
                        struct mp_error *error) {
-    int code = mp_experts_locate(carriages->slices.experts, plan, carriages->prefetch_chunk,
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
                                  carriages->prefetch_gradient, error);
     return code ? code
                 : start_stage(carriages, plan, stage, carriages->prefetch_chunk,
@@ -85,7 +93,7 @@ static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *pla
 static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                          struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
-    int code = mp_experts_locate(carriages->slices.experts, plan, carriages->prefetch_chunk,
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
                                  carriages->prefetch_gradient, error);
     for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
         code = start_stage(carriages, plan, stages[i], carriages->prefetch_chunk,
@@ -98,8 +106,8 @@ static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *p
 static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan,
                       enum mp_operation_kind kind, struct mp_request *request,
                       struct mp_error *error) {
-    mp_stream stream = carriages->slices.stream;
-    int code = mp_experts_locate(carriages->slices.experts, plan, carriages->reduce_chunk,
+    mp_stream stream = carriages->slices.model->stream;
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->reduce_chunk,
                                  carriages->reduce_gradient, error);
     if (code)
         return code;

@@ -23,6 +23,10 @@ struct mp_carriages {
     float **prefetch_gradient, **reduce_gradient; /* [E] are */
 };
 
+/* With its slices.  Borrowed members are set.  MP_ENOMEM. */
+int mp_carriages_create(struct mp_carriages *carriages, struct mp_arena *arena,
+                        struct mp_error *error);
+
 /* What of a layer is in the background lane, but for moves, homes and non-expert gradients. */
 int mp_carriages_start(struct mp_carriages *carriages, const struct mp_operation *operation,
                        struct mp_error *error);

@@ -14,9 +14,14 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
     size_t counts = (size_t)mp_levels_most_groups(exchange->paths->comm->ranks) * chunks;
     size_t layers = (size_t)exchange->paths->model->shape.layers;
     bool failed = false;
+    if (!exchange->paths->exchange || !exchange->paths->exchange->deduplicates)
+        return MP_OK;
     MP_TAKE(arena, exchange->counts, counts);
     MP_TAKE(arena, exchange->host_routes, 2 * (size_t)exchange->paths->model->tokens * top_k);
     MP_TAKE(arena, exchange->sources, 2 * ranks);
+    if (chunks > 1)
+        MP_TAKE(arena, exchange->chunk_routes,
+                layers * ranks * chunks * (size_t)exchange->paths->model->shape.experts);
     for (size_t l = 0; l < layers; l++) {
         exchange->load[l].distinct = calloc(ranks * counts, sizeof *exchange->counts);
         failed |= !exchange->load[l].distinct;
@@ -35,11 +40,11 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
 
 void mp_distinct_rows_destroy(struct mp_distinct_rows *exchange) {
     for (int i = 0; exchange->counts && i < 2; i++) {
-        mp_rows_release(exchange->paths->device, &exchange->beside[i]);
-        mp_rows_release(exchange->paths->device, &exchange->host_beside[i]);
+        mp_rows_release(exchange->paths->model->device, &exchange->beside[i]);
+        mp_rows_release(exchange->paths->model->device, &exchange->host_beside[i]);
     }
     if (exchange->counts)
-        mp_rows_release(exchange->paths->device, &exchange->host_fans);
+        mp_rows_release(exchange->paths->model->device, &exchange->host_fans);
 }
 
 /* ---- passages ---- */
@@ -141,8 +146,8 @@ void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer,
            top_k = (size_t)exchange->paths->model->shape.top_k;
     const int32_t *choice = exchange->host_routes;
     int chunks = exchange->paths->steps;
-    exchange->paths->device->operations->copy_to_host(
-        exchange->paths->device, exchange->paths->model->stream, exchange->host_routes,
+    exchange->paths->model->device->operations->copy_to_host(
+        exchange->paths->model->device, exchange->paths->model->stream, exchange->host_routes,
         exchange->paths->model->state[layer].choice,
         (size_t)exchange->paths->model->tokens * top_k * sizeof *choice);
     memset(counts, 0, (size_t)chunks * experts * sizeof *counts);
@@ -242,8 +247,8 @@ static void size_fans(struct passage passage) {
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
     struct mp_distinct_rows *exchange = passage->exchange;
     int64_t before = mp_rows_bytes(rows, 0);
-    bool is_there = mp_rows_reserve(exchange->paths->device, exchange->paths->model->stream, needed,
-                                    needed + needed / 4, rows);
+    bool is_there = mp_rows_reserve(exchange->paths->model->device, exchange->paths->model->stream,
+                                    needed, needed + needed / 4, rows);
     exchange->paths->model->row_bytes += mp_rows_bytes(rows, 0) - before;
     return is_there;
 }
@@ -276,7 +281,8 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
 /* ---- fans ---- */
 
 #define QUEUE(exchange, name, stream, ...)                                                         \
-    (exchange)->paths->device->operations->name((exchange)->paths->device, stream, __VA_ARGS__)
+    (exchange)->paths->model->device->operations->name((exchange)->paths->model->device, stream,   \
+                                                       __VA_ARGS__)
 
 static int fan_number(const struct passage *passage, int number) {
     return number > 0 ? passage->rounds * passage->chunk + number : 0;
@@ -453,13 +459,13 @@ static void spread_all(struct passage passage, const int32_t place[], const floa
 }
 
 int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct mp_error *error) {
-    const struct mp_device_operations *operations = exchange->paths->device->operations;
+    const struct mp_device_operations *operations = exchange->paths->model->device->operations;
     const struct passage passage = first_passage(exchange, layer);
     size_t routes = routes_of(exchange);
-    operations->copy_to_host(exchange->paths->device, exchange->paths->model->stream,
+    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
                              exchange->host_routes, passage.state->position,
                              routes * sizeof *exchange->host_routes);
-    operations->copy_to_host(exchange->paths->device, exchange->paths->model->stream,
+    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
                              exchange->host_routes + routes, passage.state->weight,
                              routes * sizeof *exchange->host_routes);
     return gather_distinct(passage, exchange->host_routes, error);
@@ -487,7 +493,7 @@ static bool has_beside(const struct mp_operation *operation) {
 }
 
 static void *row_of(const struct passage *passage, void *matrix, int row) {
-    return mp_element_at(passage->exchange->paths->device, matrix,
+    return mp_element_at(passage->exchange->paths->model->device, matrix,
                          (size_t)row * (size_t)passage->exchange->paths->model->shape.width);
 }
 
@@ -502,7 +508,7 @@ static void sum_rows(const struct passage *passage, int number, mp_stream stream
 static void pick_weights(const struct passage *passage, mp_stream stream, int rows,
                          const int32_t *pick, void *to) {
     struct mp_distinct_rows *exchange = passage->exchange;
-    int figure = (int)(sizeof(float) / mp_element_bytes(exchange->paths->device));
+    int figure = (int)(sizeof(float) / mp_element_bytes(exchange->paths->model->device));
     QUEUE(exchange, gather_rows, stream, rows * passage->top_k, figure,
           beside_of(passage, &exchange->beside[1]), pick, to);
 }

@@ -23,16 +23,17 @@ struct mp_distinct_rows {
     struct mp_paths *paths; /* borrowed, as are loads [L] and the request */
     struct mp_load *load;
     struct mp_request *gather;
-    uint32_t *counts;     /* [chunks][groups of all levels] of this rank; loads have all */
-    int32_t *host_routes; /* [2][N * K] */
-    int *sources;         /* [2][R] working memory */
+    uint32_t *counts;       /* [chunks][groups of all levels] of this rank; loads have all */
+    uint32_t *chunk_routes; /* [L][R][C][E] of plans, whoever gathers them sets; NULL: one chunk */
+    int32_t *host_routes;   /* [2][N * K] */
+    int *sources;           /* [2][R] working memory */
     struct mp_rows beside[2], host_beside[2]; /* what travels beside rows, owned */
     struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
     struct mp_fan host_fan[MP_FANS];
     struct mp_distinct_turn turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
 };
 
-/* Where the paths' exchange deduplicates, room for what loads know of it, too.  Borrowed members
+/* If the paths' exchange deduplicates, and room for what loads know of it.  Borrowed members
  * but the request are set.  MP_ENOMEM. */
 int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *arena,
                             struct mp_error *error);

@@ -46,7 +46,7 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
 }
 
 int mp_trainer_counts(const struct mp_trainer *trainer) {
-    return (2 + (trainer->chunk_routes ? trainer->paths.steps : 0)) * trainer->job.experts;
+    return (2 + (trainer->distinct.chunk_routes ? trainer->paths.steps : 0)) * trainer->job.experts;
 }
 
 int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error) {
@@ -106,7 +106,7 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
         memcpy(load->count + r * (size_t)load->experts, count, experts * sizeof *count);
         memcpy(load->first + r * (size_t)load->experts, count + experts, experts * sizeof *count);
         if (chunks > 0)
-            memcpy(trainer->chunk_routes + ((size_t)layer * ranks + r) * chunks,
+            memcpy(trainer->distinct.chunk_routes + ((size_t)layer * ranks + r) * chunks,
                    count + 2 * experts, chunks * sizeof *count);
     }
     mp_load_repeat(load, (int)experts);
@@ -204,7 +204,7 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
         mp_model_gate(&trainer->model, layer, trainer->forced,
                       limited && !trainer->forced ? &limit : NULL, trainer->counts,
                       trainer->counts + experts);
-    if (!code && trainer->chunk_routes)
+    if (!code && trainer->distinct.chunk_routes)
         mp_distinct_rows_count_chunks(&trainer->distinct, layer, trainer->counts + 2 * experts);
     return code;
 }
@@ -217,8 +217,8 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
         code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
     if (!code)
         code = mp_spans_resume(&trainer->spans, error);
-    if (trainer->chunk_routes)
-        plan->chunk_routes = trainer->chunk_routes +
+    if (trainer->distinct.chunk_routes)
+        plan->chunk_routes = trainer->distinct.chunk_routes +
                              (size_t)layer * (size_t)trainer->comm->ranks *
                                  ((size_t)mp_trainer_counts(trainer) - 2 * (size_t)plan->experts);
     if (!code)

@@ -62,7 +62,6 @@ struct mp_trainer {
     struct mp_request *gather;
     struct mp_paths paths;
     struct mp_distinct_rows distinct; /* where the exchange deduplicates */
-    uint32_t *chunk_routes;           /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
     struct mp_carriages carriages;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_moves moves;
@@ -76,13 +75,6 @@ struct mp_trainer {
 
     struct mp_arena arena; /* host memory of all of the above */
 };
-
-/* ---- facts.c ---- */
-/* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
- * what is fetched again. */
-void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward);
-/* Loads and plan facts of an iteration (facts on rank 0). */
-void mp_trainer_record_plans(struct mp_trainer *trainer);
 
 /* ---- step.c ---- */
 /* All blocks, without the head. */

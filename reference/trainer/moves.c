@@ -17,23 +17,24 @@
 #include <string.h>
 
 int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_error *error) {
-    size_t layers = (size_t)moves->experts->layers, most = (size_t)moves->planner->moves.capacity;
+    size_t layers = (size_t)moves->model->experts.layers,
+           most = (size_t)moves->planner->moves.capacity;
     int code = MP_OK;
     MP_TAKE(arena, moves->source, layers);
     MP_TAKE_EACH(arena, most, moves->round, moves->moved);
     for (int w = 0; w < MP_MOVED_STATES; w++) {
         MP_TAKE_EACH(arena, most, moves->from[w], moves->to[w]);
     }
-    MP_TAKE(arena, moves->old_moments, layers * (size_t)moves->experts->experts);
+    MP_TAKE(arena, moves->old_moments, layers * (size_t)moves->model->experts.experts);
     MP_TAKE(arena, moves->free_slots, moves->comm->ranks);
     for (size_t l = 0; moves->source && !code && l < layers; l++)
-        code = mp_placement_create(moves->comm->ranks, moves->experts->experts, &moves->source[l],
-                                   error);
+        code = mp_placement_create(moves->comm->ranks, moves->model->experts.experts,
+                                   &moves->source[l], error);
     return code ? code : mp_arena_check(arena, error);
 }
 
 void mp_moves_destroy(struct mp_moves *moves) {
-    for (int l = 0; moves->source && l < moves->experts->layers; l++)
+    for (int l = 0; moves->source && l < moves->model->experts.layers; l++)
         mp_placement_destroy(&moves->source[l]);
 }
 
@@ -48,7 +49,7 @@ static int states_of(const struct mp_moves *moves) {
 
 /* Who still has to send what. */
 static void note_sources(struct mp_moves *moves) {
-    for (int l = 0; l < moves->experts->layers; l++)
+    for (int l = 0; l < moves->model->experts.layers; l++)
         memset(moves->source[l].holder, 0,
                (size_t)moves->source[l].experts * (size_t)moves->source[l].words *
                    sizeof *moves->source[l].holder);
@@ -61,11 +62,11 @@ static void note_sources(struct mp_moves *moves) {
 
 /* Ranks let go of what they neither keep nor have to send, and what they have then is counted. */
 static void let_go(struct mp_moves *moves) {
-    int experts = moves->experts->experts;
+    int experts = moves->model->experts.experts;
     note_sources(moves);
     for (int r = 0; r < moves->comm->ranks; r++)
         moves->free_slots[r] = moves->planner->homes_limit + 1;
-    for (int i = 0; i < moves->experts->layers * experts; i++) {
+    for (int i = 0; i < moves->model->experts.layers * experts; i++) {
         int layer = i / experts, expert = i % experts;
         struct mp_placement *home = &moves->planner->home[layer];
         for (int r = mp_placement_next(home, expert, 0); r >= 0;
@@ -77,7 +78,7 @@ static void let_go(struct mp_moves *moves) {
             }
             mp_placement_remove(home, expert, r);
             if (r == moves->comm->rank)
-                mp_experts_give(moves->experts, layer, expert);
+                mp_experts_give(&moves->model->experts, layer, expert);
         }
     }
 }
@@ -96,7 +97,7 @@ static int choose_round(struct mp_moves *moves) {
 }
 
 static int locate_round(struct mp_moves *moves, int count, struct mp_error *error) {
-    struct mp_experts *experts = moves->experts;
+    struct mp_experts *experts = &moves->model->experts;
     int rank = moves->comm->rank;
     for (int i = 0; i < count; i++) {
         const struct mp_transfer *move = &moves->round[i];
@@ -118,7 +119,7 @@ static int start_round(struct mp_moves *moves, int count, int states, struct mp_
     int code = locate_round(moves, count, error);
     for (int w = 0; !code && w < states; w++)
         code = mp_move_start(moves->comm, moves->round, count, moves->from[w], moves->to[w],
-                             moves->experts->chunk * sizeof(float), moves->stream,
+                             moves->model->experts.chunk * sizeof(float), moves->model->stream,
                              moves->request[w], error);
     return code;
 }
@@ -138,13 +139,13 @@ static int wait_round(struct mp_moves *moves, int count, int states, struct mp_e
 static void refresh_round(struct mp_moves *moves, int count) {
     for (int i = 0; i < count; i++)
         if (moves->round[i].to == moves->comm->rank)
-            mp_experts_refresh(moves->experts, moves->stream, moves->round[i].layer,
+            mp_experts_refresh(&moves->model->experts, moves->model->stream, moves->round[i].layer,
                                moves->round[i].expert);
 }
 
 /* What arrived in a layer goes on with the moments of what left it, in ascending order. */
 static void adopt_moments(struct mp_moves *moves) {
-    struct mp_experts *experts = moves->experts;
+    struct mp_experts *experts = &moves->model->experts;
     int all = experts->layers * experts->experts;
     for (int l = 0; l < experts->layers; l++) {
         int left = 0; /* the next expert to have left */
@@ -168,7 +169,7 @@ static void adopt_moments(struct mp_moves *moves) {
 
 static int move_experts(struct mp_moves *moves, struct mp_error *error) {
     bool leave_state = moves->planner->change.leave_state;
-    const struct mp_experts *experts = moves->experts;
+    const struct mp_experts *experts = &moves->model->experts;
     int most = moves->planner->homes_limit * moves->comm->ranks;
     if (moves->planner->moves.count > most)
         return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",

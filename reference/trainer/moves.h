@@ -5,7 +5,7 @@
 #ifndef MOEPERF_REFERENCE_TRAINER_MOVES_H
 #define MOEPERF_REFERENCE_TRAINER_MOVES_H
 
-#include "reference/model/experts.h"
+#include "reference/model/block.h"
 #include "reference/plan/planner.h"
 #include "reference/trainer/spans.h"
 
@@ -13,8 +13,7 @@ enum { MP_MOVED_STATES = 3 }; /* parameters, first and second moments */
 
 struct mp_moves {
     struct mp_comm *comm; /* borrowed, as is all down to spans */
-    struct mp_experts *experts;
-    mp_stream stream;
+    struct mp_model *model;
     struct mp_planner *planner;
     struct mp_spans *spans;
     struct mp_placement *source; /* [L] who still has to send what, while experts move; owned */

@@ -29,7 +29,7 @@ int mp_paths_create(struct mp_paths *paths, struct mp_arena *arena, struct mp_er
 
 void mp_paths_destroy(struct mp_paths *paths) {
     for (int i = 0; paths->path && i < 2; i++)
-        mp_rows_release(paths->device, &paths->transit[i]);
+        mp_rows_release(paths->model->device, &paths->transit[i]);
     for (int i = 0; paths->path && i < paths->model->shape.layers * paths->steps; i++)
         mp_exchange_path_destroy(&paths->path[i]);
 }
@@ -118,7 +118,8 @@ int mp_paths_build(struct mp_paths *paths, int layer, struct mp_error *error) {
     for (int i = 0; !code && i < 2; i++) {
         struct mp_rows *transit = &paths->transit[i];
         int64_t before = mp_rows_bytes(transit, 0);
-        if (!mp_rows_reserve(paths->device, paths->model->stream, rows, rows + rows / 4, transit))
+        if (!mp_rows_reserve(paths->model->device, paths->model->stream, rows, rows + rows / 4,
+                             transit))
             code = mp_fail(error, MP_ENOMEM,
                            "layer %d: no memory for %lld rows that this rank passes on twice over; "
                            "exchange flat takes none",

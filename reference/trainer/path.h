@@ -12,8 +12,7 @@
 #include "reference/schedule/schedule.h"
 
 struct mp_paths {
-    struct mp_comm *comm; /* borrowed, as is all down to the planner */
-    struct mp_device *device;
+    struct mp_comm *comm; /* borrowed, as are model and planner */
     struct mp_model *model;
     const struct mp_planner *planner;
     const struct mp_exchange *exchange; /* in several rounds; NULL: rows are not passed on */

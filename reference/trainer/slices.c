@@ -4,7 +4,7 @@
 
 int mp_slices_create(struct mp_slices *slices, struct mp_arena *arena, struct mp_error *error) {
     const struct mp_policy *policy = &slices->planner->policy;
-    const struct mp_experts *experts = slices->experts;
+    const struct mp_experts *experts = &slices->model->experts;
     size_t limit = (size_t)slices->planner->homes_limit, keepers = (size_t)experts->keepers;
     size_t holders = limit * (size_t)slices->comm->ranks;
     size_t bytes = limit * keepers * experts->slice * sizeof(float);
@@ -14,7 +14,7 @@ int mp_slices_create(struct mp_slices *slices, struct mp_arena *arena, struct mp
     bool own = !mp_optimizer_sums(policy->optimizer) && !policy->forward_only;
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         slices->arrivals[i] =
-            slices->device->operations->allocate(slices->device, bytes ? bytes : 64);
+            slices->model->device->operations->allocate(slices->model->device, bytes ? bytes : 64);
         if (!slices->arrivals[i])
             return mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders);
     }
@@ -22,8 +22,8 @@ int mp_slices_create(struct mp_slices *slices, struct mp_arena *arena, struct mp
 }
 
 void mp_slices_destroy(struct mp_slices *slices) {
-    for (int i = 0; slices->device && i < MP_SUMS_ON_THEIR_WAY; i++)
-        slices->device->operations->release(slices->device, slices->arrivals[i]);
+    for (int i = 0; slices->model && slices->model->device && i < MP_SUMS_ON_THEIR_WAY; i++)
+        slices->model->device->operations->release(slices->model->device, slices->arrivals[i]);
 }
 
 static void add(struct mp_slices *slices, int *count, int layer, int expert, int from, int to,
@@ -57,14 +57,14 @@ static int next_keeper(const struct mp_slices *slices, int layer, int expert, in
 static int start(struct mp_slices *slices, int count, size_t bytes, struct mp_request *request,
                  struct mp_error *error) {
     return mp_move_start(slices->comm, slices->list, count, slices->from, slices->to, bytes,
-                         slices->stream, request, error);
+                         slices->model->stream, request, error);
 }
 
 int mp_slices_gather_start(struct mp_slices *slices, const struct mp_placement *placement,
                            int layer, void *const chunk[], struct mp_request *request,
                            struct mp_error *error) {
-    const struct mp_experts *experts = slices->experts;
-    size_t bytes = experts->slice * mp_element_bytes(slices->device);
+    const struct mp_experts *experts = &slices->model->experts;
+    size_t bytes = experts->slice * mp_element_bytes(slices->model->device);
     int count = 0, holders = 0;
     for (int e = 0; e < placement->experts; e++)
         holders += mp_placement_copies(placement, e);
@@ -99,7 +99,7 @@ static float *room_for_arrivals(const struct mp_experts *experts, const struct m
  * from one holder and go straight to their place. */
 static void add_gradient(struct mp_slices *slices, const struct mp_plan *plan, int expert,
                          int holder, float *mine, float *arrival, int *count) {
-    const struct mp_experts *experts = slices->experts;
+    const struct mp_experts *experts = &slices->model->experts;
     size_t bytes = experts->slice * sizeof(float);
     bool sum = mp_optimizer_sums(plan->policy->optimizer);
     float *to = sum ? mp_experts_own_gradient(experts, plan->layer, expert) : arrival;
@@ -114,7 +114,7 @@ int mp_slices_send_start(struct mp_slices *slices, const struct mp_plan *plan,
                          float *const gradient[], struct mp_request *request,
                          struct mp_error *error) {
     float *arrivals = slices->arrivals[plan->layer % MP_SUMS_ON_THEIR_WAY];
-    const struct mp_experts *experts = slices->experts;
+    const struct mp_experts *experts = &slices->model->experts;
     int count = 0;
     int code = check_holders(slices, plan->layer, plan->holder_begin[plan->experts], error);
     if (code)
@@ -131,19 +131,19 @@ int mp_slices_send_start(struct mp_slices *slices, const struct mp_plan *plan,
 
 void mp_slices_sum(struct mp_slices *slices, const struct mp_plan *plan) {
     float *arrivals = slices->arrivals[plan->layer % MP_SUMS_ON_THEIR_WAY];
-    const struct mp_experts *experts = slices->experts;
-    const struct mp_device_operations *operations = slices->device->operations;
+    const struct mp_experts *experts = &slices->model->experts;
+    const struct mp_device_operations *operations = slices->model->device->operations;
     for (int e = 0; e < plan->experts; e++) {
         float *own = mp_experts_own_gradient(experts, plan->layer, e);
         const float *arrival = room_for_arrivals(experts, plan, e, &arrivals);
         for (int32_t at = plan->holder_begin[e]; arrival && at < plan->holder_begin[e + 1];
              at++, arrival += experts->slice) {
             if (at == plan->holder_begin[e])
-                operations->copy(slices->device, slices->stream, own, arrival,
+                operations->copy(slices->model->device, slices->model->stream, own, arrival,
                                  experts->slice * sizeof(float));
             else
-                operations->accumulate(slices->device, slices->stream, experts->slice, arrival,
-                                       own);
+                operations->accumulate(slices->model->device, slices->model->stream, experts->slice,
+                                       arrival, own);
         }
     }
 }

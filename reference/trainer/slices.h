@@ -4,15 +4,13 @@
 #define MOEPERF_REFERENCE_TRAINER_SLICES_H
 
 #include "reference/comm/comm.h"
-#include "reference/model/experts.h"
+#include "reference/model/block.h"
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
 
 struct mp_slices {
-    struct mp_comm *comm; /* borrowed, as is all down to the planner */
-    struct mp_device *device;
-    mp_stream stream;
-    const struct mp_experts *experts;
+    struct mp_comm *comm; /* borrowed, as are model and planner */
+    struct mp_model *model;
     const struct mp_planner *planner;
     /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
      * arrive; owned */

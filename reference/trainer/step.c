@@ -1,8 +1,78 @@
 /* Iterations and validation: what the schedule does, with its data before and its records behind.
  */
 
-#include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
+#include "reference/trainer/numbers.h"
+
+/* ---- records ---- */
+
+/* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
+ * what is fetched again. */
+static void count_plan(struct mp_trainer *trainer, const struct mp_plan *plan, bool backward) {
+    struct mp_plan_facts *facts = &trainer->facts[plan->layer];
+    struct mp_trainer_totals *totals = &trainer->totals;
+    const struct mp_policy *policy = plan->policy;
+    mp_plan_facts(plan, &trainer->load[plan->layer], facts);
+    for (int i = 0; i < plan->fetch.count; i++)
+        totals->copies[plan->fetch.item[i].stage]++;
+    if (mp_optimizer_sliced(policy->optimizer))
+        totals->copies[mp_plan_gather_stage(plan)] += facts->copies;
+    if (backward && policy->rematerialise)
+        totals->copies[MP_STAGE_BACKWARD_PREFETCH] +=
+            mp_policy_gathers(policy) ? facts->copies : plan->fetch.count;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        if (backward || stage != MP_STAGE_BACKWARD_PREFETCH)
+            totals->bytes[stage] += facts->bytes[stage];
+    totals->replicas += policy->forward_only ? 0 : plan->share.count;
+    totals->routes += facts->routes;
+    totals->dropped += facts->routes_dropped;
+}
+
+static void count_plans(struct mp_trainer *trainer, bool backward) {
+    for (int l = 0; l < trainer->job.layers; l++)
+        count_plan(trainer, mp_planner_plan(&trainer->planner, l), backward);
+}
+
+/* Bytes of experts that moved, and of parameters put together for the next step: at their homes as
+ * they are by now. */
+static int64_t bytes_after_step(const struct mp_trainer *trainer) {
+    const struct mp_planner *planner = &trainer->planner;
+    int64_t keepers = trainer->model.experts.keepers, bytes = 0;
+    for (int i = 0; i < planner->moves.count; i++)
+        bytes += planner->moves.item[i].bytes;
+    if (!trainer->schedule.gathered)
+        return bytes;
+    for (int l = 0; l < trainer->job.layers; l++)
+        for (int e = 0; e < trainer->setting.experts; e++)
+            bytes += mp_placement_copies(&planner->home[l], e) *
+                     (trainer->setting.expert_bytes * (keepers - 1) / keepers);
+    return bytes;
+}
+
+/* Loads and plan facts of an iteration (facts on rank 0). */
+static void record_plans(struct mp_trainer *trainer) {
+    for (int l = 0; l < trainer->job.layers; l++) {
+        const struct mp_load *load = &trainer->load[l];
+        mp_trainer_record_choices(trainer, l);
+        mp_record_load(trainer->spans.compute, trainer->iteration, l, trainer->job.experts,
+                       load->count + (long)trainer->comm->rank * load->experts,
+                       trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
+                                                         : NULL);
+        if (trainer->comm->rank == 0)
+            mp_record_named(trainer->spans.compute, trainer->iteration, l, mp_plan_fact_names,
+                            &trainer->facts[l]);
+    }
+    if (trainer->comm->rank != 0)
+        return;
+    mp_record_number(trainer->spans.compute, trainer->iteration, -1, "moves",
+                     trainer->planner.moves.count);
+    mp_record_number(trainer->spans.compute, trainer->iteration, -1, "bytes-after-step",
+                     (double)bytes_after_step(trainer));
+    const void *found = mp_planner_found(&trainer->planner);
+    if (found)
+        mp_record_named(trainer->spans.compute, trainer->iteration, -1,
+                        trainer->planner.system->facts, found);
+}
 
 static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                              const struct mp_trainer_result *result) {
@@ -17,7 +87,7 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
         mp_record_number(compute, trainer->iteration, -1, "loss", result->loss);
         mp_record_number(compute, trainer->iteration, -1, "auxiliary-loss", result->auxiliary_loss);
     }
-    mp_trainer_record_plans(trainer);
+    record_plans(trainer);
 }
 
 /* From `mark`, the iteration's start, on; cpu_ns: what mp_spans_cpu_ns said there. */
@@ -29,7 +99,7 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
     if (!code) /* what failed leaves half of a plan */
-        mp_trainer_count_plans(trainer, !mp_job_serves(&trainer->job));
+        count_plans(trainer, !mp_job_serves(&trainer->job));
     if (!code)
         code = mp_device_check(trainer->device, error);
     if (!code && trainer->progress_error.code) {
@@ -139,7 +209,7 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
         code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
         if (code)
             break;
-        mp_trainer_count_plans(trainer, false);
+        count_plans(trainer, false);
         mp_model_head(&trainer->model, 0, false);
         sum += mp_model_loss_sum(&trainer->model, trainer->host_loss);
     }

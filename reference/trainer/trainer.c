@@ -67,46 +67,19 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     return mp_arena_check(&trainer->arena, error);
 }
 
-/* The ways of tokens' rows, and what is known of rows that are sent once for several routes. */
-static int create_paths(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_model_shape *shape = &trainer->model.shape;
-    struct mp_paths *paths = &trainer->paths;
-    paths->comm = trainer->comm;
-    paths->device = trainer->device;
-    paths->model = &trainer->model;
-    paths->planner = &trainer->planner;
-    int code = mp_paths_create(paths, &trainer->arena, error);
-    if (code || !paths->exchange || !paths->exchange->deduplicates)
-        return code;
-    trainer->distinct.paths = paths;
-    trainer->distinct.load = trainer->load;
-    if (paths->steps > 1)
-        MP_TAKE(&trainer->arena, trainer->chunk_routes,
-                (size_t)shape->layers * (size_t)trainer->comm->ranks * (size_t)paths->steps *
-                    (size_t)shape->experts);
-    return mp_distinct_rows_create(&trainer->distinct, &trainer->arena, error);
-}
-
-static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    trainer->moves = (struct mp_moves){.comm = trainer->comm,
-                                       .experts = &trainer->model.experts,
-                                       .stream = trainer->model.stream,
-                                       .planner = &trainer->planner,
-                                       .spans = &trainer->spans};
-    return mp_moves_create(&trainer->moves, &trainer->arena, error);
-}
-
-static int create_carriages(struct mp_trainer *trainer, struct mp_error *error) {
-    struct mp_carriages *carriages = &trainer->carriages;
-    carriages->spans = &trainer->spans;
-    carriages->slices = (struct mp_slices){.comm = trainer->comm,
-                                           .device = trainer->device,
-                                           .stream = trainer->model.stream,
-                                           .experts = &trainer->model.experts,
-                                           .planner = &trainer->planner};
-    MP_TAKE_EACH(&trainer->arena, trainer->setting.experts, carriages->prefetch_chunk,
-                 carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
-    return mp_slices_create(&carriages->slices, &trainer->arena, error);
+/* What parts look at of each other. */
+static void connect_parts(struct mp_trainer *trainer) {
+    struct mp_comm *comm = trainer->comm;
+    struct mp_model *model = &trainer->model;
+    struct mp_planner *planner = &trainer->planner;
+    struct mp_spans *spans = &trainer->spans;
+    *spans = (struct mp_spans){.comm = comm, .iteration = &trainer->iteration};
+    trainer->paths = (struct mp_paths){.comm = comm, .model = model, .planner = planner};
+    trainer->distinct = (struct mp_distinct_rows){.paths = &trainer->paths, .load = trainer->load};
+    trainer->moves =
+        (struct mp_moves){.comm = comm, .model = model, .planner = planner, .spans = spans};
+    trainer->carriages = (struct mp_carriages){
+        .spans = spans, .slices = {.comm = comm, .model = model, .planner = planner}};
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -438,19 +411,19 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     trainer->job.expert_shards = mp_job_wanted_shards(
         &(struct mp_job_file){trainer->job, file->system, file->system_options});
     job = &trainer->job;
-    trainer->comm = trainer->spans.comm = comm;
-    trainer->spans.iteration = &trainer->iteration;
+    trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
     trainer->global_tokens = mp_job_tokens(job);
     trainer->answers = mp_job_serves(job) ? job->batch : trainer->global_tokens;
     struct mp_model_shape shape;
     shape_of(job, &rule, &shape);
-    code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
+    code = create_tables(trainer, error);
+    connect_parts(trainer);
+    if (!code)
+        code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
     if (trainer->spans.inject.rank != comm->rank)
         trainer->spans.inject.seconds = 0;
-    if (!code)
-        code = create_tables(trainer, error);
     if (!code)
         code = take_device(trainer, device, rule.loss_level == MP_BALANCE_SEQUENCE, error);
     if (!code) {
@@ -468,13 +441,15 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = mp_trainer_create_routes(trainer, error);
     if (!code)
-        code = create_paths(trainer, error);
+        code = mp_paths_create(&trainer->paths, &trainer->arena, error);
+    if (!code)
+        code = mp_distinct_rows_create(&trainer->distinct, &trainer->arena, error);
     if (!code)
         code = create_experts(trainer, error);
     if (!code)
-        code = create_moves(trainer, error);
+        code = mp_moves_create(&trainer->moves, &trainer->arena, error);
     if (!code)
-        code = create_carriages(trainer, error);
+        code = mp_carriages_create(&trainer->carriages, &trainer->arena, error);
     if (!code)
         code = create_requests(trainer, error);
     if (!code && comm->ranks > 1) {
