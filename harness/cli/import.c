@@ -2,12 +2,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/model_flags.h"
 #include "harness/cli/trace_file.h"
 #include "harness/recordings/recordings.h"
 #include "harness/workload/formats.h"
+#include "reference/base/option.h"
+
+enum { KINDS_LIMIT = 32 };
 
 /* moeperf's own format: `mp_formats` has the others'. */
 static const struct mp_format native = {"native",
@@ -124,11 +128,37 @@ static int open_input(const struct import_flags *flags, const char *path,
     return mp_format_open_with(flags->kind, path, &options, stream, error);
 }
 
+/* --as names a kind. */
+static int check_kind(const char *kind, struct mp_error *error) {
+    const char *known[KINDS_LIMIT + 1];
+    int count = 0;
+    for (int i = 0; mp_recording_formats[i] && count < KINDS_LIMIT; i++)
+        known[count++] = mp_recording_formats[i]->name;
+    for (int i = 0; mp_formats[i].name && count < KINDS_LIMIT; i++)
+        known[count++] = mp_formats[i].name;
+    if (count < KINDS_LIMIT)
+        known[count++] = native.name;
+    known[count] = NULL;
+    for (int i = 0; i < count; i++)
+        if (!strcmp(kind, known[i]))
+            return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "--as %.64s: no kind is called so (moeperf import --help lists them)%s", kind,
+                   mp_meant(kind, known).text);
+}
+
 /* The format that --as names, or that recognises the first file; NULL: it is none of a recording.
  */
-static const struct mp_recording_format *recording_format(const struct import_flags *flags,
-                                                          const char *path) {
-    return flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+static int recording_format(const struct import_flags *flags, const char *path,
+                            const struct mp_recording_format **format, struct mp_error *error) {
+    int code = flags->kind ? check_kind(flags->kind, error) : MP_OK;
+    if (!code && access(path, R_OK))
+        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+                       strerror(errno));
+    if (!code)
+        *format =
+            flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+    return code;
 }
 
 /* How to read the same files once more, with other rules.  Free it. */
@@ -209,11 +239,12 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        words->word[1], path);
     if (flags->database || flags->rules.count || flags->system || flags->workload ||
         flags->model.loads.path || flags->model.job)
-        return mp_fail(error, MP_EINVAL,
-                       "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system, "
-                       "--workload, --loads and --job are for recordings, and it is none that "
-                       "--help lists",
-                       path);
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s: its beginning is that of no recording that --help lists (--as KIND says "
+            "what it is); loads become a trace, -o OUT.mptrace, and --db, --rules, "
+            "--system, --workload, --loads and --job are for recordings",
+            path);
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     int code = choose_kind(flags, path, error);
@@ -236,7 +267,10 @@ static int import(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    const struct mp_recording_format *format = recording_format(&flags, words.word[0]);
+    const struct mp_recording_format *format = NULL;
+    code = recording_format(&flags, words.word[0], &format, error);
+    if (code)
+        return code;
     return format ? import_recordings(format, systems, &flags, &words, error)
                   : import_loads(&flags, &words, error);
 }

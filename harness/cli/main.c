@@ -1,4 +1,5 @@
 /* moeperf: finds the subcommand, prints its error, chooses the exit status. */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ static int run_command(const struct cli_command *command, int argc, char *argv[]
     return say_error(command->name, status, &error);
 }
 
-int main(int argc, char *argv[]) {
+static int answer(int argc, char *argv[]) {
     if (argc < 2) {
         print_usage(stdout);
         return CLI_BAD_INPUT;
@@ -105,4 +106,12 @@ int main(int argc, char *argv[]) {
     }
     return wants_help ? say_error("help", cli_manual_print(name, &error), &error)
                       : fail_unknown(name);
+}
+
+int main(int argc, char *argv[]) {
+    const int status = answer(argc, argv);
+    if (status != CLI_SUCCESS || (!fflush(stdout) && !ferror(stdout)))
+        return status;
+    fprintf(stderr, "moeperf: can't write what it prints: %s\n", strerror(errno));
+    return CLI_BAD_INPUT;
 }

@@ -214,8 +214,9 @@ static void print_heading(const struct cli_prediction *item, FILE *out) {
     const struct mp_job *sizes = &job->file.job;
     char loads[MP_TEXT_SIZE + 16], gate[MP_GATE_WORDS], model[MP_MODEL_WORDS];
     struct mp_topology topology = mp_cluster_topology(item->cluster);
-    table_paragraph(out, "Predicted, not measured: %s, %d ranks on %d nodes, %s", job->cluster,
-                    topology.ranks, mp_topology_nodes(&topology),
+    const int nodes = mp_topology_nodes(&topology);
+    table_paragraph(out, "Predicted, not measured: %s, %d rank%s on %d node%s, %s", job->cluster,
+                    topology.ranks, topology.ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
                     item->cluster->device ? item->cluster->device : "");
     table_paragraph(out, "model: %s, gate %s", mp_job_model(sizes, model),
                     mp_job_gate(sizes, gate));

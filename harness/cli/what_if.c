@@ -55,10 +55,11 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         {"--run", CLI_VALUE, &flags->run, "ID", "the recorded run, measured or predicted"},
         {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
         {"--without", CLI_REPEATED, &flags->without, "WHAT",
-         "imbalance: every layer's experts and exchanges take\n"
-         "the ranks' mean; slowest: the costliest rank works\n"
-         "like the mean of the others; stragglers: nobody is\n"
-         "slower than others in anything (all three)"},
+         "imbalance: every rank has the mean tokens (or, where\n"
+         "tokens were not recorded, experts and exchanges that\n"
+         "take the ranks' mean); slowest: the costliest rank\n"
+         "works like the mean of the others; stragglers: nobody\n"
+         "is slower than others in anything (all three)"},
         {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
          "another system, planning for the recorded loads, at\n"
          "its defaults but for these options; the run's own\n"
@@ -405,16 +406,26 @@ static void print_bound(const struct answer *answer) {
     cli_print_filled(stdout, 0, text);
 }
 
+/* Whether what would take `seconds` saves anything that tables show. */
+static bool saves(const struct answer *answer, double seconds) {
+    return seconds < (1 - 5e-4) * answer->replayed;
+}
+
 static void print_costs(const struct answer *answer) {
     double replayed = answer->replayed;
-    printf(
-        "\nrank %d costs most: like the others it would save %.3f ms of an iteration (%.1f %%)\n",
-        answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
-        100 * (1 - answer->slowest_seconds / replayed));
-    if (answer->layer >= 0)
+    if (saves(answer, answer->slowest_seconds))
+        printf("\nrank %d costs most: like the others it would save %.3f ms of an iteration "
+               "(%.1f %%)\n",
+               answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
+               100 * (1 - answer->slowest_seconds / replayed));
+    else
+        printf("\nno rank works longer than others: like them, none would save anything\n");
+    if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
                100 * (1 - answer->layer_seconds / replayed));
+    else if (answer->layer >= 0)
+        printf("no layer costs anything by uneven experts\n");
 }
 
 static void print_rates(const struct answer *answer) {
@@ -430,9 +441,9 @@ static void print_rates(const struct answer *answer) {
              1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
              fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
              1e9 * mp_fitted_byte(fitted),
-             fitted->copies_counted ? "as in this run"
-             : fitted->hides        ? "by its links: this run shows none"
-                                    : "by its bandwidth: this run shows none");
+             fitted->copies_counted                 ? "as in this run"
+             : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
+                                                    : "by its bandwidth: this run shows none");
     putchar('\n');
     cli_print_filled(stdout, 0, text);
     double off = answer->again / answer->replayed - 1;

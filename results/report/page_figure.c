@@ -17,7 +17,7 @@ const struct page_chart page_charts[] = {{"speedup", chart_speedup},
 
 const char *const page_families[PAGE_FAMILIES] = {
     "expert",     "attention",         "other computation", "token exchange", "moving experts",
-    "all-reduce", "data and planning", "no phase",          "waiting"};
+    "all-reduce", "data and planning", "no phase",          "blocked"};
 
 static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the report");

@@ -200,9 +200,10 @@ static int write_timeline(struct page *page, struct timeline *timeline, struct m
             return mp_fail(error, MP_ENOMEM, "no memory for the timeline");
         }
     }
-    int length = snprintf(caption, sizeof caption,
-                          "A row per rank, what its own thread did over time (ms). Red: it waited "
-                          "for others; pale or empty: outside any recorded phase.");
+    int length =
+        snprintf(caption, sizeof caption,
+                 "A row per rank, what its own thread did over time (ms). Red: it was blocked "
+                 "by others or transfers; pale or empty: outside any recorded phase.");
     if (!exact)
         length += snprintf(caption + length, sizeof caption - (size_t)length,
                            " Of many spans each of %d steps shows what most of it went to.",

@@ -78,6 +78,23 @@ TEST(the_example_by_hand) {
     mp_straggler_destroy(&found);
 }
 
+/* A table in microseconds: beginnings and waits are rounded, and added up they end a microsecond
+ * before the last one comes.  Nobody waits less for that. */
+TEST(rounded_times_lose_no_wait) {
+    struct mp_recorded_rank rank[] = {{0, 20, 0, 2, 0}, {0, 20, 2, 2, 0}};
+    struct mp_recorded_span span[] = {
+        {0, 10, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD},
+        {10, 20, 8 - 1e-6, 100, 0, MP_PHASE_COMBINE, MP_FORWARD},
+        {0, 18, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD},
+        {18, 20, 0, 100, 0, MP_PHASE_COMBINE, MP_FORWARD},
+    };
+    struct mp_straggler_input input = {.times = {2, 1, rank, span, 4}, .common_clock = true};
+    struct mp_straggler found = analysed(&input);
+    assert_close(found.rank[0].suffered, 8, 1e-5);
+    assert_close(found.rank[1].direct, 8, 1e-5);
+    mp_straggler_destroy(&found);
+}
+
 /* Rank 0 waits for rank 1, and is so late for rank 2, which never met rank 1: 3 of the 5 that rank
  * 2 waits began there. */
 TEST(waits_are_passed_on) {
