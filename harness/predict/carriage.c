@@ -125,7 +125,7 @@ static double add_replica_slices(struct mp_predictor *predictor,
 /* Every keeper sends every holder its slice of each expert there.  Returns all bytes. */
 static double add_slices(struct mp_predictor *predictor, const struct mp_placement *placement,
                          double expert_bytes) {
-    if (mp_optimizer_of_replicas(predictor->planner.plan->optimizer))
+    if (mp_optimizer_of_replicas(predictor->planner.policy.optimizer))
         return add_replica_slices(predictor, placement, expert_bytes);
     double slice = expert_bytes / predictor->ranks, sum = 0;
     mp_predictor_count_holders(placement, predictor->holds);
@@ -144,7 +144,7 @@ static double add_slices(struct mp_predictor *predictor, const struct mp_placeme
 static double add_slices_of_sums(struct mp_predictor *predictor, double expert_bytes) {
     const struct mp_plan *plan = predictor->planner.plan;
     double slice = expert_bytes / predictor->ranks, sum = 0;
-    if (mp_optimizer_of_replicas(plan->optimizer))
+    if (mp_optimizer_of_replicas(plan->policy->optimizer))
         return 0;
     for (int expert = 0; expert < plan->experts; expert++)
         for (int rank = 0; rank < predictor->ranks; rank++) {
@@ -155,10 +155,6 @@ static double add_slices_of_sums(struct mp_predictor *predictor, double expert_b
             sum += slice;
         }
     return sum;
-}
-
-static bool gathers(const struct mp_plan *plan) {
-    return mp_optimizer_sliced(plan->optimizer) && plan->gather_stage == MP_STAGE_BEFORE_GATE;
 }
 
 /* ---- parameters ---- */
@@ -187,12 +183,12 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
     double bytes = mp_costs_expert_bytes(predictor->costs), sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
-    if (before && predictor->micro_batch > 0 && !plan->rematerialise)
+    if (before && predictor->micro_batch > 0 && !plan->policy->rematerialise)
         return; /* they are still there */
-    if (plan->fetch.count == 0 && !(before && gathers(plan)))
+    if (plan->fetch.count == 0 && !(before && mp_policy_gathers(plan->policy)))
         return;
     mp_traffic_clear(predictor->traffic);
-    if (before && gathers(plan))
+    if (before && mp_policy_gathers(plan->policy))
         sum += add_slices(predictor, &plan->during, bytes);
     for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
@@ -208,9 +204,9 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
             plan->fetch.item[i].from != plan->during.owner[plan->fetch.item[i].expert])
             pass_on(predictor, i, bytes);
     predictor->prediction->bytes[stage] += sum;
-    if (plan->rematerialise && !plan->forward_only)
+    if (plan->policy->rematerialise && !plan->policy->forward_only)
         predictor->prediction->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
-    if (sum > 0 && !plan->free_transfers)
+    if (sum > 0 && !plan->policy->free_transfers)
         measure(predictor, false, carriage);
 }
 
@@ -218,7 +214,7 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
 static void carry_prefetch(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     const struct mp_carriage *part[] = {&predictor->fetch, &predictor->late_fetch};
     struct mp_carriage *all = &layer->prefetch;
-    all->any = layer->rematerialise && (part[0]->any || part[1]->any);
+    all->any = predictor->planner.policy.rematerialise && (part[0]->any || part[1]->any);
     for (int r = 0; all->any && r < predictor->ranks; r++) {
         all->seconds[r] = all->alone[r] = 0;
         if (all->received)
@@ -242,11 +238,11 @@ static bool leaves_now(const struct mp_predictor *predictor, int expert, int ran
     const struct mp_plan *plan = predictor->planner.plan;
     if (predictor->micro_batch + 1 == predictor->options.micro_batches)
         return true;
-    if (mp_optimizer_sliced(plan->optimizer))
-        return plan->rematerialise && gathers(plan);
+    if (mp_optimizer_sliced(plan->policy->optimizer))
+        return plan->policy->rematerialise && mp_policy_gathers(plan->policy);
     if (mp_placement_holds(&plan->before, expert, rank))
         return false;
-    return plan->rematerialise || mp_predictor_is_late(predictor, expert, rank);
+    return plan->policy->rematerialise || mp_predictor_is_late(predictor, expert, rank);
 }
 
 static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers *transfers,
@@ -266,28 +262,28 @@ static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers
     }
     broadcast_all(predictor, bytes);
     predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !predictor->planner.plan->free_transfers)
+    if (sum > 0 && !predictor->planner.policy.free_transfers)
         measure(predictor, back, carriage);
 }
 
 static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *carriage) {
     const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum;
-    bool back = !mp_optimizer_sums(plan->optimizer);
+    bool back = !mp_optimizer_sums(plan->policy->optimizer);
     carriage->any = false;
-    if (!mp_optimizer_sliced(plan->optimizer) || !leaves_now(predictor, 0, 0))
+    if (!mp_optimizer_sliced(plan->policy->optimizer) || !leaves_now(predictor, 0, 0))
         return;
     mp_traffic_clear(predictor->traffic);
     sum = back ? add_slices(predictor, &plan->during, bytes) : add_slices_of_sums(predictor, bytes);
     predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !plan->free_transfers)
+    if (sum > 0 && !plan->policy->free_transfers)
         measure(predictor, back, carriage);
 }
 
 void mp_predictor_carry_gradients(struct mp_predictor *predictor,
                                   struct mp_predicted_layer *layer) {
     const struct mp_plan *plan = predictor->planner.plan;
-    if (plan->forward_only)
+    if (plan->policy->forward_only)
         return;
     carry_prefetch(predictor, layer);
     carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
@@ -311,7 +307,7 @@ static void add_moves(struct mp_predictor *predictor) {
 static void come_up(struct mp_predictor *predictor, double done[]) {
     const struct mp_transfers *moves = &predictor->planner.moves;
     const struct mp_costs *costs = predictor->costs;
-    for (int i = 0; predictor->planner.offload && i < moves->count; i++)
+    for (int i = 0; predictor->planner.policy.offload && i < moves->count; i++)
         done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_expert_bytes(costs));
 }
 

@@ -150,7 +150,7 @@ static void count_hops(const struct mp_predictor *predictor, struct mp_predicted
     int each = steps->steps * steps->rounds, trips = steps->trips;
     for (int t = 0; t < trips * each; t++) {
         /* Rows alone travel twice; and nothing back from backward where there is none. */
-        bool serves = predictor->schedule.forward_only, alone = t / each == MP_TRIP_ALONE;
+        bool serves = predictor->planner.policy.forward_only, alone = t / each == MP_TRIP_ALONE;
         double share = trips == 1                           ? 1
                        : serves && t / each == MP_TRIP_BACK ? 0
                        : serves || alone                    ? 0.5
@@ -185,8 +185,9 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
         count_hops(predictor, layer);
     for (size_t r = 0; r < ranks; r++)
         crossing += layer->sent[r];
-    predictor->prediction->exchanged_bytes += (predictor->schedule.forward_only ? 2 : 4) * crossing;
-    layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
+    predictor->prediction->exchanged_bytes +=
+        (predictor->planner.policy.forward_only ? 2 : 4) * crossing;
+    layer->one_hot = plan->policy->one_hot ? plan->padding * plan->experts : 0;
 }
 
 int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {

@@ -38,7 +38,6 @@ struct mp_predicted_layer {
     double *transit;         /* [ranks] bytes of rows that it passes on, at most at once */
     double *copies;          /* [ranks] holders beside those of its home, or put together */
     struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
-    bool rematerialise;
 };
 
 struct mp_predictor {

@@ -16,8 +16,8 @@ int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error
     if (predictor->memory.lacking)
         return mp_arena_check(&predictor->memory, error);
     predictor->seconds = predictor->bytes + ranks;
-    return mp_schedule_create(&mp_predictor_executor, predictor, predictor->layers,
-                              predictor->ranks, &predictor->schedule, error);
+    return mp_schedule_create(&mp_predictor_executor, predictor, &predictor->planner.policy,
+                              predictor->layers, predictor->ranks, &predictor->schedule, error);
 }
 
 void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
@@ -152,10 +152,9 @@ static int plan_after(struct mp_predictor *predictor, int number, struct mp_erro
     int code = mp_predictor_plan_after(predictor, number, error);
     if (code)
         return code;
-    if (!predictor->planner.plan->free_transfers)
+    if (!predictor->planner.policy.free_transfers)
         work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = number}, NULL,
                 predictor->options.planning);
-    layer->rematerialise = predictor->planner.plan->rematerialise;
     mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
     mp_predictor_carry_gradients(predictor, layer);
     return mp_predictor_dispatch(predictor, number, error);
@@ -355,7 +354,7 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
                                        const struct mp_operation *operation) {
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        if (predictor->schedule.ahead == 0)
+        if (predictor->planner.policy.gather_ahead == 0)
             return &predictor->fetch;
         /* Its bytes count when the layer is planned. */
         mp_predictor_carry_homes(predictor, operation->layer, &predictor->ahead);
@@ -449,7 +448,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
         *number_of(predictor, operation) = -1;
         if (predictor->planner.change.asynchronous)
             start_background(predictor, operation);
-        else if (!mp_optimizer_sliced(predictor->planner.optimizer))
+        else if (!mp_optimizer_sliced(predictor->planner.policy.optimizer))
             mp_predictor_move(predictor);
         return MP_OK;
     default:

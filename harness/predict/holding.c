@@ -5,7 +5,7 @@
 
 /* Experts, or their slices added up, whose optimizer state a rank keeps. */
 static double states_of(const struct mp_predictor *predictor, int rank) {
-    enum mp_optimizer_split split = predictor->planner.optimizer;
+    enum mp_optimizer_split split = predictor->planner.policy.optimizer;
     if (!mp_optimizer_sliced(split))
         return predictor->kept[rank];
     if (mp_optimizer_of_replicas(split))
@@ -30,7 +30,7 @@ void mp_predictor_count_homes(struct mp_predictor *predictor) {
     for (int r = 0; r < ranks; r++) {
         double own = states_of(predictor, r) * expert;
         predictor->optimizer_seconds[r] =
-            mp_costs_optimizer(costs, dense * element) + (predictor->planner.offload
+            mp_costs_optimizer(costs, dense * element) + (predictor->planner.policy.offload
                                                               ? mp_costs_offloaded(costs, own)
                                                               : mp_costs_optimizer(costs, own));
     }
@@ -39,7 +39,7 @@ void mp_predictor_count_homes(struct mp_predictor *predictor) {
 /* What of a layer a rank has beside what stays: copies, or what is put together from slices. */
 static double copies_of(const struct mp_predictor *predictor, int layer, int rank) {
     double held = predictor->layer[layer].copies[rank];
-    if (mp_optimizer_sliced(predictor->planner.optimizer))
+    if (mp_optimizer_sliced(predictor->planner.policy.optimizer))
         return held;
     return held - predictor->kept_of_layer[(size_t)layer * (size_t)predictor->ranks + (size_t)rank];
 }
@@ -51,11 +51,11 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
  * until they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
-    bool sliced = mp_optimizer_sliced(predictor->planner.optimizer);
-    bool stays = sliced && predictor->planner.gather_stage == MP_STAGE_AFTER_STEP;
-    bool frees = predictor->layer[0].rematerialise || predictor->schedule.forward_only;
+    const struct mp_policy *policy = &predictor->planner.policy;
+    bool stays = mp_policy_gathers_homes(policy);
+    bool frees = policy->rematerialise || policy->forward_only;
     double all = 0, two = 0, above = 0, several = 0, ahead = 0;
-    int window = mp_schedule_fetches(&predictor->schedule);
+    int window = mp_policy_fetches(policy);
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];
@@ -75,7 +75,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     }
     double own = states_of(predictor, rank);
     use.experts_kept = stays ? predictor->kept[rank] : own;
-    use.states_kept = predictor->planner.offload ? 0 : own;
+    use.states_kept = policy->offload ? 0 : own;
     use.copies = stays ? 0 : !frees ? all : several > two ? several : two;
     use.gradients = own + (predictor->options.micro_batches > 1 && !frees ? all : two);
     return use;

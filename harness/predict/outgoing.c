@@ -1,5 +1,5 @@
-/* Loads as a gate leaves them that lets few tokens out of their node (plan.outgoing_limit), or
- * whose loss knows the topology (plan.pull); and those of experts that are cut into shards. */
+/* Loads as a gate leaves them that lets few tokens out of their node (policy.outgoing_limit), or
+ * whose loss knows the topology (policy.pull); and those of experts that are cut into shards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,12 +61,12 @@ static void limit_row(struct mp_predictor *predictor, int layer, int rank) {
     uint32_t *sum = predictor->sum ? predictor->sum[layer].count + row : NULL;
     for (int e = 0; sum && e < predictor->experts; e++)
         sum[e] -= count[e];
-    if (plan->outgoing_limit >= 0)
-        mp_replay_limit(predictor->experts, predictor->inside, plan->outgoing_limit, count);
-    if (plan->pull > 0) {
+    if (plan->policy->outgoing_limit >= 0)
+        mp_replay_limit(predictor->experts, predictor->inside, plan->policy->outgoing_limit, count);
+    if (plan->policy->pull > 0) {
         int node = mp_topology_node(&plan->topology, rank);
-        double share = mp_topology_share_inside(&plan->topology, node, plan->outside_cost);
-        mp_replay_pull(predictor->experts, predictor->inside, share, plan->pull,
+        double share = mp_topology_share_inside(&plan->topology, node, plan->policy->outside_cost);
+        mp_replay_pull(predictor->experts, predictor->inside, share, plan->policy->pull,
                        predictor->planner.setting.tokens_per_rank, count);
     }
     for (int e = 0; sum && e < predictor->experts; e++)
@@ -76,11 +76,11 @@ static void limit_row(struct mp_predictor *predictor, int layer, int rank) {
 int mp_predictor_limit_gate(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     const struct mp_plan *plan = predictor->planner.plan;
     const struct mp_topology *topology = &plan->topology;
-    if ((plan->outgoing_limit < 0 && !(plan->pull > 0)) || !predictor->limited)
+    if ((plan->policy->outgoing_limit < 0 && !(plan->policy->pull > 0)) || !predictor->limited)
         return MP_OK;
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int insiders = find_inside(predictor, node);
-        if (insiders < 2 && plan->outgoing_limit >= 0)
+        if (insiders < 2 && plan->policy->outgoing_limit >= 0)
             return mp_fail(error, MP_EPLAN,
                            "iteration %lld, layer %d: system %s limits how many tokens leave a "
                            "node, and node %d has %d experts for a token's two",

@@ -88,15 +88,9 @@ static int create_planner(struct mp_predictor *predictor, const struct mp_predic
 
 static int create_schedule(struct mp_predictor *predictor, const struct mp_predictor_config *config,
                            struct mp_error *error) {
-    const struct mp_planner *planner = &predictor->planner;
     int code = mp_predictor_create_executor(predictor, error);
-    predictor->schedule.forward_only = mp_job_serves(&predictor->job);
-    predictor->schedule.learns = planner->system->after_step;
+    predictor->schedule.learns = config->job->system->after_step;
     predictor->schedule.micro_batches = predictor->options.micro_batches;
-    predictor->schedule.gathers_homes =
-        mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
-    predictor->schedule.ahead = planner->gather_ahead;
-    predictor->schedule.early = planner->fetch_early;
     predictor->schedule.shares = config->job->job.shared_experts > 0;
     return code;
 }
@@ -170,7 +164,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (code)
         return code;
     code = create_planner(predictor, config, error);
-    if (!code && predictor->planner.offload && !mp_job_serves(&predictor->job))
+    if (!code && predictor->planner.policy.offload && !mp_job_serves(&predictor->job))
         code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
         code = create_tables(predictor, error);
@@ -180,8 +174,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_distinct(predictor, error);
     if (!code)
         code = mp_predictor_create_transitions(predictor, error);
-    const struct mp_plan *first = predictor->planner.plan;
-    bool limits = (first->outgoing_limit >= 0 || first->pull > 0) && !config->is_gated;
+    const struct mp_policy *policy = &predictor->planner.policy;
+    bool limits = (policy->outgoing_limit >= 0 || policy->pull > 0) && !config->is_gated;
     if (!code && (limits || mp_job_shards(&predictor->job) > 1))
         code = mp_predictor_create_copies(predictor, error);
     if (!code)

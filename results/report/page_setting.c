@@ -170,7 +170,7 @@ static int add_phases(struct page *page, const struct report_run *run, const cha
     bool is_there[PAGE_FAMILIES] = {false};
     sqlite3_stmt *row = NULL;
     int got = 0, code = query_open(page->store, phases_sql, run->run_id, &row, error);
-    while (!code && (got = query_next(page->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(page->store, row, error)) == 1) {
         const int family = sqlite3_column_int(row, 0);
         const double waits = waits_in(straggler, query_text(row, 1), query_double(row, 3));
         ms[family] += query_double(row, 2) - waits;

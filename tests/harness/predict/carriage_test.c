@@ -45,8 +45,7 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     struct mp_error error = {0};
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], MP_OPTIMIZER_OWNER, &error),
-              &error);
+    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
@@ -157,8 +156,7 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_error error = {0};
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
-    assert_ok(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0],
-                            MP_OPTIMIZER_OWNER, &error),
+    assert_ok(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], &error),
               &error);
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
@@ -215,11 +213,9 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
         struct mp_predicted_layer *layer = &predictor->layer[0];
         bool sums = i % 2;
         random_even_homes(random, &predictor->planner.home[0]);
-        assert_ok(
-            mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
-                          sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES,
-                          &error),
-            &error);
+        predictor->planner.policy.optimizer =
+            sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES;
+        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
         assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
         double replicas = mp_placement_copies(&plan->during, 0);
         double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
@@ -308,7 +304,8 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     struct mp_carriage *gradients = &predictor->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
     struct mp_error error = {0};
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, &error), &error);
+    predictor->planner.policy.optimizer = split;
+    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
     assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
     mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
     phase[0] = slowest(&predictor->fetch);
@@ -346,10 +343,10 @@ TEST_RANDOM(slices_come_from_everybody) {
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
         random_homes(random, true, &predictor->planner.home[0]);
-        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
-                                sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
-                  &error);
-        plan->gather_stage = MP_STAGE_BEFORE_GATE;
+        predictor->planner.policy.optimizer =
+            sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES;
+        predictor->planner.policy.gather_before_gate = true;
+        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
         assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
         for (int e = 0; e < plan->experts; e++) {
             int held = mp_placement_copies(&plan->during, e);
@@ -390,7 +387,7 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
                                        (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20},
                                        &error),
                       &error);
-        predictor->planner.offload = offload;
+        predictor->planner.policy.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
         mp_predictor_move(predictor);
         memcpy(clock[offload], predictor->timeline.clock, sizeof(double) * 2);

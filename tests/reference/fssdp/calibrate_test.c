@@ -92,8 +92,8 @@ static double dispatched_latency(const struct mp_setting *setting, struct mp_pla
                                  const struct mp_load *load) {
     int64_t computed[130], sent[130], received[130], work = 0, border = 0;
 
-    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
-    mp_plan_rank_routes(plan, computed, sent, received);
+    assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
+    rank_routes(plan, computed, sent, received);
     for (int rank = 0; rank < load->ranks; rank++) {
         work = computed[rank] > work ? computed[rank] : work;
         border = sent[rank] > border ? sent[rank] : border;

@@ -205,7 +205,7 @@ TEST(homes_change_when_they_are_due) {
             for (int layer = 0; layer < LAYERS; layer++) {
                 random_load(&random_state, &job.load[layer]);
                 rehearsal_plan(&job.rehearsal, layer, &job.load[layer]);
-                assert_int_equal(planner->plan->rematerialise, options.rematerialise);
+                assert_int_equal(planner->plan->policy->rematerialise, options.rematerialise);
                 for (int i = 0; iteration == 0 && i < planner->plan->fetch.count; i++)
                     assert_int_equal(planner->plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
             }

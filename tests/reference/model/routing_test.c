@@ -280,7 +280,7 @@ static int64_t rows_of(const struct mp_plan *plan, int rank) {
     int64_t rows = 0;
     if (plan->padding == 0) {
         int64_t computed[MOST_RANKS];
-        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        rank_routes(plan, computed, NULL, NULL);
         return computed[rank];
     }
     for (int64_t pair = 0; pair < (int64_t)plan->topology.ranks * plan->experts; pair++)
@@ -362,8 +362,6 @@ TEST(rows_arrive_in_chunks_of_tokens) {
         size_t experts = (size_t)plan->experts, ranks = (size_t)plan->topology.ranks;
         plan->exchange = MP_EXCHANGE_FLAT;
         plan->padding = 0;
-        plan->one_hot = false;
-        plan->route_order = MP_ROUTES_BY_TOKEN;
         plan->degree = test_random_int(&random_state, 2, MP_MOST_DEGREE);
         size_t degree = (size_t)plan->degree;
         uint32_t *routes = calloc(ranks * degree * experts, sizeof *routes);
@@ -530,11 +528,13 @@ TEST(impossible_exchanges_are_refused) {
     const int32_t owner[2] = {0, 1};
     const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
     struct mp_routing routing;
+    struct mp_policy policy = mp_policy_plain;
     struct mp_plan plan;
     struct mp_load load;
-    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
-    assert_works(mp_load_create(4, 2, &load, &error));
-    assert_works(mp_routing_create(4, 2, 100, 100, &routing, &error));
+    assert_ok(mp_plan_create(&topology, 2, 8, &plan, &error), &error);
+    plan.policy = &policy;
+    assert_ok(mp_load_create(4, 2, &load, &error), &error);
+    assert_ok(mp_routing_create(4, 2, 100, 100, &routing, &error), &error);
     memcpy(load.count, counts, sizeof counts);
     begin_owned(&plan, 0, 5, owner);
     assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
@@ -545,12 +545,12 @@ TEST(impossible_exchanges_are_refused) {
     }
     plan.exchange = MP_EXCHANGE_FLAT;
     plan.padding = 5;
-    plan.route_order = MP_ROUTES_BY_CHOICE;
-    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
+    policy.route_order = MP_ROUTES_BY_CHOICE;
+    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
     assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
-    assert_sentence(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN,
-                    "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
-    plan.overlaid = true;
+    assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
+    assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
+    policy.overlaid = true;
     for (int known = 0; known < 2; known++) {
         assert_sentence(mp_routing_build(&plan, known ? &load : NULL, 1, &routing, &error),
                         MP_EPLAN,

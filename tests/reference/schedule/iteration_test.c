@@ -21,6 +21,7 @@ struct scribe {
     struct event event[MOST_EVENTS];
     int events, open_spans, ended_spans;
     struct mp_scheduled_phase activity; /* of the open span */
+    struct mp_policy policy;
     struct mp_rehome change;
     int fail_at; /* number of the event that fails; -1: none */
 };
@@ -93,7 +94,10 @@ static const struct mp_executor EXECUTOR = {begin, end, plan, work, start, wait,
 static struct scribe *create_scribe(int layers, int ranks) {
     struct scribe *scribe = calloc(1, sizeof *scribe);
     scribe->fail_at = -1;
-    assert_works(mp_schedule_create(&EXECUTOR, scribe, layers, ranks, &scribe->schedule, &error));
+    scribe->policy = mp_policy_plain;
+    assert_ok(mp_schedule_create(&EXECUTOR, scribe, &scribe->policy, layers, ranks,
+                                 &scribe->schedule, &error),
+              &error);
     return scribe;
 }
 
@@ -125,8 +129,9 @@ static const char *told(const struct scribe *scribe, enum mp_direction direction
 }
 
 /* Four ranks on two nodes own two of eight experts each. */
-static void golden_plan(struct mp_plan *made, int layer) {
+static void golden_plan(const struct scribe *scribe, struct mp_plan *made, int layer) {
     assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, made, &error));
+    made->policy = &scribe->policy;
     begin_owned(made, 0, layer, GOLDEN_OWNER);
 }
 
@@ -150,9 +155,9 @@ TEST(copies_travel_under_attention) {
     struct mp_plan plans[2];
     char text[TEXT];
     for (int l = 0; l < 2; l++) {
-        golden_plan(&plans[l], l);
-        assert_works(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
-        plans[l].rematerialise = true;
+        golden_plan(scribe, &plans[l], l);
+        assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+        scribe->policy.rematerialise = true;
         dispatch(&plans[l]);
         scribe->plan[l] = &plans[l];
     }
@@ -181,9 +186,9 @@ TEST(copies_are_made_of_copies) {
     char text[TEXT];
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
-    golden_plan(&made, 0);
-    assert_works(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error));
-    assert_works(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
+    golden_plan(scribe, &made, 0);
+    assert_ok(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error), &error);
+    assert_ok(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error), &error);
     dispatch(&made);
     scribe->plan[0] = &made;
     run(scribe);
@@ -205,7 +210,7 @@ TEST(copies_are_fetched_early) {
         struct scribe *scribe = create_scribe(3, 4);
         struct mp_plan plans[3];
         for (int l = 0; l < 3; l++) {
-            golden_plan(&plans[l], l);
+            golden_plan(scribe, &plans[l], l);
             if (pipelined) {
                 plans[l].exchange = MP_EXCHANGE_PIPELINED;
                 plans[l].group_size = 2;
@@ -217,7 +222,7 @@ TEST(copies_are_fetched_early) {
             dispatch(&plans[l]);
             scribe->plan[l] = &plans[l];
         }
-        scribe->schedule.early = true;
+        scribe->policy.fetch_early = true;
         run(scribe);
         const char *order[] = {">fetch0 attention0",
                                pipelined ? ">rows0 >rows0.1 >late-fetch0 <rows0 <fetch0"
@@ -233,7 +238,7 @@ TEST(copies_are_fetched_early) {
             at = strstr(at, order[i]);
             assert_non_null(at);
         }
-        assert_int_equal(mp_schedule_fetches(&scribe->schedule), 2);
+        assert_int_equal(mp_policy_fetches(&scribe->policy), 2);
         for (int l = 0; l < 3; l++)
             mp_plan_destroy(&plans[l]);
         destroy_scribe(scribe);
@@ -246,14 +251,13 @@ TEST(slices_set_out_ahead) {
     struct scribe *scribe = create_scribe(4, 4);
     struct mp_plan made;
     char text[TEXT];
-    golden_plan(&made, 0);
-    made.optimizer = MP_OPTIMIZER_SLICES;
-    made.gather_stage = MP_STAGE_BEFORE_GATE;
-    made.rematerialise = true;
+    golden_plan(scribe, &made, 0);
+    scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
+    scribe->policy.gather_before_gate = scribe->policy.rematerialise = true;
+    scribe->policy.gather_ahead = 2;
     dispatch(&made);
     for (int l = 0; l < 4; l++)
         scribe->plan[l] = &made;
-    scribe->schedule.ahead = 2;
     run(scribe);
     const char *order[] = {">fetch0 >fetch1 >fetch2 attention0",
                            "<fetch0 experts0",
@@ -291,7 +295,7 @@ TEST(shadows_come_last_and_first) {
     for (int shared = 0; shared < 2; shared++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
-        golden_plan(&made, 0);
+        golden_plan(scribe, &made, 0);
         made.exchange = MP_EXCHANGE_PIPELINED;
         made.group_size = 2;
         for (int r = 1; r < 4; r++)
@@ -333,7 +337,7 @@ TEST(a_shared_expert_hides_rows) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         struct scribe *scribe = create_scribe(1, 4);
         struct mp_plan made;
-        golden_plan(&made, 0);
+        golden_plan(scribe, &made, 0);
         if (pipelined) {
             made.exchange = MP_EXCHANGE_PIPELINED;
             made.group_size = 2;
@@ -369,10 +373,11 @@ TEST(homes_follow_the_step) {
     struct scribe *scribe = create_scribe(3, 4);
     struct mp_plan made;
     char text[TEXT];
-    golden_plan(&made, 0);
+    golden_plan(scribe, &made, 0);
     dispatch(&made);
     scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
-    scribe->schedule.gathers_homes = scribe->schedule.learns = scribe->change.changed = true;
+    scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
+    scribe->schedule.learns = scribe->change.changed = true;
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
                         "update >moves <moves >homes0 >homes1 <homes0 >homes2 <homes1 <homes2 "
@@ -389,13 +394,13 @@ TEST(serving_goes_forward_only) {
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
     char text[TEXT];
-    golden_plan(&made, 0);
-    assert_works(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
-    made.rematerialise = true;
+    golden_plan(scribe, &made, 0);
+    assert_ok(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+    scribe->policy.rematerialise = true;
     dispatch(&made);
     scribe->plan[0] = &made;
-    scribe->schedule.forward_only = scribe->schedule.learns = true;
-    scribe->schedule.gathers_homes = true;
+    scribe->policy.forward_only = scribe->schedule.learns = true;
+    scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->schedule.micro_batches = 2;
     run(scribe);
     const char *part = "embed >fetch0 attention0 gate0 >counts0 <counts0 permute0 >rows0 <rows0 "
@@ -413,7 +418,7 @@ TEST(serving_goes_forward_only) {
                         ">moves <moves >homes0 <homes0 >loss <loss");
     assert_true(scribe->schedule.gathered);
     scribe->change.asynchronous = true;
-    scribe->schedule.gathers_homes = false;
+    scribe->policy.optimizer = MP_OPTIMIZER_OWNER;
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
     run(scribe);
@@ -427,7 +432,7 @@ TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
     char text[TEXT];
-    golden_plan(&made, 0);
+    golden_plan(scribe, &made, 0);
     dispatch(&made);
     scribe->plan[0] = &made;
     scribe->schedule.learns = scribe->change.changed = scribe->change.asynchronous = true;
@@ -550,7 +555,8 @@ TEST_RANDOM(any_plans_keep_the_laws) {
         scribe->change.changed = test_random_int(random, 0, 1);
         scribe->change.asynchronous = test_random_int(random, 0, 1);
         bool moving = scribe->schedule.moving = test_random_int(random, 0, 1);
-        scribe->schedule.gathers_homes = test_random_int(random, 0, 1);
+        scribe->policy.optimizer =
+            test_random_int(random, 0, 1) ? MP_OPTIMIZER_SLICES : MP_OPTIMIZER_OWNER;
         scribe->schedule.micro_batches = test_random_int(random, 1, 3);
         scribe->schedule.shares = test_random_int(random, 0, 1);
         run(scribe);

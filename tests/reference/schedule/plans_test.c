@@ -71,8 +71,8 @@ static void check_exchange(const struct mp_plan *plan) {
         }
     }
     assert_int_equal(layer.own, pipelined && own);
-    assert_int_equal(layer.own_first,
-                     pipelined && own && own_first && plan->optimizer == MP_OPTIMIZER_OWNER);
+    assert_int_equal(layer.own_first, pipelined && own && own_first &&
+                                          plan->policy->optimizer == MP_OPTIMIZER_OWNER);
     assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
 }
 
@@ -130,8 +130,10 @@ TEST(micro_batches_share_what_stays) {
         struct mp_plan plan;
         assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
         begin_owned(&plan, 0, 0, GOLDEN_OWNER);
-        assert_works(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error));
-        plan.rematerialise = cases[c].again;
+        assert_ok(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error), &error);
+        struct mp_policy policy = mp_policy_plain;
+        policy.rematerialise = cases[c].again;
+        plan.policy = &policy;
         for (int m = 0; m < 3; m++) {
             char text[128] = "";
             unsigned travels = mp_plan_travels(&plan, m, 3);

@@ -80,8 +80,9 @@ static int any_nodes(int ranks) {
 static void make_plan(struct bench *bench, bool replicas) {
     struct mp_placement *home = &bench->predictor->planner.home[0];
     random_homes(&shared, replicas, home);
-    must(mp_plan_begin(bench->plan, 0, 0, home,
-                       replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER, &error));
+    bench->predictor->planner.policy.optimizer =
+        replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+    must(mp_plan_begin(bench->plan, 0, 0, home, &error));
     for (int tries = test_random_int(&shared, 0, 4 * home->ranks); tries > 0; tries--) {
         int expert = test_random_int(&shared, 0, home->experts - 1);
         int rank = test_random_int(&shared, 0, home->ranks - 1);
