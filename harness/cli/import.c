@@ -1,4 +1,5 @@
 /* moeperf import: others' loads as a trace, others' recordings of a program as a run. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

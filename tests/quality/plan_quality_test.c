@@ -250,14 +250,13 @@ static void create_run(struct mp_planner *planner, const struct mp_system *syste
                                        .non_moe_seconds = 4e-3};
     void *options = calloc(1, system->options_size + 1);
     assert_true(options);
-    assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
+    assert_works(mp_options_set_defaults(system->options, options, &error));
     for (int index = 0; row->option[index][0]; index++)
-        assert_ok(mp_options_set(system->options, options, system->name, row->option[index][0],
-                                 row->option[index][1], NULL, &error),
-                  &error);
+        assert_works(mp_options_set(system->options, options, system->name, row->option[index][0],
+                                    row->option[index][1], NULL, &error));
     const struct mp_planner_config config = {
         .system = system, .options = options, .setting = &setting};
-    assert_ok(mp_planner_create(&config, planner, &error), &error);
+    assert_works(mp_planner_create(&config, planner, &error));
     free(options);
 }
 
@@ -276,8 +275,8 @@ static void replay(struct mp_planner *planner, const struct workload *workload, 
         if (same_loads)
             learn(planner, iteration, load);
         for (int layer = 0; layer < layers; layer++) {
-            assert_ok(mp_planner_begin_layer(planner, iteration, layer, &error), &error);
-            assert_ok(mp_planner_end_layer(planner, layer, &load[layer], &error), &error);
+            assert_works(mp_planner_begin_layer(planner, iteration, layer, &error));
+            assert_works(mp_planner_end_layer(planner, layer, &load[layer], &error));
             if (iteration >= workload->first)
                 add_ratio(quality, planner->plan, &load[layer], &queue);
         }

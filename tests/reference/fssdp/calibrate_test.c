@@ -92,7 +92,7 @@ static double dispatched_latency(const struct mp_setting *setting, struct mp_pla
                                  const struct mp_load *load) {
     int64_t computed[130], sent[130], received[130], work = 0, border = 0;
 
-    assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
+    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
     rank_routes(plan, computed, sent, received);
     for (int rank = 0; rank < load->ranks; rank++) {
         work = computed[rank] > work ? computed[rank] : work;

@@ -531,10 +531,10 @@ TEST(impossible_exchanges_are_refused) {
     struct mp_policy policy = mp_policy_plain;
     struct mp_plan plan;
     struct mp_load load;
-    assert_ok(mp_plan_create(&topology, 2, 8, &plan, &error), &error);
+    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
     plan.policy = &policy;
-    assert_ok(mp_load_create(4, 2, &load, &error), &error);
-    assert_ok(mp_routing_create(4, 2, 100, 100, &routing, &error), &error);
+    assert_works(mp_load_create(4, 2, &load, &error));
+    assert_works(mp_routing_create(4, 2, 100, 100, &routing, &error));
     memcpy(load.count, counts, sizeof counts);
     begin_owned(&plan, 0, 5, owner);
     assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
@@ -546,7 +546,7 @@ TEST(impossible_exchanges_are_refused) {
     plan.exchange = MP_EXCHANGE_FLAT;
     plan.padding = 5;
     policy.route_order = MP_ROUTES_BY_CHOICE;
-    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
+    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
     assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
     assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
     assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");

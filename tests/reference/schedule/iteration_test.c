@@ -95,9 +95,8 @@ static struct scribe *create_scribe(int layers, int ranks) {
     struct scribe *scribe = calloc(1, sizeof *scribe);
     scribe->fail_at = -1;
     scribe->policy = mp_policy_plain;
-    assert_ok(mp_schedule_create(&EXECUTOR, scribe, &scribe->policy, layers, ranks,
-                                 &scribe->schedule, &error),
-              &error);
+    assert_works(mp_schedule_create(&EXECUTOR, scribe, &scribe->policy, layers, ranks,
+                                    &scribe->schedule, &error));
     return scribe;
 }
 
@@ -156,7 +155,7 @@ TEST(copies_travel_under_attention) {
     char text[TEXT];
     for (int l = 0; l < 2; l++) {
         golden_plan(scribe, &plans[l], l);
-        assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+        assert_works(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
         scribe->policy.rematerialise = true;
         dispatch(&plans[l]);
         scribe->plan[l] = &plans[l];
@@ -187,8 +186,8 @@ TEST(copies_are_made_of_copies) {
     struct scribe *scribe = create_scribe(1, 4);
     struct mp_plan made;
     golden_plan(scribe, &made, 0);
-    assert_ok(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error), &error);
-    assert_ok(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error), &error);
+    assert_works(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
     dispatch(&made);
     scribe->plan[0] = &made;
     run(scribe);
@@ -395,7 +394,7 @@ TEST(serving_goes_forward_only) {
     struct mp_plan made;
     char text[TEXT];
     golden_plan(scribe, &made, 0);
-    assert_ok(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+    assert_works(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
     scribe->policy.rematerialise = true;
     dispatch(&made);
     scribe->plan[0] = &made;

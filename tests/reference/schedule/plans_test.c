@@ -130,7 +130,7 @@ TEST(micro_batches_share_what_stays) {
         struct mp_plan plan;
         assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
         begin_owned(&plan, 0, 0, GOLDEN_OWNER);
-        assert_ok(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error), &error);
+        assert_works(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error));
         struct mp_policy policy = mp_policy_plain;
         policy.rematerialise = cases[c].again;
         plan.policy = &policy;
