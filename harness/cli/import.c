@@ -146,8 +146,8 @@ static int recording_format(const struct import_flags *flags, const char *path,
                             const struct mp_recording_format **format, struct mp_error *error) {
     int code = flags->kind ? check_kind(flags->kind, error) : MP_OK;
     if (!code && access(path, R_OK))
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s",
-                       path, strerror(errno));
+        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
+                       strerror(errno));
     if (!code)
         *format =
             flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
