@@ -44,19 +44,19 @@ program() {
     printf '#!/bin/sh\n%s\n' "$2" >"$work/packed/bin/$1"
     chmod +x "$work/packed/bin/$1"
 }
-program test_reference_device_cuda_gemm 'echo "skipped: no GPU of that kind"'
-program test_reference_device_loss 'echo "[ RUN      ] fine"; echo "[  ERROR   ] --- out[3] is 41"; exit 1'
+program test_reference_device_gemm 'echo "skipped: no GPU of that kind"'
+program test_reference_device_rows 'echo "[ RUN      ] fine"; echo "[  ERROR   ] --- out[3] is 41"; exit 1'
 program test_gpu_collectors 'kill -ABRT $$'
 tar -C "$work/packed" -czf "$work/packed.tar.gz" .
 expect 1 "$source/ci/gpu-check" --double --packed "$work/packed.tar.gz" --build "$work/build" --out "$work/out.d"
 tab=$'\t'
-for line in "test_reference_device_cuda_gemm, a case${tab}no GPU of that kind${tab}${tab}to pass${tab}skip" \
-    "test_reference_device_loss${tab}status 1${tab}${tab}to pass${tab}fail" \
+for line in "test_reference_device_gemm, a case${tab}no GPU of that kind${tab}${tab}to pass${tab}skip" \
+    "test_reference_device_rows${tab}status 1${tab}${tab}to pass${tab}fail" \
     "test_gpu_collectors${tab}status 134${tab}${tab}to pass${tab}fail" \
     "training step${tab}*${tab}${tab}to run${tab}fail" "benchmarks${tab}*${tab}fail"; do
     grep -qx "${line//\*/.*}" "$work/out.d/results.tsv" || fail "no $line: $(cat "$work/out.d/results.tsv")"
 done
-grep -qx "test_reference_device_cuda_gemm${tab}[0-9]*${tab}s${tab}to pass${tab}pass" "$work/out.d/results.tsv" ||
+grep -qx "test_reference_device_gemm${tab}[0-9]*${tab}s${tab}to pass${tab}pass" "$work/out.d/results.tsv" ||
     fail "what passes does not pass"
 grep -qF -- '--- out[3] is 41' "$work/out.d/summary.txt" || fail "no reason: $(cat "$work/out.d/summary.txt")"
 ! grep -q RUN "$work/out.d/reasons.txt" || fail "more than reasons: $(cat "$work/out.d/reasons.txt")"
