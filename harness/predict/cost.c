@@ -306,7 +306,7 @@ static void fill_expert_figures(const struct mp_costs *costs, struct mp_setting 
         one > setting->seconds_per_route ? one - setting->seconds_per_route : 0;
 }
 
-/* Experts that travel together enter a group by all of its gates, one by each (carriage.c), as a
+/* Experts that travel together enter a group by all of its gates, one by each (carriage.h), as a
  * library's broadcast uses all cards of a node at once. */
 static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
     return cluster->level[level].bandwidth.value * cluster->level[level].ports.value;

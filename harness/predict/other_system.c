@@ -213,9 +213,9 @@ static int step(struct carrying *carrying, int64_t iteration) {
 static void ask_the_rest(struct carrying *carrying) {
     const struct mp_predictor *predictor = carrying->predictor;
     carrying->asked.sums =
-        predictor->layers * predictor->reduce_seconds + predictor->table_reduce_seconds;
+        predictor->layers * predictor->meetings.block_sums + predictor->meetings.table_sums;
     for (int r = 0; r < predictor->ranks; r++)
-        carrying->asked.update += predictor->optimizer_seconds[r] / predictor->ranks;
+        carrying->asked.update += predictor->holding.optimizer_seconds[r] / predictor->ranks;
 }
 
 static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *stream) {

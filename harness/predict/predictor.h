@@ -7,7 +7,7 @@
  * a rank waits for them only where it needs them; where the processor that computes also copies
  * (mp_costs_overlap < 1), that share of a background transfer stretches the rank's own work.
  *
- * The rules, beside those of network.h, timeline.h (streams) and carriage.c (broadcasts in pieces):
+ * The rules, beside those of network.h, timeline.h (streams) and carriage.h (broadcasts in pieces):
  * - Loads are gathered from all ranks after every gate, so ranks start their dispatch together.
  * - Four exchanges of a layer's rows in an iteration of training, also where blocks' forward is
  *   computed again (mp_predict_options.recompute), as LAER-MoE's cost model counts them; two in one

@@ -14,7 +14,6 @@ struct bench {
     struct test_case test;
     struct test_machine machine;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     double parameters, gradient; /* bytes of an expert */
 };
 
@@ -26,8 +25,6 @@ static void create(struct bench *bench, uint64_t *random, const char *system, in
     test_case_create(&bench->test, &bench->machine, system, 1, experts, 1);
     bench->test.options.gradient_bytes = 4;
     bench->predictor = test_predictor(&bench->test, &sink);
-    bench->predictor->prediction = &bench->prediction;
-    bench->prediction = (struct mp_prediction){0};
     bench->parameters = mp_costs_expert_bytes(bench->predictor->costs);
     bench->gradient = mp_costs_expert_gradient_bytes(bench->predictor->costs);
     assert_close(bench->gradient, 2 * bench->parameters, 0);
@@ -65,29 +62,30 @@ TEST_RANDOM(copies_arrive_once) {
         int copies[64];
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
-        struct mp_carriage *fetch = &predictor->fetch;
-        struct mp_carriage *reduce = &predictor->layer[0].gradient[MP_SUM_COPIES];
+        struct mp_carrier *carrier = &predictor->carrier;
+        struct mp_carriage *fetch = &carrier->fetch;
+        struct mp_carriage *reduce = &carrier->layer[0].gradient[MP_SUM_COPIES];
         enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
         int all = random_plan(&bench, random, stage, copies);
         double sent[64], received[64], back = 0;
-        mp_predictor_carry_fetch(predictor, stage, fetch);
+        mp_carrier_fetch(carrier, stage, true, fetch);
         assert_int_equal(fetch->any, all > 0);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; fetch->any && r < predictor->ranks; r++) {
             assert_close(received[r], copies[r] * bench.parameters, 1e-6);
             assert_close(fetch->received[r], received[r], 0);
             assert_true(fetch->seconds[r] >= 0 && (fetch->seconds[r] > 0) == (fetch->alone[r] > 0));
         }
-        assert_close(bench.prediction.bytes[stage], all * bench.parameters, 1e-9);
-        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        assert_close(carrier->bytes[stage], all * bench.parameters, 1e-9);
+        mp_carrier_gradients(carrier, 0, true);
         assert_int_equal(reduce->any, all > 0);
         for (int r = 0; reduce->any && r < predictor->ranks; r++) {
             assert_close(reduce->received[r], 2 * sent[r], 1e-6); /* the same ways back */
             back += reduce->received[r];
         }
         assert_close(back, all * bench.gradient, 1e-6);
-        assert_false(predictor->layer[0].gradient[MP_SHARE_SUMS].any);
-        assert_false(predictor->layer[0].gradient[MP_SEND_SLICES].any);
+        assert_false(carrier->layer[0].gradient[MP_SHARE_SUMS].any);
+        assert_false(carrier->layer[0].gradient[MP_SEND_SLICES].any);
         destroy(&bench);
     }
 }
@@ -102,6 +100,7 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
         int copies[64], late = 0;
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
         random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
         int begin = (int)(test_random(random) % (uint64_t)bench.machine.nodes) *
@@ -116,9 +115,9 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
                               &error);
         }
         double sent[64], received[64], all[2] = {0};
-        mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
-        assert_int_equal(predictor->late_fetch.any, late > 0);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, true, &carrier->late_fetch);
+        assert_int_equal(carrier->late_fetch.any, late > 0);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; late > 0 && r < predictor->ranks; r++) {
             bool inside = r >= begin && r < begin + bench.machine.ranks_per_node;
             assert_true(inside || (sent[r] == 0 && received[r] == 0));
@@ -141,11 +140,12 @@ TEST_RANDOM(no_port_carries_a_piece_twice) {
         int copies[64];
         create(&bench, random, "fssdp", 1);
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
-        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
         double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
         for (int r = 0; all > 0 && r < predictor->ranks; r++)
-            assert_true(predictor->fetch.alone[r] <= most * (1 + 1e-6));
+            assert_true(carrier->fetch.alone[r] <= most * (1 + 1e-6));
         destroy(&bench);
     }
 }
@@ -154,6 +154,7 @@ TEST_RANDOM(no_port_carries_a_piece_twice) {
  * get from rank 1. */
 static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
+    struct mp_carrier *carrier = &predictor->carrier;
     struct mp_error error = {0};
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
@@ -164,8 +165,8 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
         if (r != 1)
             assert_ok(mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
                       &error);
-    mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
-    mp_traffic_totals(predictor->traffic, sent, NULL);
+    mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
+    mp_traffic_totals(carrier->traffic, sent, NULL);
     for (int r = 0; r < predictor->ranks; r++) {
         copies[r] = (int)lround(sent[r] / bench->parameters);
         assert_close(sent[r], copies[r] * bench->parameters, 1e-6);
@@ -211,8 +212,9 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
         struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
-        struct mp_predicted_layer *layer = &predictor->layer[0];
+        struct mp_layer_carriages *layer = &carrier->layer[0];
         bool sums = i % 2;
         random_even_homes(random, &predictor->planner.home[0]);
         assert_ok(
@@ -228,14 +230,14 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
             for (int r = 0; r < predictor->ranks; r++)
                 if (mp_placement_holds(&plan->during, e, r))
                     expected[r] += bench.parameters * (replicas - 1) / replicas;
-        double bytes = mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        double bytes = mp_carrier_homes(carrier, 0, &carrier->fetch);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; r < predictor->ranks; r++) {
             assert_close(received[r], expected[r], 1e-6);
             assert_close(sent[r], expected[r], 1e-6);
         }
         assert_close(bytes, foreign * bench.parameters, 1e-6);
-        mp_predictor_carry_gradients(predictor, layer);
+        mp_carrier_gradients(carrier, 0, true);
         assert_close(all_received(predictor, &layer->gradient[MP_SEND_SLICES]),
                      sums ? 0 : foreign * bench.gradient, 1e-6);
         assert_close(all_received(predictor, &layer->gradient[MP_SUM_COPIES]),
@@ -251,7 +253,6 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
 struct symi {
     struct test_case test;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     double host_seconds; /* of both phases, the update itself taking next to none */
 };
 
@@ -275,7 +276,6 @@ static void create_symi(struct symi *symi) {
     job->heads = 1;
     symi->test.options.gradient_bytes = 2;
     symi->predictor = test_predictor(&symi->test, &sink);
-    symi->predictor->prediction = &symi->prediction;
     const struct mp_costs *costs = symi->predictor->costs;
     double slices = mp_costs_expert_bytes(costs) * SYMI_EXPERTS / SYMI_RANKS;
     assert_close(mp_costs_expert_bytes(costs), 3.375e9, 0);
@@ -305,19 +305,20 @@ static double slowest(const struct mp_carriage *carriage) {
 /* Both phases under an optimizer: parameters put together, and gradients to who keeps slices. */
 static void run_symi(struct symi *symi, enum mp_optimizer_split split, double phase[2]) {
     struct mp_predictor *predictor = symi->predictor;
-    struct mp_carriage *gradients = &predictor->layer[0].gradient[MP_SEND_SLICES];
+    struct mp_carrier *carrier = &predictor->carrier;
+    struct mp_carriage *gradients = &carrier->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
     struct mp_error error = {0};
     assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, &error), &error);
     assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
-    mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
-    phase[0] = slowest(&predictor->fetch);
-    mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+    mp_carrier_homes(carrier, 0, &carrier->fetch);
+    phase[0] = slowest(&carrier->fetch);
+    mp_carrier_gradients(carrier, 0, true);
     phase[1] = slowest(gradients);
 }
 
 TEST(phases_take_what_symi_says) {
-    struct symi symi = {.prediction = {0}};
+    struct symi symi;
     double still[2], moving[2];
     create_symi(&symi);
     run_symi(&symi, MP_OPTIMIZER_REPLICA_SLICES, still);
@@ -341,8 +342,9 @@ TEST_RANDOM(slices_come_from_everybody) {
         struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
-        struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
+        struct mp_carriage *slices = &carrier->layer[0].gradient[MP_SEND_SLICES];
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
         random_homes(random, true, &predictor->planner.home[0]);
@@ -356,20 +358,20 @@ TEST_RANDOM(slices_come_from_everybody) {
             holders += held;
             missing += ranks - held;
         }
-        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
         double whole = (ranks - 1) / ranks, received = 0;
         for (int r = 0; r < predictor->ranks; r++)
-            received += predictor->fetch.received[r];
+            received += carrier->fetch.received[r];
         assert_close(received, holders * whole * bench.parameters, 1e-6);
-        assert_close(bench.prediction.bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
-        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        assert_close(carrier->bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
+        mp_carrier_gradients(carrier, 0, true);
         received = 0;
         for (int r = 0; slices->any && r < predictor->ranks; r++)
             received += slices->received[r];
         assert_close(received, bench.gradient * (sums ? missing / ranks : holders * whole), 1e-6);
-        assert_int_equal(predictor->layer[0].gradient[MP_SUM_COPIES].any,
+        assert_int_equal(carrier->layer[0].gradient[MP_SUM_COPIES].any,
                          sums && holders > plan->experts);
-        assert_int_equal(predictor->layer[0].gradient[MP_SHARE_SUMS].any,
+        assert_int_equal(carrier->layer[0].gradient[MP_SHARE_SUMS].any,
                          sums && holders > plan->experts);
         destroy(&bench);
     }
@@ -392,7 +394,7 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
                       &error);
         predictor->planner.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
-        mp_predictor_move(predictor);
+        mp_carrier_move(&predictor->carrier, &predictor->timeline);
         memcpy(clock[offload], predictor->timeline.clock, sizeof(double) * 2);
     }
     assert_true(clock[0][1] > 0);

@@ -241,7 +241,7 @@ TEST_RANDOM(own_work_alone) {
         if (pass == 2)
             add_each(clock, mp_costs_head(costs));
     }
-    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->optimizer_seconds[0]);
+    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->holding.optimizer_seconds[0]);
     assert_close(prediction.seconds / most(clock), 1, 1e-5);
     mp_predictor_destroy(predictor);
     test_case_destroy(&test);

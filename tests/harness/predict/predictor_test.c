@@ -219,15 +219,15 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
     struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
-    predictor->kept_limit = kept;
+    predictor->rows.kept_limit = kept;
     for (int i = 0; i < 3; i++) {
         test_fill_loads(test, &seed, 0.9);
         prediction[i] = test_step(predictor, test);
         mix(&watcher.hash, prediction[i].layer_seconds,
             (size_t)test->job.job.layers * sizeof(double));
         prediction[i].layer_seconds = NULL; /* wherever they lie */
-        assert_true(predictor->kept_bytes <= kept &&
-                    (predictor->kept_bytes > 0 || kept < SIZE_MAX));
+        assert_true(predictor->rows.kept_bytes <= kept &&
+                    (predictor->rows.kept_bytes > 0 || kept < SIZE_MAX));
     }
     mp_predictor_destroy(predictor);
     return watcher.hash;
@@ -490,18 +490,15 @@ TEST_RANDOM(out_of_memory_is_a_result) {
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
 TEST(late_copies_are_told_apart) {
     enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
-    struct mp_plan plan = {.during.words = WORDS};
     for (int expert = 0; expert < EXPERTS; expert++)
         for (int rank = 0; rank < RANKS; rank++) {
-            uint64_t late[EXPERTS * WORDS] = {0};
-            struct mp_predictor predictor = {.late = late, .planner.plan = &plan};
-            late[expert * WORDS + rank / 64] = UINT64_C(1) << rank % 64;
+            uint64_t bits[EXPERTS * WORDS] = {0};
+            const struct mp_late_copies some = {true, WORDS, bits}, none = {false, WORDS, bits};
+            bits[expert * WORDS + rank / 64] = UINT64_C(1) << rank % 64;
             for (int i = 0; i < EXPERTS * RANKS; i++) {
-                predictor.has_late = true;
-                assert_int_equal(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS),
+                assert_int_equal(mp_is_late(&some, i / RANKS, i % RANKS),
                                  i == expert * RANKS + rank);
-                predictor.has_late = false;
-                assert_false(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS));
+                assert_false(mp_is_late(&none, i / RANKS, i % RANKS));
             }
         }
 }
