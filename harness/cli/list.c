@@ -71,15 +71,13 @@ static int list_generators(const struct mp_systems *systems, json_t *rows, struc
     return code;
 }
 
-typedef int find_function(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-
-/* The own words of a ready-made suite or cluster about itself.  Only its description is wanted, so
- * a suite's default text that is not there yet does not matter. */
-static int list_ready_made(const char *name, find_function *find, json_t *rows,
-                           struct mp_error *error) {
+/* The own words of a ready-made file about itself.  Only its description is wanted, so a suite's
+ * default text that is not there yet does not matter. */
+static int list_file(enum mp_ready_made kind, const char *name, json_t *rows,
+                     struct mp_error *error) {
     char path[MP_PATH_SIZE];
     struct mp_yaml *document = NULL;
-    int code = find(name, path, error);
+    int code = mp_path_file(kind, name, path, error);
     if (!code)
         code = mp_yaml_load(path, &document, error);
     if (code)
@@ -92,32 +90,30 @@ static int list_ready_made(const char *name, find_function *find, json_t *rows,
     return code;
 }
 
-/* The ready-made files of one kind. */
-static int list_named(int names_of(char ***names, struct mp_error *error), find_function *find,
-                      json_t *rows, struct mp_error *error) {
+static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *error) {
     char **names;
-    int code = names_of(&names, error);
+    int code = mp_path_names(kind, &names, error);
     if (code)
         return code;
     for (int i = 0; names[i] && !code; i++)
-        code = list_ready_made(names[i], find, rows, error);
+        code = list_file(kind, names[i], rows, error);
     mp_path_names_destroy(names);
     return code;
 }
 
 static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    return list_named(mp_path_suite_names, mp_path_suite, rows, error);
+    return list_files(MP_SUITES, rows, error);
 }
 
 static int list_clusters(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    return list_named(mp_path_cluster_names, mp_path_cluster, rows, error);
+    return list_files(MP_CLUSTERS, rows, error);
 }
 
 static int list_rules(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    return list_named(mp_path_rules_names, mp_path_rules, rows, error);
+    return list_files(MP_RULES, rows, error);
 }
 
 static int list_devices(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {

@@ -529,9 +529,9 @@ static int create_folders(const struct mp_runner *runner, const struct mp_runner
     for (int i = 0; i < 2 && !code; i++) {
         if (!*runs[i] || !runner->hosts)
             continue;
-        if (snprintf(path, sizeof path, "%s/%s", runner->work, runs[i]) >= MP_PATH_SIZE)
-            return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", runner->work);
-        code = mp_path_create_folder(path, error);
+        code = mp_path_join(path, runner->work, runs[i], error);
+        if (!code)
+            code = mp_path_create_folder(path, error);
         if (!code)
             code = mp_hosts_spread(runner->hosts, path, error);
     }

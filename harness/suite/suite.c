@@ -179,7 +179,7 @@ static int finish_predicted(struct mp_predict_job *job, struct mp_cluster **clus
                             struct mp_error *error) {
     char folder[MP_PATH_SIZE];
     struct mp_error own = {0};
-    int code = mp_path_clusters(folder, error);
+    int code = mp_path_folder(MP_CLUSTERS, folder, error);
     if (!code)
         code = mp_predict_job_cluster(job, folder, cluster, error);
     if (code)

@@ -10,7 +10,8 @@ static struct mp_systems systems;
 static void load(const char *name, struct mp_suite *suite) {
     char path[MP_PATH_SIZE];
     struct mp_error error = {0};
-    if (mp_path_suite(name, path, &error) || mp_suite_load(path, &systems, NULL, suite, &error))
+    if (mp_path_file(MP_SUITES, name, path, &error) ||
+        mp_suite_load(path, &systems, NULL, suite, &error))
         fail_msg("%s", error.text);
     assert_string_equal(suite->name, name);
     assert_true(*suite->description);
@@ -28,7 +29,7 @@ static int jobs_of(const struct mp_suite *suite, const char *system) {
 TEST(all_are_possible) {
     char **names;
     int count = 0;
-    assert_int_equal(mp_path_suite_names(&names, NULL), MP_OK);
+    assert_int_equal(mp_path_names(MP_SUITES, &names, NULL), MP_OK);
     for (; names[count]; count++) {
         struct mp_suite suite;
         load(names[count], &suite);
