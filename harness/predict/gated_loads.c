@@ -8,17 +8,6 @@
 
 /* ---- tables ---- */
 
-static struct mp_load *take_loads(struct mp_arena *memory, const struct mp_gated_loads *loads,
-                                  int count) {
-    struct mp_load *load;
-    MP_TAKE(memory, load, count);
-    for (int i = 0; load && i < count; i++) {
-        load[i] = (struct mp_load){.ranks = loads->ranks, .experts = loads->experts};
-        MP_TAKE(memory, load[i].count, loads->ranks * loads->experts);
-    }
-    return load;
-}
-
 /* Of one layer to the next. */
 static size_t cells_of(const struct mp_gated_loads *loads) {
     return (size_t)loads->experts * (size_t)loads->experts;
@@ -42,9 +31,10 @@ int mp_gated_loads_create(struct mp_arena *memory, bool copies, bool transitions
     int code = transitions ? create_transitions(memory, loads, error) : MP_OK;
     MP_TAKE(memory, loads->inside, loads->experts);
     if (copies)
-        loads->copy = take_loads(memory, loads, loads->layers * loads->micro_batches);
+        loads->copy = mp_loads_take(memory, loads->layers * loads->micro_batches, loads->ranks,
+                                    loads->experts);
     if (loads->micro_batches > 1)
-        loads->sums = take_loads(memory, loads, loads->layers);
+        loads->sums = mp_loads_take(memory, loads->layers, loads->ranks, loads->experts);
     return code ? code : mp_arena_check(memory, error);
 }
 

@@ -295,14 +295,11 @@ static double median_of(const struct mp_other_system *other) {
 
 static int allocate(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_recorded *run = other->run;
-    int count = other->setting.layers * other->job.options.micro_batches, code = MP_OK;
-    MP_TAKE(&other->arena, other->load, count);
+    other->load =
+        mp_loads_take(&other->arena, other->setting.layers * other->job.options.micro_batches,
+                      run->ranks, other->job.file.job.experts);
     MP_TAKE(&other->arena, other->seconds, run->iterations);
-    if (other->arena.lacking)
-        return mp_arena_check(&other->arena, error);
-    for (int i = 0; i < count && !code; i++)
-        code = mp_load_create(run->ranks, other->job.file.job.experts, &other->load[i], error);
-    return code;
+    return mp_arena_check(&other->arena, error);
 }
 
 /* What is asked for takes as long as it took. */
@@ -390,9 +387,6 @@ int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_rec
 void mp_other_system_destroy(struct mp_other_system *other) {
     if (!other)
         return;
-    int count = other->setting.layers * other->job.options.micro_batches;
-    for (int i = 0; other->load && i < count; i++)
-        mp_load_destroy(&other->load[i]);
     mp_predict_job_destroy(&other->job);
     mp_fitted_destroy(other->fitted);
     mp_arena_release(&other->arena);

@@ -41,14 +41,15 @@ static inline struct mp_place_loads make_loads(int64_t iterations, int layers, i
                                    .micro_batches = 1,
                                    .ranks = RANKS,
                                    .experts = experts,
-                                   .iterations = iterations,
-                                   .source = strdup("a formula")};
+                                   .iterations = iterations};
     size_t blocks = (size_t)iterations * (size_t)layers, columns = (size_t)(layers * experts);
+    const struct mp_load *taken = mp_loads_take(&loads.memory, (int64_t)blocks, RANKS, experts);
+    loads.source = mp_arena_text(&loads.memory, "a formula");
     loads.load = loads.learnt = calloc(blocks, sizeof *loads.load);
-    loads.total = calloc(blocks * (size_t)experts, sizeof *loads.total);
-    loads.never = calloc(columns, sizeof *loads.never);
+    MP_TAKE(&loads.memory, loads.total, blocks * (size_t)experts);
+    MP_TAKE(&loads.memory, loads.never, columns);
     for (size_t b = 0; b < blocks; b++) {
-        assert_int_equal(mp_load_create(RANKS, experts, &loads.load[b], NULL), MP_OK);
+        loads.load[b] = taken[b];
         for (int r = 0; r < RANKS; r++)
             for (int e = 0; e < experts; e++)
                 loads.load[b].count[r * experts + e] =

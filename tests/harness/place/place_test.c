@@ -168,17 +168,15 @@ TEST(a_placement_saves_and_its_moves_cost) {
     assert_within(2 * moving.mean - moving.first, after.mean, 1e-9 * after.mean);
     /* 16 routes of hot_quarter: rank 0 and 1 of 8 have 2 * 400 of 2044 */
     for (int i = 0; i < 2; i++)
-        assert_int_equal(
-            mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before, &even[i], NULL),
-            MP_OK);
+        assert_int_equal(mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before,
+                                          &loads.memory, &even[i], NULL),
+                         MP_OK);
     assert_within(even[0].mean, 800. * 8 / 2044, 1e-9);
     assert_true(even[1].mean < 1.1 && even[1].mean >= 1);
     /* each rank lacks what it did not have; rank 0 and 1 keep hot ones */
     assert_true(placed.moved > 0);
     assert_within(placed.move_bytes, placed.moved * placed.expert_bytes, 1);
     assert_true(placed.move_bytes_most <= 2 * 4 * placed.expert_bytes);
-    for (int i = 0; i < 2; i++)
-        mp_place_balance_destroy(&even[i]);
     mp_placed_destroy(&placed);
     mp_place_loads_destroy(&loads);
     end_job(&job, cluster);
@@ -197,7 +195,8 @@ TEST(traffic_is_counted_link_by_link) {
     struct mp_place_traffic traffic;
     struct mp_place_map map;
     assert_int_equal(mp_place_map_contiguous(3, RANKS, 16, &map, NULL), MP_OK);
-    assert_int_equal(mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &traffic, NULL), MP_OK);
+    assert_int_equal(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, NULL), MP_OK);
     assert_int_equal(traffic.nodes, 2);
     double row = traffic.bytes[1] / 300; /* an iteration's 3 layers */
     assert_true(row >= 2 * 1024 && row <= 4 * 1024);
@@ -206,13 +205,12 @@ TEST(traffic_is_counted_link_by_link) {
     assert_within(traffic.own, 7 * 300 * row, 1e-3);
     assert_within(traffic.between, 300 * row, 1e-3);
     assert_true(traffic.inside == 0);
-    mp_place_traffic_destroy(&traffic);
     /* a second slot on rank 0: half of the rows stay in the node */
     map.expert[0] = 15;
-    assert_int_equal(mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &traffic, NULL), MP_OK);
+    assert_int_equal(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, NULL), MP_OK);
     assert_within(traffic.bytes[0], 50 * row, 1e-3);
     assert_within(traffic.bytes[1], 250 * row, 1e-3);
-    mp_place_traffic_destroy(&traffic);
     mp_place_map_destroy(&map);
     mp_place_loads_destroy(&loads);
     end_job(&job, cluster);
