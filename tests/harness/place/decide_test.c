@@ -9,7 +9,6 @@ static struct mp_decision decide(const char *system, const char *option, count_o
                                  int64_t iterations) {
     struct mp_predict_job job;
     struct mp_decision decision;
-    struct mp_error error = {0};
     struct mp_cluster *cluster = make_placed_job(&job, system, ONE_NODE, LAYERS, EXPERTS);
     struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
     set(&job, option);
@@ -19,8 +18,7 @@ static struct mp_decision decide(const char *system, const char *option, count_o
         set(&job, "options.smart-schedule=no");
         set(&job, "options.shadows=0");
     }
-    if (mp_decide(&job, cluster, &loads, 0.5, &decision, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_decide(&job, cluster, &loads, 0.5, &decision, ERROR));
     mp_place_loads_destroy(&loads);
     end_job(&job, cluster);
     return decision;

@@ -13,7 +13,6 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
                                                  const char *name, const char *change, int layers,
                                                  int experts) {
     struct mp_cluster *cluster = make_job(job, system);
-    struct mp_error error = {0};
     char text[64];
     mp_cluster_destroy(cluster);
     set(job, name);
@@ -25,8 +24,7 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     set(job, "width=1024");
     set(job, "expert-width=4096");
     set(job, "sequence=1024");
-    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_predict_job_cluster(job, CLUSTERS, &cluster, ERROR));
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;
     return cluster;

@@ -6,12 +6,10 @@
 
 static double bound_of(const struct test_case *test, int rounds) {
     struct mp_bound *bound = NULL;
-    struct mp_error error = {0};
     double seconds;
-    assert_ok(
-        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error),
-        &error);
-    assert_ok(mp_bound_seconds(bound, test->load, &seconds, &error), &error);
+    assert_done(
+        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, ERROR));
+    assert_done(mp_bound_seconds(bound, test->load, &seconds, ERROR));
     mp_bound_destroy(bound);
     assert_true(seconds > 0);
     return seconds;
@@ -20,10 +18,9 @@ static double bound_of(const struct test_case *test, int rounds) {
 /* Tokens choose so many experts. */
 static void take_choices(struct test_case *test, int top_k) {
     char assignment[32];
-    struct mp_error error = {0};
     snprintf(assignment, sizeof assignment, "top-k=%d", top_k);
-    assert_ok(mp_job_set(&test->job, "gate=softmax", &test->systems, &error), &error);
-    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    assert_done(mp_job_set(&test->job, "gate=softmax", &test->systems, ERROR));
+    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
@@ -40,9 +37,8 @@ static void random_case(uint64_t *random, const char *system, struct test_case *
                      machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
                      test_random_int(random, 0, 3) ? 1 : 3);
     take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
-    struct mp_error error = {0};
     if (test_random_int(random, 0, 4) == 0)
-        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
+        assert_done(mp_job_set(&test->job, "mode=prefill", &test->systems, ERROR));
     test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
     test->options.recompute = test_random_int(random, 0, 1);
     test->job.job.sequence = 64 << test_random_int(random, 0, 4);
@@ -57,9 +53,8 @@ static int cases(int usual) {
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double most = 0;
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int i = 0, count = cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             struct test_case test;
@@ -98,7 +93,6 @@ TEST_RANDOM(no_system_is_below) {
 TEST_RANDOM(more_is_never_worse) {
     for (int i = 0, count = cases(4); i < count; i++) {
         struct test_case test;
-        struct mp_error error = {0};
         random_case(random, "ep", &test);
         test_fill_loads(&test, random, 0.8);
         double before = bound_of(&test, 600);
@@ -109,7 +103,7 @@ TEST_RANDOM(more_is_never_worse) {
         assert_true(fewer <= before * 1.005);
         const char *level =
             test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
-        assert_ok(mp_cluster_scale(test.cluster, level, 3, &error), &error);
+        assert_done(mp_cluster_scale(test.cluster, level, 3, ERROR));
         assert_true(bound_of(&test, 600) <= fewer * 1.005);
         test_case_destroy(&test);
     }
@@ -220,11 +214,9 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
 static double best_of_all(const struct test_case *test, double launch, double bandwidth) {
     struct mp_costs *costs = NULL;
     struct mp_network *network = NULL;
-    struct mp_error error = {0};
     double best = INFINITY;
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
-              &error);
-    assert_ok(mp_network_create(test->cluster, &network, &error), &error);
+    assert_done(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, ERROR));
+    assert_done(mp_network_create(test->cluster, &network, ERROR));
     for (int all = 0; all < SPLITS * SPLITS * SPLITS; all++) {
         struct sums sums = {0};
         for (int expert = 0, rest = all; expert < EXPERTS; expert++, rest /= SPLITS)

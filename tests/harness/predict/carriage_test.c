@@ -39,17 +39,15 @@ static void destroy(struct bench *bench) {
 static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stage, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
     struct mp_plan *plan = predictor->planner.plan;
-    struct mp_error error = {0};
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], MP_OPTIMIZER_OWNER, &error),
-              &error);
+    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], MP_OPTIMIZER_OWNER, ERROR));
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
         if (mp_placement_holds(&plan->during, expert, rank))
             continue;
-        assert_ok(mp_plan_add_copy(plan, expert, rank, stage, &error), &error);
+        assert_done(mp_plan_add_copy(plan, expert, rank, stage, ERROR));
         copies[rank]++;
         all++;
     }
@@ -96,7 +94,6 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
     int stayed = 0;
     for (int i = 0; i < 100; i++) {
         struct bench bench;
-        struct mp_error error = {0};
         int copies[64], late = 0;
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
@@ -111,8 +108,8 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
             bool near = from >= 0 && from < end && from != plan->during.owner[e];
             for (int to = begin; near && to < end; to++)
                 if (!mp_placement_holds(&plan->during, e, to) && ++late)
-                    assert_ok(mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error),
-                              &error);
+                    assert_done(
+                        mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, ERROR));
         }
         double sent[64], received[64], all[2] = {0};
         mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, true, &carrier->late_fetch);
@@ -155,16 +152,14 @@ TEST_RANDOM(no_port_carries_a_piece_twice) {
 static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
     struct mp_carrier *carrier = &predictor->carrier;
-    struct mp_error error = {0};
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
-    assert_ok(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0],
-                            MP_OPTIMIZER_OWNER, &error),
-              &error);
+    assert_done(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0],
+                              MP_OPTIMIZER_OWNER, ERROR));
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
-            assert_ok(mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
-                      &error);
+            assert_done(
+                mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, ERROR));
     mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
     mp_traffic_totals(carrier->traffic, sent, NULL);
     for (int r = 0; r < predictor->ranks; r++) {
@@ -207,7 +202,6 @@ static double all_received(const struct mp_predictor *predictor,
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
 TEST_RANDOM(slices_of_replicas_stay_among_them) {
-    struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
         struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
@@ -217,12 +211,10 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
         struct mp_layer_carriages *layer = &carrier->layer[0];
         bool sums = i % 2;
         random_even_homes(random, &predictor->planner.home[0]);
-        assert_ok(
-            mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
-                          sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES,
-                          &error),
-            &error);
-        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        assert_done(mp_plan_begin(
+            plan, 0, 0, &predictor->planner.home[0],
+            sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES, ERROR));
+        assert_done(mp_plan_dispatch_begin(plan, ERROR));
         double replicas = mp_placement_copies(&plan->during, 0);
         double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
         double expected[64] = {0}, sent[64], received[64];
@@ -308,9 +300,8 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     struct mp_carrier *carrier = &predictor->carrier;
     struct mp_carriage *gradients = &carrier->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
-    struct mp_error error = {0};
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, &error), &error);
-    assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, ERROR));
+    assert_done(mp_plan_dispatch_begin(plan, ERROR));
     mp_carrier_homes(carrier, 0, &carrier->fetch);
     phase[0] = slowest(&carrier->fetch);
     mp_carrier_gradients(carrier, 0, true);
@@ -337,7 +328,6 @@ TEST(phases_take_what_symi_says) {
 
 /* Slices of all ranks come to every holder, and gradients go back. */
 TEST_RANDOM(slices_come_from_everybody) {
-    struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
         struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
@@ -348,11 +338,10 @@ TEST_RANDOM(slices_come_from_everybody) {
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
         random_homes(random, true, &predictor->planner.home[0]);
-        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
-                                sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
-                  &error);
+        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
+                                  sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, ERROR));
         plan->gather_stage = MP_STAGE_BEFORE_GATE;
-        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        assert_done(mp_plan_dispatch_begin(plan, ERROR));
         for (int e = 0; e < plan->experts; e++) {
             int held = mp_placement_copies(&plan->during, e);
             holders += held;
@@ -385,13 +374,10 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
         struct mp_transfers *moves = &predictor->planner.moves;
-        struct mp_error error = {0};
         moves->count = 0;
         for (int e = 0; e < 2; e++)
-            assert_ok(mp_transfers_add(moves,
-                                       (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20},
-                                       &error),
-                      &error);
+            assert_done(mp_transfers_add(
+                moves, (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20}, ERROR));
         predictor->planner.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
         mp_carrier_move(&predictor->carrier, &predictor->timeline);

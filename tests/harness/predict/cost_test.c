@@ -253,10 +253,9 @@ TEST_RANDOM(counts_are_the_models) {
 static struct mp_cluster *shipped(const char *name) {
     char path[1024];
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     snprintf(path, sizeof path, "%s/harness/cluster/clusters/%s.yaml", MOEPERF_SOURCE, name);
-    mp_cluster_load(path, &cluster, &error);
-    assert_string_equal(error.text, "");
+    mp_cluster_load(path, &cluster, ERROR);
+    assert_string_equal(test_error()->text, "");
     return cluster;
 }
 
@@ -401,9 +400,8 @@ static void refuses(const struct mp_job *job, const struct mp_predict_options *o
                     const char *sentence) {
     struct mp_cluster *cluster = one_device("");
     struct mp_costs *costs = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_costs_create(cluster, job, options, &costs, &error), MP_EINVAL);
-    assert_string_equal(error.text, sentence);
+    assert_int_equal(mp_costs_create(cluster, job, options, &costs, ERROR), MP_EINVAL);
+    assert_string_equal(test_error()->text, sentence);
     assert_null(costs);
     mp_cluster_destroy(cluster);
 }

@@ -19,7 +19,6 @@ struct shape {
 static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
     char text[4096], level[2][512] = {"", ""};
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     static const char *const level_text = "  %s:\n"
                                           "    bandwidth: {value: %.17g, source: t}\n"
                                           "    latency: {value: %.17g, source: t}\n"
@@ -47,8 +46,8 @@ static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
         "  self:\n    bandwidth: {value: 500e9, source: t}\n    latency: {value: 0, source: t}\n"
         "%s%s",
         shape->nodes, shape->ranks, level[0], level[1]);
-    mp_cluster_parse("t.yaml", text, strlen(text), &cluster, &error);
-    assert_string_equal(error.text, "");
+    mp_cluster_parse("t.yaml", text, strlen(text), &cluster, ERROR);
+    assert_string_equal(test_error()->text, "");
     return cluster;
 }
 

@@ -262,7 +262,6 @@ static void check_fetches(const struct test_case *test, const struct told *told)
 static void random_case(uint64_t *random, const char *system, bool frees, struct test_case *test) {
     static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
     machine.nodes = shape[i][0];
     machine.ranks_per_node = shape[i][1];
@@ -275,8 +274,7 @@ static void random_case(uint64_t *random, const char *system, bool frees, struct
     test->options.vocabulary = 1000;
     test->options.gradient_bytes = 4;
     if (frees)
-        assert_ok(mp_job_set(&test->job, "options.rematerialise=yes", &test->systems, &error),
-                  &error);
+        assert_done(mp_job_set(&test->job, "options.rematerialise=yes", &test->systems, ERROR));
 }
 
 static void check_case(uint64_t *random, const struct test_case *test) {
@@ -284,9 +282,7 @@ static void check_case(uint64_t *random, const struct test_case *test) {
     const struct mp_predict_sink sink = {.context = &told, .span = take_span, .facts = take_facts};
     struct mp_predictor *predictor = test_predictor(test, &sink);
     struct mp_costs *costs = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
-              &error);
+    assert_done(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, ERROR));
     for (int i = 0; i < 4; i++) {
         told = (struct told){.costs = costs, .flat = true};
         test_fill_loads((struct test_case *)test, random, 0.8);
@@ -306,8 +302,7 @@ static void check_case(uint64_t *random, const struct test_case *test) {
 
 TEST_RANDOM(figures_are_what_spans_say) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
             struct test_case test;
@@ -330,13 +325,11 @@ TEST(memory_is_of_what_is_held) {
         uint64_t random = 3;
         struct test_case test;
         struct mp_memory memory;
-        struct mp_error error = {0};
         test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
         test.options.gradient_bytes = 4;
-        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
+        assert_done(mp_job_set(&test.job, "options.overlap=3", &test.systems, ERROR));
         if (frees)
-            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
-                      &error);
+            assert_done(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, ERROR));
         test_fill_loads(&test, &random, 0.9);
         for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
             mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);

@@ -56,7 +56,6 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {4, 1}, {3, 1}};
     struct test_machine machine = GOOD_MACHINE;
     struct test_case *test = &made->test;
-    struct mp_error error = {0};
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
     machine.nodes = shape[i][0];
     machine.ranks_per_node = shape[i][1];
@@ -64,12 +63,12 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test_case_create(test, &machine, system, test_random_int(random, 1, 4),
                      ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);
     if (test_random_int(random, 0, 4) == 0)
-        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
+        assert_done(mp_job_set(&test->job, "mode=prefill", &test->systems, ERROR));
     test->job.job.shared_experts = test_random_int(random, 0, 1);
     test->job.job.sequence = 32 << test_random_int(random, 0, 5);
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error),
-              &error);
+    assert_done(
+        mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, ERROR));
     mp_costs_setting(made->costs, &made->setting);
     mp_costs_destroy(made->costs);
     made->fitted = (struct mp_fitted){.setting = &made->setting,
@@ -83,9 +82,8 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     make_up_ranks(random, &made->fitted);
     make_up_costs(random, &made->fitted);
     mp_fitted_cluster(&made->fitted, &made->cluster);
-    assert_ok(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job, &test->options,
-                                     &made->setting, &made->costs, &error),
-              &error);
+    assert_done(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job,
+                                       &test->options, &made->setting, &made->costs, ERROR));
 }
 
 static void forget(struct fitted_case *made) {
@@ -98,17 +96,14 @@ static void forget(struct fitted_case *made) {
 
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
-                                     &made->test.options, rounds, &bound, &error),
-              &error);
+    assert_done(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
+                                       &made->test.options, rounds, &bound, ERROR));
     return bound;
 }
 
 static double least_of(struct mp_bound *bound, const struct mp_load load[]) {
     double seconds;
-    struct mp_error error = {0};
-    assert_ok(mp_bound_seconds(bound, load, &seconds, &error), &error);
+    assert_done(mp_bound_seconds(bound, load, &seconds, ERROR));
     assert_true(seconds > 0);
     return seconds;
 }
@@ -120,8 +115,7 @@ static struct mp_predictor *predictor_of(const struct fitted_case *made) {
                                                .costs = made->costs,
                                                .check_plans = true};
     struct mp_predictor *predictor = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+    assert_done(mp_predictor_create(&config, &predictor, ERROR));
     return predictor;
 }
 
@@ -154,10 +148,9 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
 
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double most = 0, sum = 0;
     int covered = 0;
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int i = 0, count = cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             double share = share_of(test_random(random), systems.item[s]);

@@ -8,8 +8,7 @@
 
 static struct mp_known_bounds *known_bounds(void) {
     struct mp_known_bounds *known;
-    struct mp_error error = {0};
-    assert_ok(mp_known_bounds_create(&known, &error), &error);
+    assert_done(mp_known_bounds_create(&known, ERROR));
     return known;
 }
 
@@ -17,11 +16,10 @@ static struct mp_known_bounds *known_bounds(void) {
 static struct mp_bound *take(struct mp_known_bounds *known, const char *system, const char *more) {
     struct mp_predict_job job;
     struct mp_bound *bound;
-    struct mp_error error = {0};
     struct mp_cluster *cluster = make_job(&job, system);
     if (more)
         set(&job, more);
-    assert_ok(mp_known_bounds_take(known, &job, cluster, &bound, &error), &error);
+    assert_done(mp_known_bounds_take(known, &job, cluster, &bound, ERROR));
     end_job(&job, cluster);
     return bound;
 }
@@ -29,14 +27,13 @@ static struct mp_bound *take(struct mp_known_bounds *known, const char *system, 
 /* Its seconds of some loads: also when the job's cluster is gone. */
 static double seconds_of(struct mp_bound *bound, uint32_t hot) {
     struct mp_load load[3];
-    struct mp_error error = {0};
     double seconds;
     for (int l = 0; l < 3; l++) {
-        assert_ok(mp_load_create(16, 32, &load[l], &error), &error);
+        assert_done(mp_load_create(16, 32, &load[l], ERROR));
         for (int i = 0; i < 16 * 32; i++)
             load[l].count[i] = i % 32 ? 4 : hot;
     }
-    assert_ok(mp_bound_seconds(bound, load, &seconds, &error), &error);
+    assert_done(mp_bound_seconds(bound, load, &seconds, ERROR));
     for (int l = 0; l < 3; l++)
         mp_load_destroy(&load[l]);
     return seconds;

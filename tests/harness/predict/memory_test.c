@@ -83,17 +83,16 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
 
 /* The fullest rank's memory under a system with this option. */
 static struct mp_memory memory_under(const char *system, const char *option) {
-    struct mp_error error = {0};
     struct mp_predict_sink sink = {0};
     struct test_case test;
     struct mp_memory memory;
     int rank;
     test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
     test_fill_loads(&test, &(uint64_t){1}, 0);
-    assert_ok(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, &error), &error);
+    assert_done(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, ERROR));
     if (strcmp(system, "deepspeed") == 0)
-        assert_ok(mp_job_set(&test.job, "options.zero=1", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+        assert_done(mp_job_set(&test.job, "options.zero=1", &test.systems, ERROR));
+    assert_done(mp_job_set(&test.job, option, &test.systems, ERROR));
     struct mp_predictor *predictor = test_predictor(&test, &sink);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
@@ -123,21 +122,19 @@ TEST(offloaded_state_is_not_there) {
 TEST(hosts_must_be_known) {
     for (int missing = 0; missing < 2; missing++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct mp_error error = {0};
         struct test_case test;
         struct mp_predictor *predictor = NULL;
         *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
         test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
         struct mp_predictor_config config = {
             .cluster = test.cluster, .job = &test.job, .options = &test.options};
-        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        assert_done(mp_predictor_create(&config, &predictor, ERROR));
         mp_predictor_destroy(predictor);
-        assert_ok(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, &error),
-                  &error);
-        assert_int_equal(mp_predictor_create(&config, &predictor, &error), MP_EINVAL);
-        if (!strstr(error.text, missing ? "gives no device.host-update,"
-                                        : "test.yaml gives no device.host-bandwidth,"))
-            fail_msg("%s", error.text);
+        assert_done(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, ERROR));
+        assert_int_equal(mp_predictor_create(&config, &predictor, ERROR), MP_EINVAL);
+        if (!strstr(test_error()->text, missing ? "gives no device.host-update,"
+                                                : "test.yaml gives no device.host-bandwidth,"))
+            fail_msg("%s", test_error()->text);
         test_case_destroy(&test);
     }
 }
@@ -271,9 +268,8 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
         .tokens = job->sequence * 2};
     struct mp_device *device;
     struct mp_model model;
-    struct mp_error error = {0};
-    assert_ok(mp_job_gate_rule(job, &shape.gate, &error), &error);
-    assert_ok(mp_device_cpu_create(1, &limits, &device, &error), &error);
+    assert_done(mp_job_gate_rule(job, &shape.gate, ERROR));
+    assert_done(mp_device_cpu_create(1, &limits, &device, ERROR));
     plain = device->operations;
     counting = *plain;
     counting.allocate = allocate;
@@ -281,13 +277,12 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
     device->operations = &counting;
     given = 0;
     /* Limits as low as the rows, so that there is no spare room. */
-    assert_ok(mp_model_create(&shape, device, job->batch / 2, 2, sent, worked, 1, &model, &error),
-              &error);
+    assert_done(mp_model_create(&shape, device, job->batch / 2, 2, sent, worked, 1, &model, ERROR));
     int64_t beside_rows = given - model.row_bytes;
     for (int l = 0; l < job->layers; l++) {
         mp_routing_single(&model.state[l].routing, worked);
         model.state[l].routing.send_total = sent;
-        assert_ok(mp_model_reserve(&model, l, &error), &error);
+        assert_done(mp_model_reserve(&model, l, ERROR));
     }
     int64_t bytes = beside_rows + model.row_bytes;
     mp_model_destroy(&model);
@@ -311,11 +306,10 @@ TEST(the_model_takes_what_is_predicted) {
     options.optimizer_bytes = 8;
     for (int i = 0; i < 4; i++) {
         struct mp_job_file file;
-        struct mp_error error = {0};
-        assert_ok(mp_job_file_create(&file, &error), &error);
+        assert_done(mp_job_file_create(&file, ERROR));
         file.job = small_job();
         if (i == 3) /* as many choices as before */
-            assert_ok(mp_job_set(&file, "gate=sam", NULL, &error), &error);
+            assert_done(mp_job_set(&file, "gate=sam", NULL, ERROR));
         struct mp_costs *costs = create_costs(cluster, &file.job, &options);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
         double sent = rows[i][0], worked = rows[i][1];
@@ -353,10 +347,9 @@ static struct mp_memory predicted(const char *system, const char *option, const 
     static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct test_case test;
     struct mp_memory memory;
-    struct mp_error error = {0};
     test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
     if (option)
-        assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+        assert_done(mp_job_set(&test.job, option, &test.systems, ERROR));
     for (int l = 0; l < 3; l++)
         fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
     struct mp_predictor *predictor = test_predictor(&test, NULL);

@@ -109,10 +109,9 @@ static double predict(const struct mp_cluster *cluster, const double matrix[], d
     enum { TIMES = 51 };
     struct mp_network *network = NULL;
     struct mp_traffic *traffic = NULL;
-    struct mp_error error = {0};
     double seconds[TIMES], ready[MOST_RANKS] = {0};
-    assert_int_equal(mp_network_create(cluster, &network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(network, &traffic, &error), MP_OK);
+    assert_done(mp_network_create(cluster, &network, ERROR));
+    assert_done(mp_traffic_create(network, &traffic, ERROR));
     for (int i = 0; i < TIMES; i++) {
         double begin = now(), back[MOST_RANKS];
         fill_traffic(traffic, matrix, mp_cluster_ranks(cluster));

@@ -15,9 +15,8 @@ struct bench {
 
 static struct bench make_bench(const struct shape *shape) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    struct mp_error error = {0};
-    assert_int_equal(mp_network_create(bench.cluster, &bench.network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(bench.network, &bench.traffic, &error), MP_OK);
+    assert_done(mp_network_create(bench.cluster, &bench.network, ERROR));
+    assert_done(mp_traffic_create(bench.network, &bench.traffic, ERROR));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -325,13 +324,12 @@ TEST_RANDOM(more_takes_no_less) {
  * seconds. */
 static struct bench make_priced(const struct shape *shape, double cost) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    struct mp_error error = {0};
     char text[80];
     snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
              shape->nodes > 1 ? "cluster" : "node", cost);
-    assert_int_equal(mp_cluster_set(bench.cluster, text, &error), MP_OK);
-    assert_int_equal(mp_network_create(bench.cluster, &bench.network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(bench.network, &bench.traffic, &error), MP_OK);
+    assert_done(mp_cluster_set(bench.cluster, text, ERROR));
+    assert_done(mp_network_create(bench.cluster, &bench.network, ERROR));
+    assert_done(mp_traffic_create(bench.network, &bench.traffic, ERROR));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -589,13 +587,12 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         shape.nodes += i % 3 * 20;
         struct bench bench = make_bench(&shape);
         struct mp_traffic *filled;
-        struct mp_error error = {0};
         int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
-        assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
+        assert_done(mp_traffic_create(bench.network, &filled, ERROR));
         for (size_t f = 0; f < pairs; f++)
             matrix[f] =
                 test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
@@ -615,7 +612,7 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         mp_traffic_totals(bench.traffic, ready, ready + n);
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        assert_int_equal(mp_network_check(bench.network, &error), MP_OK);
+        assert_done(mp_network_check(bench.network, ERROR));
         mp_traffic_destroy(filled);
         free(matrix);
         free(ready);

@@ -86,7 +86,6 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     int per_row = kind->per_row;
     struct runs_rank ranks[RANKS];
     struct clocks clocks = {{0}};
-    struct mp_error error = {0};
     const char *paths[RANKS];
     double balanced = 0;
     for (int r = 0; r < RANKS; r++)
@@ -148,7 +147,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     struct mp_store_run description = runs_description("ep", "trace");
     description.job_text = kind->job;
     description.executor = kind->executor ? kind->executor : description.executor;
-    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+    assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
     return balanced;
 }
 
@@ -176,8 +175,7 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
 
 /* Of a run that has all that it takes. */
 static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
-    struct mp_error error = {0};
-    runs_ok(ask(folder, run, asked, &error), &error);
+    assert_done(ask(folder, run, asked, ERROR));
 }
 
 static void forget(struct asked *asked) {
@@ -189,10 +187,9 @@ static void forget(struct asked *asked) {
 /* With so many options. */
 static struct mp_other_answer answer_of(struct asked *asked, const char *name,
                                         const char *const (*option)[2], int options) {
-    struct mp_error error = {0};
     const struct mp_other_request request = {name, option, options};
     struct mp_other_answer answer;
-    runs_ok(mp_other_system_ask(asked->other, &request, &answer, &error), &error);
+    assert_done(mp_other_system_ask(asked->other, &request, &answer, ERROR));
     return answer;
 }
 
@@ -214,9 +211,8 @@ static double mean_of(const struct asked *asked) {
 }
 
 static double bound_of(struct asked *asked) {
-    struct mp_error error = {0};
     double seconds;
-    runs_ok(mp_other_system_bound(asked->other, false, &seconds, &error), &error);
+    assert_done(mp_other_system_bound(asked->other, false, &seconds, ERROR));
     return seconds;
 }
 
@@ -529,7 +525,6 @@ RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
     uint64_t random = test_seed();
-    struct mp_error error = {0};
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
@@ -545,54 +540,47 @@ RUNS_TEST(systems_take_options) {
     assert_non_null(strstr(answer_of(&asked, "deepspeed", NULL, 0).options, "capacity-factor=1"));
     assert_int_equal(mp_other_system_ask(asked.other,
                                          &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
-                                         &error),
+                                         ERROR),
                      MP_EINVAL);
-    assert_string_equal(error.text, "unknown option \"slot\" for system swiftmoe; did you mean "
-                                    "\"slots\"?");
-    error = (struct mp_error){0};
+    assert_string_equal(test_error()->text,
+                        "unknown option \"slot\" for system swiftmoe; did you mean "
+                        "\"slots\"?");
     assert_int_equal(mp_other_system_ask(asked.other,
                                          &(struct mp_other_request){"swiftmoe", bad, 1}, &answer,
-                                         &error),
+                                         ERROR),
                      MP_EINVAL);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"free-balance", slots, 1},
-                                         &answer, &error),
-                     MP_EINVAL);
-    assert_non_null(strstr(error.text, "has no options"));
+    assert_refused(mp_other_system_ask(asked.other,
+                                       &(struct mp_other_request){"free-balance", slots, 1},
+                                       &answer, ERROR),
+                   MP_EINVAL, "has no options");
     forget(&asked);
 }
 
 RUNS_TEST(what_is_missing_is_named) {
     uint64_t random = test_seed();
     struct asked asked;
-    struct mp_error error = {0};
     struct mp_other_answer answer;
     record(folder, &random, PER_ROW, false);
-    assert_int_equal(ask(folder, 1, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "run 1 of d has no job file, so no sizes to plan by");
+    assert_int_equal(ask(folder, 1, &asked, ERROR), MP_ENOTFOUND);
+    assert_string_equal(test_error()->text, "run 1 of d has no job file, so no sizes to plan by");
     forget(&asked);
     record(folder, &random, PER_ROW, true);
-    error = (struct mp_error){0};
-    runs_ok(ask(folder, 2, &asked, &error), &error);
-    assert_int_equal(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
-                                         &answer, &error),
-                     MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "\"fsdp\""));
+    assert_done(ask(folder, 2, &asked, ERROR));
+    assert_refused(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
+                                       &answer, ERROR),
+                   MP_ENOTFOUND, "\"fsdp\"");
     forget(&asked);
-    error = (struct mp_error){0};
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store), "DELETE FROM load", NULL, NULL, NULL),
         SQLITE_OK);
-    assert_int_equal(ask(folder, 2, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "run 2 of d recorded no loads");
+    assert_int_equal(ask(folder, 2, &asked, ERROR), MP_ENOTFOUND);
+    assert_string_equal(test_error()->text, "run 2 of d recorded no loads");
     forget(&asked);
     record_kind(folder, &random,
                 &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
                                       "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
-    error = (struct mp_error){0};
-    assert_int_equal(ask(folder, 3, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text,
+    assert_int_equal(ask(folder, 3, &asked, ERROR), MP_ENOTFOUND);
+    assert_string_equal(test_error()->text,
                         "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
     forget(&asked);
 }
@@ -611,9 +599,8 @@ static bool keep_step(void *context, const struct mp_prediction *prediction) {
 static char *text_of(const struct mp_predict_job *job) {
     char *text = NULL;
     size_t size = 0;
-    struct mp_error error = {0};
     FILE *stream = open_memstream(&text, &size);
-    runs_ok(mp_predict_job_write(job, stream, &error), &error);
+    assert_done(mp_predict_job_write(job, stream, ERROR));
     fclose(stream);
     return text;
 }
@@ -625,24 +612,22 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     struct mp_predict_job job;
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
-    struct mp_error error = {0};
     char spools[96], path[MOST_RANKS][128], system[64];
     const char *paths[MOST_RANKS];
-    runs_ok(mp_predict_job_create(&job, &error), &error);
+    assert_done(mp_predict_job_create(&job, ERROR));
     snprintf(system, sizeof system, "system=%s", name);
-    runs_ok(mp_predict_job_set(&job, system, systems, &error), &error);
+    assert_done(mp_predict_job_set(&job, system, systems, ERROR));
     for (int i = 0; set[i]; i++)
-        runs_ok(mp_predict_job_set(&job, set[i], systems, &error), &error);
+        assert_done(mp_predict_job_set(&job, set[i], systems, ERROR));
     job.file.job.ranks = mp_cluster_ranks(cluster);
     job.file.job.ranks_per_node = machine->ranks_per_node;
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
-    runs_ok(mp_predict_spools_create(spools, &job, cluster, &recording, &error), &error);
+    assert_done(mp_predict_spools_create(spools, &job, cluster, &recording, ERROR));
     const struct mp_predict_watch watch = {recording, keep_step, NULL};
-    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch, &summary,
-                               &error),
-            &error);
-    runs_ok(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error), &error);
+    assert_done(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
+                                   &summary, ERROR));
+    assert_done(mp_predict_spools_finish(&recording, MP_OK, "", &summary, ERROR));
     for (int r = 0; r < job.file.job.ranks; r++) {
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
@@ -654,8 +639,8 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     description.ranks = job.file.job.ranks;
     description.nodes = machine->nodes;
     description.ranks_per_node = machine->ranks_per_node;
-    runs_ok(mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, &error),
-            &error);
+    assert_done(
+        mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, ERROR));
     free(text);
     mp_predict_job_destroy(&job);
     mp_cluster_destroy(cluster);
@@ -666,9 +651,8 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
 static void assert_others(struct runs_folder *folder, const struct test_machine *machine,
                           const char *const set[], double limit, double limit_alone) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double measured[OTHERS], sum = 0, worst = 0, alone = 0;
-    runs_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
         struct asked asked;

@@ -252,7 +252,6 @@ TEST_RANDOM(own_work_alone) {
 TEST_RANDOM(travelling_alone) {
     struct test_machine machine = GOOD_MACHINE;
     struct test_case test;
-    struct mp_error error = {0};
     double clock[RANKS] = {0}, sum[RANKS], begin[3];
     machine.peak = machine.memory_bandwidth = 1e15;
     machine.launch = 0;
@@ -263,7 +262,7 @@ TEST_RANDOM(travelling_alone) {
     struct mp_prediction prediction = test_step(predictor, &test);
     struct mp_network *network = predictor->network;
     struct mp_traffic *traffic;
-    assert_ok(mp_traffic_create(network, &traffic, &error), &error);
+    assert_done(mp_traffic_create(network, &traffic, ERROR));
     for (int pass = 0; pass < 6; pass++) {
         int layer = pass < 3 ? pass : 5 - pass;
         mp_traffic_clear(traffic);
@@ -302,14 +301,12 @@ TEST(copies_stay_over_micro_batches) {
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
         struct test_case test;
-        struct mp_error error = {0};
         uint64_t random = 5;
         test_case_create(&test, &machine, "fssdp", 2, 16, several ? 3 : 1);
-        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
-        assert_ok(mp_job_set(&test.job, "options.calibrate=no", &test.systems, &error), &error);
+        assert_done(mp_job_set(&test.job, "options.overlap=3", &test.systems, ERROR));
+        assert_done(mp_job_set(&test.job, "options.calibrate=no", &test.systems, ERROR));
         if (frees)
-            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
-                      &error);
+            assert_done(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, ERROR));
         test_fill_loads(&test, &random, 0.9);
         for (int l = 2; l < 6 && several; l++) /* all micro-batches alike */
             mp_load_copy(&test.load[l], &test.load[l % 2]);

@@ -201,8 +201,7 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
 
 TEST_RANDOM(every_system_keeps_the_laws) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
             struct test_case test;
@@ -235,8 +234,7 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
 
 TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++) {
         struct test_case test;
         struct mp_prediction first[3], again[3];
@@ -259,13 +257,12 @@ TEST_RANDOM(same_inputs_same_bytes) {
 TEST(loads_of_another_shape_are_refused) {
     struct test_case test;
     struct mp_prediction prediction;
-    struct mp_error error = {0};
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
     struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
-    assert_int_equal(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "layer 1"));
-    assert_non_null(strstr(error.text, "7 experts"));
+    assert_refused(mp_predictor_step(predictor, test.load, &prediction, ERROR), MP_EINVAL,
+                   "layer 1");
+    assert_non_null(strstr(test_error()->text, "7 experts"));
     test.load[1].experts = 8;
     mp_predictor_destroy(predictor);
     test_case_destroy(&test);
@@ -290,7 +287,6 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
 TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
     struct test_case test;
-    struct mp_error error = {0};
     struct seen_loads seen;
     char words[64];
     test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
@@ -298,8 +294,8 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks <= 16);
     snprintf(words, sizeof words, "options.outgoing-fraction=%.9f", (LIMIT + 0.5) / tokens);
-    assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, words, &test.systems, &error), &error);
+    assert_done(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, ERROR));
+    assert_done(mp_job_set(&test.job, words, &test.systems, ERROR));
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     struct mp_predictor *predictor = test_predictor(&test, &sink);
@@ -334,14 +330,13 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
     struct test_case test;
-    struct mp_error error = {0};
     struct seen_loads seen;
     test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
-    assert_ok(mp_job_set(&test.job, "options.pull=0.7", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, &error), &error);
+    assert_done(mp_job_set(&test.job, "options.pull=0.7", &test.systems, ERROR));
+    assert_done(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, ERROR));
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     struct mp_predictor *predictor = test_predictor(&test, &sink);
@@ -370,7 +365,6 @@ TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
 TEST(a_gate_with_room_changes_nothing) {
-    struct mp_error error = {0};
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
     for (int i = 0; i < 3; i++) {
@@ -378,18 +372,16 @@ TEST(a_gate_with_room_changes_nothing) {
         uint64_t same = random;
         test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
         if (i > 0)
-            assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error),
-                      &error);
+            assert_done(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, ERROR));
         if (i == 1)
-            assert_ok(mp_job_set(&test.job, "options.outgoing-fraction=1", &test.systems, &error),
-                      &error);
+            assert_done(mp_job_set(&test.job, "options.outgoing-fraction=1", &test.systems, ERROR));
         test_fill_loads(&test, &same, 0.5);
         const struct mp_predictor_config config = {.cluster = test.cluster,
                                                    .job = &test.job,
                                                    .options = &test.options,
                                                    .is_gated = i == 2};
         struct mp_predictor *predictor = NULL;
-        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        assert_done(mp_predictor_create(&config, &predictor, ERROR));
         prediction[i] = test_step(predictor, &test);
         mp_predictor_destroy(predictor);
         test_case_destroy(&test);
@@ -417,16 +409,14 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
         struct test_case test;
-        struct mp_error error = {0};
         test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
-        assert_ok(mp_job_set(&test.job,
-                             one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
-                             &test.systems, &error),
-                  &error);
+        assert_done(mp_job_set(&test.job,
+                               one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
+                               &test.systems, ERROR));
         test_fill_loads(&test, random, 0.3);
         struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
-        assert_ok(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error), &error);
+        assert_done(mp_predictor_step(predictor, test.load, &prediction[one_hot], ERROR));
         mp_predictor_memory(predictor, &memory[one_hot], &rank);
         int64_t rows = 16 * 64; /* 512 tokens to 2 of 16 experts */
         for (size_t i = 0; one_hot && i < sizeof products / sizeof *products; i++)
@@ -446,7 +436,6 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
  */
 TEST(chunks_of_tokens_have_the_same_rows) {
     struct mp_prediction prediction[MP_MOST_DEGREE + 1];
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
@@ -454,7 +443,7 @@ TEST(chunks_of_tokens_have_the_same_rows) {
         struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
         snprintf(text, sizeof text, "exchange-degree=%d", degree);
-        assert_ok(mp_job_set(&test.job, text, &test.systems, &error), &error);
+        assert_done(mp_job_set(&test.job, text, &test.systems, ERROR));
         test_fill_loads(&test, &same, 0.5);
         struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);

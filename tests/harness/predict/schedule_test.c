@@ -33,7 +33,6 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
     char text[4096];
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     snprintf(text, sizeof text,
              "description: products at the peak, all else for nothing\n"
              "nodes: {value: %d, assumed: test}\n"
@@ -61,25 +60,23 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
     test_level(text, sizeof text, "node", "fixed", machine->near, 0);
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
-    assert_ok(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error), &error);
+    assert_done(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, ERROR));
     return cluster;
 }
 
 static void set(struct test_case *test, const char *assignment) {
-    struct mp_error error = {0};
-    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
 }
 
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
 static void create(struct test_case *test, const struct plain_machine *machine,
                    const char *const settings[]) {
-    struct mp_error error = {0};
     *test = (struct test_case){.cluster = plain_cluster(machine)};
-    assert_ok(mp_systems_register_all(&test->systems, &error), &error);
-    assert_ok(mp_job_file_create(&test->job, &error), &error);
+    assert_done(mp_systems_register_all(&test->systems, ERROR));
+    assert_done(mp_job_file_create(&test->job, ERROR));
     for (int i = 0; settings[i]; i++)
         set(test, settings[i]);
-    assert_ok(mp_options_set_defaults(mp_predict_options_table, &test->options, &error), &error);
+    assert_done(mp_options_set_defaults(mp_predict_options_table, &test->options, ERROR));
     test->options.precision = MP_FP32;
     test->options.gradient_bytes = 4;
     struct mp_job *job = &test->job.job;
@@ -93,7 +90,7 @@ static void create(struct test_case *test, const struct plain_machine *machine,
     test->load = calloc((size_t)job->layers, sizeof *test->load);
     assert_non_null(test->load);
     for (int l = 0; l < job->layers; l++) {
-        assert_ok(mp_load_create(job->ranks, job->experts, &test->load[l], &error), &error);
+        assert_done(mp_load_create(job->ranks, job->experts, &test->load[l], ERROR));
         for (int i = 0; i < job->ranks * job->experts; i++)
             test->load[l].count[i] = (uint32_t)(TOKENS / job->experts);
     }

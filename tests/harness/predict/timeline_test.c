@@ -28,21 +28,19 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 
 static void create(struct bench *bench, double overlap) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     struct mp_predict_sink sink = {.context = bench, .span = keep};
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     machine.latency = 0;
     machine.bandwidth = 1e9;
     *bench = (struct bench){.cluster = test_cluster(&machine)};
-    assert_ok(mp_network_create(bench->cluster, &bench->network, &error), &error);
-    assert_ok(mp_traffic_create(bench->network, &bench->traffic, &error), &error);
+    assert_done(mp_network_create(bench->cluster, &bench->network, ERROR));
+    assert_done(mp_traffic_create(bench->network, &bench->traffic, ERROR));
     mp_traffic_clear(bench->traffic);
     mp_traffic_add(bench->traffic, 0, 1, 1e9);
     mp_traffic_add(bench->traffic, 1, 0, 1e9);
-    assert_ok(
-        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error),
-        &error);
+    assert_done(
+        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, ERROR));
     mp_timeline_begin(&bench->timeline, 0, 0);
 }
 
@@ -75,13 +73,12 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
  * it; a rank that is 1 s late delays both rounds. */
 TEST(rounds_come_one_after_the_other) {
     struct bench bench;
-    struct mp_error error = {0};
     struct mp_traffic *round[2];
     static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
     double done[RANKS];
     create(&bench, 1);
     for (int i = 0; i < 2; i++) {
-        assert_ok(mp_traffic_create(bench.network, &round[i], &error), &error);
+        assert_done(mp_traffic_create(bench.network, &round[i], ERROR));
         mp_traffic_clear(round[i]);
         mp_traffic_add(round[i], i, 1 - i, i == 0 ? 3e9 : 2e9);
     }

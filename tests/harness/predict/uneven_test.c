@@ -43,18 +43,16 @@ static struct mp_cluster *steep_device(void) {
                                "    ports: {value: 1, source: a test}\n"
                                "    sharing: {value: fixed, source: a test}\n";
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
-    mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error);
-    assert_string_equal(error.text, "");
+    mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, ERROR);
+    assert_string_equal(test_error()->text, "");
     return cluster;
 }
 
 static double product_of(const struct mp_cluster *cluster, int direction, double rows, double inner,
                          double columns) {
     double seconds = 0;
-    assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
-                                                &seconds, NULL),
-                     MP_OK);
+    assert_done(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
+                                           &seconds, ERROR));
     return seconds;
 }
 
@@ -203,7 +201,6 @@ static void assert_spans(const struct kept *kept) {
  * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
 TEST(spans_by_hand) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     struct kept kept = {{{{{0}}}}, {{0}}};
     struct mp_predict_sink sink = {.context = &kept, .span = keep};
     struct mp_network *network;
@@ -216,8 +213,8 @@ TEST(spans_by_hand) {
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     struct mp_cluster *cluster = test_cluster(&machine);
-    assert_ok(mp_network_create(cluster, &network, &error), &error);
-    assert_ok(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error), &error);
+    assert_done(mp_network_create(cluster, &network, ERROR));
+    assert_done(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, ERROR));
     mp_timeline_begin(&timeline, 3, 6);
     int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
     mp_timeline_mark(&timeline);
@@ -314,10 +311,9 @@ static void assert_seconds(struct mp_what_if *what_if, struct mp_what_if_change 
 TEST(changes_by_hand) {
     struct recording recording;
     struct mp_what_if *what_if;
-    struct mp_error error = {0};
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
-    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
     assert_int_equal(mp_what_if_layers(what_if), LAYERS);
     assert_seconds(what_if, change, 15, 1);
     /* 4 + i/2, 2 of transfer for both; 3, 2 of transfer; 2. */
@@ -344,10 +340,9 @@ TEST(changes_by_hand) {
 TEST(ranks_by_hand) {
     struct recording recording;
     struct mp_what_if *what_if;
-    struct mp_error error = {0};
     double own, waiting;
     make_recording(&recording);
-    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
     mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
     assert_close(own, 2 + 4 + 1, 1e-12);
     assert_close(waiting, 5.5 + 1 + 2, 1e-12);

@@ -31,7 +31,6 @@ static void record_rank(struct runs_rank *own, int iterations) {
 static void record_example(struct runs_folder *folder, const char *executor) {
     struct runs_rank ranks[RANKS];
     const char *paths[RANKS];
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "text");
     description.ranks = description.ranks_per_node = RANKS;
     description.executor = executor;
@@ -41,7 +40,7 @@ static void record_example(struct runs_folder *folder, const char *executor) {
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+    assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
 }
 
 static double median(struct mp_what_if *what_if, struct mp_what_if_change change) {
@@ -53,13 +52,12 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
     for (int64_t run = 1; run <= 2; run++) {
         struct mp_recorded recorded;
         struct mp_what_if *what_if;
-        struct mp_error error = {0};
         double own, waiting, seconds[4];
         record_example(folder, executors[run - 1]);
-        runs_ok(mp_recorded_read(folder->store, "d", run, &recorded, &error), &error);
+        assert_done(mp_recorded_read(folder->store, "d", run, &recorded, ERROR));
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
-        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
         assert_int_equal(mp_what_if_layers(what_if), 1);
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -102,7 +100,6 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
-    struct mp_error error = {0};
     const char *paths[2];
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
@@ -122,9 +119,9 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
-    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    assert_done(mp_store_ingest(folder->store, &description, paths, 2, NULL, ERROR));
+    assert_done(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR));
+    assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
     assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
     struct mp_what_if_change change = mp_what_if_nothing();
     change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
@@ -137,7 +134,6 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
 RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
     struct mp_recorded recorded;
-    struct mp_error error = {0};
     const char *path = rank.path;
     struct mp_store_run description = runs_description("ep", "text");
     description.ranks = description.ranks_per_node = 1;
@@ -156,8 +152,8 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     }
     runs_clock_samples(&rank);
     runs_rank_close(&rank, MP_OK, "");
-    runs_ok(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
+    assert_done(mp_store_ingest(folder->store, &description, &path, 1, NULL, ERROR));
+    assert_done(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR));
     assert_true(recorded.iterations >= 1);
     assert_int_equal(recorded.spans, 2 * recorded.iterations);
     for (size_t s = 0; s < recorded.spans; s++) {
@@ -180,7 +176,6 @@ RUNS_TEST(random_runs_give_themselves_back) {
         struct runs_rank ranks[RANKS];
         struct mp_recorded recorded;
         struct mp_what_if *what_if;
-        struct mp_error error = {0};
         const char *paths[RANKS];
         int64_t at[RANKS] = {0}, begin[RANKS];
         struct mp_store_run description = runs_description("ep", "text");
@@ -221,9 +216,9 @@ RUNS_TEST(random_runs_give_themselves_back) {
             runs_rank_close(&ranks[r], MP_OK, "");
             paths[r] = ranks[r].path;
         }
-        runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
-        runs_ok(mp_recorded_read(folder->store, "d", round, &recorded, &error), &error);
-        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
+        assert_done(mp_recorded_read(folder->store, "d", round, &recorded, ERROR));
+        assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -243,12 +238,10 @@ RUNS_TEST(random_runs_give_themselves_back) {
 
 RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
-    struct mp_error error = {0};
-    assert_int_equal(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "d has 0 runs, and one is asked about: --run names it"));
-    error = (struct mp_error){0};
-    assert_int_equal(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "d has no run 7; "));
+    assert_refused(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR), MP_EINVAL,
+                   "d has 0 runs, and one is asked about: --run names it");
+    assert_refused(mp_recorded_read(folder->store, "d", 7, &recorded, ERROR), MP_ENOTFOUND,
+                   "d has no run 7; ");
     record_example(folder, "measured");
     static const struct {
         const char *sql, *words;
@@ -266,12 +259,11 @@ RUNS_TEST(what_is_missing_is_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sqlite3 *connection = mp_store_connection(folder->store);
-        error = (struct mp_error){0};
         assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
-        assert_int_equal(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND);
-        if (!strstr(error.text, cases[i].words))
-            fail_msg("%s", error.text);
+        assert_int_equal(mp_recorded_read(folder->store, "d", 1, &recorded, ERROR), MP_ENOTFOUND);
+        if (!strstr(test_error()->text, cases[i].words))
+            fail_msg("%s", test_error()->text);
         assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     }
 }
@@ -282,7 +274,6 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
-    struct mp_error error = {0};
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -302,9 +293,9 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 1, &recorded, &error), &error);
-    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    assert_done(mp_store_ingest(folder->store, &description, paths, 2, NULL, ERROR));
+    assert_done(mp_recorded_read(folder->store, "d", 1, &recorded, ERROR));
+    assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
     struct mp_what_if_change change = mp_what_if_nothing();
     assert_close(median(what_if, change), 13e-3, 1e-5);
     change.balance = true;

@@ -9,8 +9,7 @@ static struct mp_systems systems;
 static char clusters[4096];
 
 static int enter(void **state) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    assert_int_equal(mp_systems_register_all(&systems, ERROR), 0);
     snprintf(clusters, sizeof clusters, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
     return enter_folder(state);
 }
@@ -38,10 +37,8 @@ static const char paper[] =
 
 static struct mp_reproduction *load(const char *text) {
     struct mp_reproduction *all = NULL;
-    struct mp_error error = {0};
     write_file("paper.yaml", text);
-    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_load("paper.yaml", &systems, &all, ERROR));
     return all;
 }
 
@@ -51,9 +48,7 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
         .seed = 1,
         .processes = processes};
     struct mp_inference *inference = NULL;
-    struct mp_error error = {0};
-    if (mp_infer(all, &settings, &inference, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_infer(all, &settings, &inference, ERROR));
     return inference;
 }
 
@@ -255,29 +250,27 @@ TEST(layers_bound_iterations) {
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {
-    struct mp_error error = {0};
     char *first = NULL, *second = NULL;
     size_t size;
     struct mp_reproduction *all = load(paper);
     assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
     struct mp_inference *inference = infer(all, 2);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, &error), 0);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &second, &size, &error), 0);
+    assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
+    assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, ERROR), 0);
+    assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
+    assert_int_equal(mp_yaml_read_file("paper.yaml", &second, &size, ERROR), 0);
     assert_string_equal(first, second); /* the old one is replaced */
     assert_non_null(strstr(first, "# a remark that stays\n"));
     assert_non_null(strstr(first, "rows: # another one\n"));
     assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
     struct mp_reproduction *again = NULL;
-    if (mp_reproduction_load("paper.yaml", &systems, &again, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_load("paper.yaml", &systems, &again, ERROR));
     assert_string_equal(again->inferred_by, "a \"command\"");
     for (int u = 0; u < 2; u++)
         assert_string_equal(again->unknown[u].value, inference->set[inference->best].value[u]);
     /* And the set that was written gives the numbers that were told. */
     const struct mp_reproduce_settings settings = {.systems = &systems, .clusters = clusters};
-    assert_int_equal(mp_reproduction_run(again, &settings, &error), 0);
+    assert_int_equal(mp_reproduction_run(again, &settings, ERROR), 0);
     assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
                 inference->set[inference->best].number[2]);
     free(first);
@@ -304,10 +297,9 @@ TEST(what_can_not_be_inferred_is_said) {
         const struct mp_infer_settings settings = {
             .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
         struct mp_inference *inference = NULL;
-        struct mp_error error = {0};
-        assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].says);
+        assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINVAL);
+        if (!strstr(test_error()->text, cases[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", test_error()->text, cases[i].says);
         mp_reproduction_destroy(all);
     }
 }
@@ -327,8 +319,7 @@ TEST(stopping_leaves_nothing) {
         .context = &told,
         .progress = stop};
     struct mp_inference *inference = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINTERRUPTED);
+    assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINTERRUPTED);
     assert_true(told > 0 && !inference);
     mp_reproduction_destroy(all);
 }

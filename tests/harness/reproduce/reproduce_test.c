@@ -8,19 +8,16 @@
 static struct mp_systems systems;
 
 static int enter(void **state) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    assert_int_equal(mp_systems_register_all(&systems, ERROR), 0);
     return enter_folder(state);
 }
 
 TEST(every_paper_has_a_file) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
         char path[4096];
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        if (mp_reproduction_load(path, &systems, &all, &error))
-            fail_msg("%s", error.text);
+        assert_done(mp_reproduction_load(path, &systems, &all, ERROR));
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_true(all->assumptions > 0);
@@ -33,12 +30,10 @@ TEST(every_paper_has_a_file) {
 TEST(rows_alternate_by_name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
         struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
         char path[4096];
         const struct mp_reproduce_row *last = NULL;
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        if (mp_reproduction_load(path, &systems, &all, &error))
-            fail_msg("%s", error.text);
+        assert_done(mp_reproduction_load(path, &systems, &all, ERROR));
         assert_true(all->unknowns > 0 && all->budget > 0);
         for (int count = 0;; count++) { /* the next name that is no input */
             const struct mp_reproduce_row *next = NULL;
@@ -87,12 +82,10 @@ static void write_paper(const char *a, const char *b, const char *c, const char 
 
 static struct mp_reproduction *load_small(const char *largest) {
     struct mp_reproduction *all = NULL;
-    struct mp_error error = {0};
     char jobs[4096];
     snprintf(jobs, sizeof jobs, "%s%s", parts, largest);
     write_paper(head, windows, jobs, rows, left);
-    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_load("paper.yaml", &systems, &all, ERROR));
     return all;
 }
 
@@ -145,12 +138,11 @@ TEST(slips_are_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
         write_paper(cases[i].head, cases[i].windows, cases[i].parts, cases[i].rows, cases[i].left);
-        if (!mp_reproduction_load("paper.yaml", &systems, &all, &error))
+        if (!mp_reproduction_load("paper.yaml", &systems, &all, ERROR))
             fail_msg("case %zu was read", i);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].says);
+        if (!strstr(test_error()->text, cases[i].says))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, test_error()->text, cases[i].says);
     }
 }
 
@@ -237,11 +229,9 @@ TEST(refused_cells_say_why) {
     const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
                                "expert-width=8192"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 5;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_run(all, &settings, ERROR));
     for (int model = 0; model < 2; model++) {
         assert_string_equal(mp_reproduction_cell(all, 0, model, 0)->refusal,
                             "experts: 12 experts can't be divided evenly over 8 ranks, which "
@@ -268,8 +258,8 @@ TEST(refused_cells_say_why) {
     for (int i = 0; i < 4; i++)
         all->cell[i].is_needed = false;
     mp_reproduction_forget(all);
-    assert_int_equal(mp_reproduction_run(all, &settings, &error), MP_EREFUSED);
-    assert_non_null(strstr(error.text, "paper.yaml: every job is refused; the first: experts: 12"));
+    assert_refused(mp_reproduction_run(all, &settings, ERROR), MP_EREFUSED,
+                   "paper.yaml: every job is refused; the first: experts: 12");
     mp_reproduction_destroy(all);
 }
 
@@ -278,11 +268,9 @@ TEST(cells_are_means_of_counted_iterations) {
     char clusters[4096];
     const char *const set[] = {"batch=16"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 1;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_run(all, &settings, ERROR));
     for (int model = 0; model < 2; model++) {
         const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
         assert_true(cell->is_done && cell->figure[MP_FIGURE_SECONDS] > 0);
@@ -312,14 +300,13 @@ TEST(planners_count_from_the_windows_number) {
     char clusters[4096];
     const char *const set[] = {"batch=16", "options.interval=50"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     double moved[2];
     settings.set = set;
     settings.sets = 2;
     for (int i = 0; i < 2; i++) {
         all->window[0].planners_from = i ? 47 : 0;
         mp_reproduction_forget(all);
-        assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+        assert_int_equal(mp_reproduction_run(all, &settings, ERROR), 0);
         moved[i] = mp_reproduction_cell(all, 0, 0, 1)->figure[MP_FIGURE_IMBALANCE];
     }
     assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
@@ -332,11 +319,9 @@ TEST(largest_batch_is_the_last_that_fits) {
     char clusters[4096];
     const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 4;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_done(mp_reproduction_run(all, &settings, ERROR));
     for (int model = 0; model < 2; model++) {
         assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);
         assert_false(mp_reproduction_cell(all, 0, model, 0)->out_of_memory);
@@ -348,7 +333,7 @@ TEST(largest_batch_is_the_last_that_fits) {
     mp_reproduction_forget(all);
     all->largest_batch = 0;
     all->batch[1] = batch;
-    assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+    assert_int_equal(mp_reproduction_run(all, &settings, ERROR), 0);
     assert_int_equal(all->batch[1], batch);
     assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
                 mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);

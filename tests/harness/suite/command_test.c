@@ -27,9 +27,8 @@ static const struct command_case cases[] = {
 
 TEST_EACH(becomes, cases, c) {
     struct mp_command command;
-    struct mp_error error = {0};
-    int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error);
-    assert_string_equal(error.text, "");
+    int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, ERROR);
+    assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
     char *text = mp_command_text(&command);
     assert_string_equal(text, c->text);
@@ -55,11 +54,10 @@ TEST(wrong_templates_are_refused) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_command command;
-        struct mp_error error = {0};
         assert_int_equal(
-            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, &error),
+            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, ERROR),
             MP_EINVAL);
-        assert_string_equal(error.text, wrong[i].message);
+        assert_string_equal(test_error()->text, wrong[i].message);
     }
 }
 
@@ -77,7 +75,7 @@ TEST(a_shell_reads_the_same_words) {
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
     }
     struct mp_command command;
-    assert_int_equal(mp_command_create(NULL, 1, "printf", words, &command, NULL), MP_OK);
+    assert_done(mp_command_create(NULL, 1, "printf", words, &command, ERROR));
     char *text = mp_command_text(&command);
     snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
     FILE *shell = popen(line, "r");

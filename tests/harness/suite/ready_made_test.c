@@ -9,10 +9,9 @@ static struct mp_systems systems;
 
 static void load(const char *name, struct mp_suite *suite) {
     char path[MP_PATH_SIZE];
-    struct mp_error error = {0};
-    if (mp_path_file(MP_SUITES, name, path, &error) ||
-        mp_suite_load(path, &systems, NULL, suite, &error))
-        fail_msg("%s", error.text);
+    if (mp_path_file(MP_SUITES, name, path, ERROR) ||
+        mp_suite_load(path, &systems, NULL, suite, ERROR))
+        fail_msg("%s", test_error()->text);
     assert_string_equal(suite->name, name);
     assert_true(*suite->description);
 }
@@ -29,7 +28,7 @@ static int jobs_of(const struct mp_suite *suite, const char *system) {
 TEST(all_are_possible) {
     char **names;
     int count = 0;
-    assert_int_equal(mp_path_names(MP_SUITES, &names, NULL), MP_OK);
+    assert_done(mp_path_names(MP_SUITES, &names, ERROR));
     for (; names[count]; count++) {
         struct mp_suite suite;
         load(names[count], &suite);

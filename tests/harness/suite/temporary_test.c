@@ -25,14 +25,13 @@ static void mpirun_needs_a_temporary_folder(void **state) {
     struct mp_store *store;
     struct mp_progress progress;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     write_file("words", "words");
     write_file("suite.yaml", "suite: s\njobs: [{name: two, system: ep, ranks: 2, text: words}]\n");
     write_script("trainer", "echo started >>started\n");
     write_script("mpirun", "echo started >>started\n");
     setenv("PATH", test_folder, 1);
-    assert_int_equal(mp_suite_load("suite.yaml", &systems, NULL, &suite, &error), MP_OK);
-    assert_int_equal(mp_store_open("results.db", &store, &error), MP_OK);
+    assert_done(mp_suite_load("suite.yaml", &systems, NULL, &suite, ERROR));
+    assert_done(mp_store_open("results.db", &store, ERROR));
     mp_progress_begin(&progress, NULL);
     const struct mp_runner runner = {.suite = &suite,
                                      .store = store,
@@ -47,18 +46,16 @@ static void mpirun_needs_a_temporary_folder(void **state) {
             setenv("TMPDIR", folders[i], 1);
         else
             unsetenv("TMPDIR");
-        error = (struct mp_error){0};
-        assert_int_equal(mp_runner_run(&runner, &result, &error), MP_EIO);
+        assert_int_equal(mp_runner_run(&runner, &result, ERROR), MP_EIO);
         snprintf(expected, sizeof expected,
                  "mpirun keeps its files in %s, which can't be written: Read-only file system; "
                  "TMPDIR=FOLDER in the environment names another folder",
                  folders[i]);
-        assert_string_equal(error.text, expected);
+        assert_string_equal(test_error()->text, expected);
         assert_int_equal(access("started", F_OK), -1);
     }
     setenv("TMPDIR", test_folder, 1);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_runner_run(&runner, &result, &error), MP_OK);
+    assert_done(mp_runner_run(&runner, &result, ERROR));
     assert_int_equal(access("started", F_OK), 0);
     mp_store_close(store);
     mp_suite_destroy(&suite);
