@@ -5,6 +5,10 @@
 
 #include "tests/harness/place/loads_support.h"
 
+TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
+TEST_END(loads, struct mp_place_loads, mp_place_loads_destroy(it))
+TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
+
 /* Weights of the README of deepseek-ai/EPLB. */
 static uint32_t released_weight(int64_t iteration, int layer, int source, int expert) {
     static const uint32_t weight[2][12] = {{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
@@ -54,9 +58,9 @@ TEST(eplb_places_as_released) {
                    {1.0726, 1.1903}}};
     struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
-        struct mp_predict_job job;
-        struct mp_placed placed;
-        struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
+        AUTO(job) struct mp_predict_job job;
+        AUTO(placed) struct mp_placed placed;
+        AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
         set(&job, "options.groups=4");
         set(&job, "options.replicas=16");
         set(&job, golden[i].policy);
@@ -68,8 +72,6 @@ TEST(eplb_places_as_released) {
             assert_slots(&placed.after, layer, golden[i].slot[layer]);
             assert_within(even_of(&loads, &placed.after, layer), golden[i].even[layer], 5e-5);
         }
-        mp_placed_destroy(&placed);
-        end_job(&job, cluster);
     }
     mp_place_loads_destroy(&loads);
 }
@@ -79,7 +81,7 @@ TEST(slots_are_as_many_everywhere) {
     static const int64_t weight[] = {10, 40, 10, 10, 90, 80, 30, 20};
     static const uint64_t holders[] = {1, 2, 4, 8, 0x10, 0x20, 0x40, 0xc0};
     struct mp_placement home;
-    struct mp_place_map map;
+    AUTO(map) struct mp_place_map map;
     int32_t slots[8];
     double load[RANKS];
     assert_done(mp_placement_create(RANKS, 8, &home, ERROR));
@@ -98,7 +100,6 @@ TEST(slots_are_as_many_everywhere) {
     static const int32_t uneven[] = {0, 1, 2, -1, 3, -1};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, uneven, sizeof uneven);
-    mp_place_map_destroy(&map);
 }
 
 /* The padding goes to the expert with most routes per slot, which another one then is. */
@@ -125,29 +126,26 @@ static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert
 
 /* A contiguous placement is plain expert parallelism. */
 TEST(what_stays_is_predicted_as_plain) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
-    struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
     struct mp_place_time placed, plain;
-    struct mp_place_map map;
+    AUTO(map) struct mp_place_map map;
     assert_done(mp_place_map_contiguous(2, RANKS, 16, &map, ERROR));
     assert_done(mp_place_predict(&job, cluster, &loads, 0, 3, &map, NULL, &placed, ERROR));
     assert_done(mp_place_predict_system(&job, cluster, &loads, 0, 3, &plain, ERROR));
     assert_true(placed.mean > 0);
     assert_within(placed.mean, plain.mean, 1e-9 * plain.mean);
     assert_within(placed.memory.total, plain.memory.total, 1);
-    mp_place_map_destroy(&map);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 TEST(a_placement_saves_and_its_moves_cost) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "eplb", ONE_NODE, 2, 16);
-    struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", ONE_NODE, 2, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
     struct mp_place_time before, after, moving;
     struct mp_place_balance even[2];
-    struct mp_placed placed;
+    AUTO(placed) struct mp_placed placed;
     set(&job, "options.replicas=32");
     assert_done(mp_place_plan(&job, cluster, &loads, 10, NULL, &placed, ERROR));
     assert_int_equal(placed.steps, 10);
@@ -171,9 +169,6 @@ TEST(a_placement_saves_and_its_moves_cost) {
     assert_true(placed.moved > 0);
     assert_within(placed.move_bytes, placed.moved * placed.expert_bytes, 1);
     assert_true(placed.move_bytes_most <= 2 * 4 * placed.expert_bytes);
-    mp_placed_destroy(&placed);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 /* All of rank 1's tokens go to expert 15, of rank 7 in the other node; the others' stay. */
@@ -183,11 +178,11 @@ static uint32_t across(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(traffic_is_counted_link_by_link) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
-    struct mp_place_loads loads = make_loads(2, 3, 16, across);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(2, 3, 16, across);
     struct mp_place_traffic traffic;
-    struct mp_place_map map;
+    AUTO(map) struct mp_place_map map;
     assert_done(mp_place_map_contiguous(3, RANKS, 16, &map, ERROR));
     assert_done(
         mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, ERROR));
@@ -205,16 +200,14 @@ TEST(traffic_is_counted_link_by_link) {
         mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, ERROR));
     assert_within(traffic.bytes[0], 50 * row, 1e-3);
     assert_within(traffic.bytes[1], 250 * row, 1e-3);
-    mp_place_map_destroy(&map);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 TEST(what_never_moves_is_refused) {
     struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
     for (int i = 0; i < systems.count; i++) {
-        struct mp_predict_job job;
+        AUTO(job) struct mp_predict_job job;
         struct mp_placed placed;
+        AUTO(cluster)
         struct mp_cluster *cluster = make_placed_job(&job, systems.item[i]->name, TWO_NODES, 1, 16);
         bool moves = systems.item[i]->capabilities & MP_SYSTEM_MOVES_OWNERS;
         int code = mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, ERROR);
@@ -225,7 +218,6 @@ TEST(what_never_moves_is_refused) {
             fail_msg("%s: %s", systems.item[i]->name, test_error()->text);
         if (!code)
             mp_placed_destroy(&placed);
-        end_job(&job, cluster);
     }
     mp_place_loads_destroy(&loads);
 }

@@ -92,7 +92,7 @@ TEST_RANDOM(no_system_is_below) {
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
 TEST_RANDOM(more_is_never_worse) {
     for (int i = 0, count = cases(4); i < count; i++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         random_case(random, "ep", &test);
         test_fill_loads(&test, random, 0.8);
         double before = bound_of(&test, 600);
@@ -105,7 +105,6 @@ TEST_RANDOM(more_is_never_worse) {
             test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
         assert_done(mp_cluster_scale(test.cluster, level, 3, ERROR));
         assert_true(bound_of(&test, 600) <= fewer * 1.005);
-        test_case_destroy(&test);
     }
 }
 
@@ -114,7 +113,7 @@ TEST_RANDOM(more_is_never_worse) {
 TEST(it_knows_what_travels) {
     for (int deduplicates = 0; deduplicates < 2; deduplicates++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         machine.far_bandwidth = 1e6;
         test_case_create(&test, &machine, "ep", 1, 8, 1);
         test.job.job.exchange = deduplicates ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT;
@@ -126,7 +125,6 @@ TEST(it_knows_what_travels) {
         rows /= deduplicates ? mp_job_top_k(&test.job.job) : 1;
         double seconds = bound_of(&test, 400);
         assert_true(seconds > rows && seconds < 1.5 * rows);
-        test_case_destroy(&test);
     }
 }
 
@@ -274,7 +272,7 @@ TEST_RANDOM(it_is_near_the_best_placement) {
     int count = cases(20);
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         uint32_t load[2][4] = {{0}};
         double best = INFINITY;
         machine.nodes = test_random_int(random, 1, 2);
@@ -299,7 +297,6 @@ TEST_RANDOM(it_is_near_the_best_placement) {
         assert_true(ratio <= 1);
         sum += ratio / count;
         worst = fmin(worst, ratio);
-        test_case_destroy(&test);
     }
     print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
     assert_true(sum > 0.6);

@@ -35,6 +35,8 @@ static void destroy(struct bench *bench) {
     test_case_destroy(&bench->test);
 }
 
+TEST_END(bench, struct bench, destroy(it))
+
 /* A plan of random copies, in one stage; copies[r]: how many rank r gets. */
 static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stage, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
@@ -56,7 +58,7 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
 
 TEST_RANDOM(copies_arrive_once) {
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         int copies[64];
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
@@ -84,7 +86,6 @@ TEST_RANDOM(copies_arrive_once) {
         assert_close(back, all * bench.gradient, 1e-6);
         assert_false(carrier->layer[0].gradient[MP_SHARE_SUMS].any);
         assert_false(carrier->layer[0].gradient[MP_SEND_SLICES].any);
-        destroy(&bench);
     }
 }
 
@@ -93,7 +94,7 @@ TEST_RANDOM(copies_arrive_once) {
 TEST_RANDOM(copies_of_copies_stay_in_their_node) {
     int stayed = 0;
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         int copies[64], late = 0;
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
@@ -124,7 +125,6 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
         for (int side = 0; late > 0 && side < 2; side++)
             assert_close(all[side], late * bench.parameters, 1e-6);
         stayed += late;
-        destroy(&bench);
     }
     assert_true(stayed > 0);
 }
@@ -133,7 +133,7 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
  * rank to rank. */
 TEST_RANDOM(no_port_carries_a_piece_twice) {
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         int copies[64];
         create(&bench, random, "fssdp", 1);
         struct mp_predictor *predictor = bench.predictor;
@@ -143,7 +143,6 @@ TEST_RANDOM(no_port_carries_a_piece_twice) {
         double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
         for (int r = 0; all > 0 && r < predictor->ranks; r++)
             assert_true(carrier->fetch.alone[r] <= most * (1 + 1e-6));
-        destroy(&bench);
     }
 }
 
@@ -203,7 +202,7 @@ static double all_received(const struct mp_predictor *predictor,
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
 TEST_RANDOM(slices_of_replicas_stay_among_them) {
     for (int i = 0; i < 20; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_carrier *carrier = &predictor->carrier;
@@ -236,7 +235,6 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
                      sums ? foreign * bench.gradient : 0, 1e-6);
         assert_close(all_received(predictor, &layer->gradient[MP_SHARE_SUMS]),
                      sums ? foreign * bench.gradient : 0, 1e-6);
-        destroy(&bench);
     }
 }
 
@@ -329,7 +327,7 @@ TEST(phases_take_what_symi_says) {
 /* Slices of all ranks come to every holder, and gradients go back. */
 TEST_RANDOM(slices_come_from_everybody) {
     for (int i = 0; i < 20; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
         struct mp_carrier *carrier = &predictor->carrier;
@@ -362,7 +360,6 @@ TEST_RANDOM(slices_come_from_everybody) {
                          sums && holders > plan->experts);
         assert_int_equal(carrier->layer[0].gradient[MP_SHARE_SUMS].any,
                          sums && holders > plan->experts);
-        destroy(&bench);
     }
 }
 

@@ -45,12 +45,12 @@ TEST(experts_by_hand) {
 
 /* Two are one that is twice as wide, with all tokens of the rank and their residual. */
 TEST(a_shared_expert_by_hand) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *without = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *without = create_costs(cluster, &job, &options);
     job.shared_experts = 2;
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double n = 32, d = 64, u = 256, residual = moved(3 * 2 * n * d);
     assert_close(mp_costs_shared(costs, MP_FORWARD),
                  product(n, d, u) + moved(2 * 2 * n * u) + product(n, u, d) + residual, 1e-15);
@@ -75,9 +75,6 @@ TEST(a_shared_expert_by_hand) {
     /* Hidden elements before and after the activation, of two bytes. */
     assert_close(memory.activations - before.activations, job.layers * n * 2 * u * 2, 1e-12);
     assert_true(memory.dense > before.dense && memory.parameters == before.parameters);
-    mp_costs_destroy(costs);
-    mp_costs_destroy(without);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(attention_by_hand) {
@@ -91,7 +88,7 @@ TEST(attention_by_hand) {
         kv = grouped ? 32 : 64;
         double rows = 2 * n * (2 * d + 2 * kv), square = 2 * n * s * h;
         options.attention = MP_ATTENTION_FULL;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         double scores = 2e-6 + fmax(4 * n * s * d / peak, (2 * square + rows) / 1e9);
         assert_close(mp_costs_attention(costs, MP_FORWARD),
                      around + product(n, d, d + 2 * kv) + scores + moved(2 * square), 1e-15);
@@ -107,7 +104,6 @@ TEST(attention_by_hand) {
                      product(n, d, d) + product(d, n, d) + scores + product(n, d + 2 * kv, d) +
                          product(d, n, d + 2 * kv) + moved(4 * 2 * n * d),
                      1e-15);
-        mp_costs_destroy(costs);
     }
     mp_cluster_destroy(cluster);
 }
@@ -133,7 +129,7 @@ TEST(steps_of_serving_by_hand) {
         double rows = 2 * n * (2 * d + 2 * kv), cache = 2 * (latent ? 24 : 2 * kv) * (3 * met + n);
         double square = 2 * n * met * h;
         options.attention = MP_ATTENTION_FLASH;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_int_equal(mp_costs_tokens(costs), (int)n);
         assert_close(mp_costs_attention(costs, MP_FORWARD),
                      around + 1e-6 + fmax(2 * n * (s + 2 * 1000) * d / peak, (rows + cache) / 1e9),
@@ -156,18 +152,18 @@ TEST(steps_of_serving_by_hand) {
         double read = 2 * 2 * d * 128 / 1e9;
         double took = mp_costs_expert(costs, 1, MP_FORWARD);
         assert_true(took > read && took < 1.2 * read);
-        mp_costs_destroy(costs);
     }
     mp_cluster_destroy(cluster);
 }
 
 TEST(everything_else_by_hand) {
+    AUTO(cluster)
     struct mp_cluster *cluster = one_device("  elementwise: {value: 2e9, source: a test}\n"
                                             "  update: {value: 4e9, source: a test}\n");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     options.vocabulary = 50;
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double n = 32, d = 64, e = 8, v = 50, norm = 1e-6 + 2 * 2 * n * d / 2e9;
     double back = 1e-6 + 4 * 2 * n * d / 2e9, softmax = 1e-6 + 4 * n * (2 * e + 4) / 2e9;
     assert_close(mp_costs_gate(costs, MP_FORWARD),
@@ -206,8 +202,6 @@ TEST(everything_else_by_hand) {
     costs = create_costs(cluster, &job, &options);
     assert_true(mp_costs_head(costs) == 0 && mp_costs_embed(costs, MP_FORWARD) == 0);
     assert_true(mp_costs_table_parameters(costs) == 0);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 static struct mp_job random_job(uint64_t *random) {
@@ -239,13 +233,12 @@ TEST_RANDOM(counts_are_the_models) {
                                        .sequence = job.sequence,
                                        .top_k = mp_job_top_k(&job)};
         options.attention = test_random_int(random, 0, 1);
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
         double parameters = job.layers * (mp_costs_block_parameters(costs) +
                                           job.experts * mp_costs_expert_parameters(costs)) +
                             mp_costs_table_parameters(costs);
         assert_close(parameters, (double)mp_model_parameters(&shape), 0);
-        mp_costs_destroy(costs);
     }
     mp_cluster_destroy(cluster);
 }
@@ -328,12 +321,12 @@ TEST(golden_bits) {
 }
 
 TEST(recompute_runs_forward_again) {
-    struct mp_cluster *cluster = shipped("hecate-b");
+    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-b");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *plain = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *plain = create_costs(cluster, &job, &options);
     options.recompute = MP_RECOMPUTE_FULL;
-    struct mp_costs *again = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *again = create_costs(cluster, &job, &options);
     assert_true(mp_costs_attention(again, MP_FORWARD) == mp_costs_attention(plain, MP_FORWARD));
     assert_close(mp_costs_attention(again, MP_BACKWARD),
                  mp_costs_attention(plain, MP_BACKWARD) + mp_costs_attention(plain, MP_FORWARD),
@@ -343,19 +336,16 @@ TEST(recompute_runs_forward_again) {
     assert_close(mp_costs_expert(again, 77, MP_BACKWARD),
                  mp_costs_expert(plain, 77, MP_BACKWARD) + mp_costs_expert(plain, 77, MP_FORWARD),
                  1e-15);
-    mp_costs_destroy(plain);
-    mp_costs_destroy(again);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(planners_are_told) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     struct mp_setting setting;
     job.batch = 8;
     options.micro_batches = 4;
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     mp_costs_setting(costs, &setting);
     assert_int_equal(setting.layers, 2);
     assert_int_equal(setting.experts, 8);
@@ -392,8 +382,6 @@ TEST(planners_are_told) {
     assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
     assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-15);
     assert_true(setting.seconds_per_expert == 0);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 static void refuses(const struct mp_job *job, const struct mp_predict_options *options,

@@ -4,7 +4,7 @@
 #define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 
 #include "harness/predict/network.h"
-#include "tests/support.h"
+#include "tests/harness/predict/ends.h"
 
 enum { MOST_RANKS = 64 };
 

@@ -305,11 +305,10 @@ TEST_RANDOM(figures_are_what_spans_say) {
     assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
-            struct test_case test;
+            AUTO(test) struct test_case test;
             const char *name = systems.item[s]->name;
             random_case(random, name, !strcmp(name, "fssdp") && i % 2, &test);
             check_case(random, &test);
-            test_case_destroy(&test);
         }
 }
 
@@ -323,7 +322,7 @@ TEST(memory_is_of_what_is_held) {
         bool frees = i % 2;
         int micro_batches = 1 + i / 2, rank;
         uint64_t random = 3;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_memory memory;
         test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
         test.options.gradient_bytes = 4;
@@ -333,7 +332,7 @@ TEST(memory_is_of_what_is_held) {
         test_fill_loads(&test, &random, 0.9);
         for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
             mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);
-        struct mp_predictor *predictor = test_predictor(&test, &sink);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
         told = (struct told){.costs = predictor->costs, .flat = true};
         test_step(predictor, &test);
         mp_predictor_memory(predictor, &memory, &rank);
@@ -351,8 +350,6 @@ TEST(memory_is_of_what_is_held) {
                          mp_costs_expert_gradient_bytes(predictor->costs),
                      1e-12);
         assert_close(memory.optimizer, kept * mp_costs_expert_state_bytes(predictor->costs), 1e-12);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
 }
 
@@ -360,9 +357,9 @@ TEST(memory_is_of_what_is_held) {
 TEST(without_routes_all_are_equal) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
     for (int s = 0; s < 3; s++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
-        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         struct mp_prediction prediction = test_step(predictor, &test);
         assert_close(prediction.imbalance, 1, 0);
         assert_int_equal(prediction.routes, 0);
@@ -370,7 +367,5 @@ TEST(without_routes_all_are_equal) {
         assert_within(prediction.expert_seconds_max, 0, 0);
         assert_within(prediction.exchanged_bytes, 0, 0);
         assert_within(prediction.late_seconds, 0, 1e-12);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
 }

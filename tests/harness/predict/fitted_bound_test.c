@@ -3,6 +3,8 @@
 #include "harness/predict/bound.h"
 #include "tests/harness/predict/predictor_support.h"
 
+TEST_END(bound, struct mp_bound *, mp_bound_destroy(*it))
+
 enum { ITERATIONS = 3, SLOTS = MP_PHASES * 2 };
 
 /* A recorded run's costs as a test makes them up. */
@@ -222,16 +224,14 @@ TEST_RANDOM(where_nothing_moves_it_is_the_time) {
         struct fitted_case made = {0};
         make_up_still(random, (enum still)(i % STILLS), &made);
         stay_at_home(random, &made.test);
-        struct mp_predictor *predictor = predictor_of(&made);
-        struct mp_bound *bound = bound_of(&made, 0);
+        AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
+        AUTO(bound) struct mp_bound *bound = bound_of(&made, 0);
         double taken = test_step(predictor, &made.test).seconds;
         double share = least_of(bound, made.test.load) / taken;
         worst = fmin(worst, share);
         sum += share / count;
         if (share > 1 + 1e-12 || share < 0.8)
             fail_msg("case %d: the bound is %.9f of what it takes", i, share);
-        mp_bound_destroy(bound);
-        mp_predictor_destroy(predictor);
         forget(&made);
     }
     print_message("bound over time: mean %.6f, least %.6f\n", sum, worst);

@@ -6,6 +6,7 @@
 #include "baselines/systems.h"
 #include "harness/predict/job.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/predict/ends.h"
 
 static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
 static struct mp_systems systems;

@@ -5,6 +5,8 @@
 #include "reference/model/replay.h"
 #include "tests/harness/predict/job_support.h"
 
+TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+
 /* ---- text ---- */
 
 static char *text_of(const struct mp_predict_job *job) {
@@ -117,13 +119,12 @@ TEST(bad_words_are_named) {
         {"[1, 2]", "job.yaml:1: a job should be a mapping"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
+        AUTO(job) struct mp_predict_job job;
         assert_done(mp_predict_job_create(&job, ERROR));
         assert_int_equal(apply_text(&job, cases[i].text, ERROR), MP_EINVAL);
         if (!strstr(test_error()->text, cases[i].says))
             fail_msg("%s: says \"%s\" instead of \"%s\"", cases[i].text, test_error()->text,
                      cases[i].says);
-        mp_predict_job_destroy(&job);
     }
 }
 
@@ -140,7 +141,7 @@ TEST(clusters_are_found_or_missed) {
         {"hecate-b", "nodes=0", MP_EINVAL, "nodes: 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
+        AUTO(job) struct mp_predict_job job;
         struct mp_cluster *cluster = NULL;
         assert_done(mp_predict_job_create(&job, ERROR));
         strcpy(job.cluster, cases[i].cluster);
@@ -149,7 +150,6 @@ TEST(clusters_are_found_or_missed) {
         assert_null(cluster);
         if (!strstr(test_error()->text, cases[i].says))
             fail_msg("\"%s\" instead of \"%s\"", test_error()->text, cases[i].says);
-        mp_predict_job_destroy(&job);
     }
 }
 
@@ -161,14 +161,13 @@ TEST(clusters_are_files_by_their_names) {
                             " && cp own.yaml own"),
                      0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = NULL;
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
         assert_done(mp_predict_job_create(&job, ERROR));
         strcpy(job.cluster, names[i]);
         if (mp_predict_job_cluster(&job, "/nowhere", &cluster, ERROR))
             fail_msg("%s: %s", names[i], test_error()->text);
         assert_int_equal(job.file.job.ranks, mp_cluster_ranks(cluster));
-        end_job(&job, cluster);
     }
 }
 
@@ -261,8 +260,8 @@ TEST(loads_fit_or_say_why_not) {
     write_file("words.mptrace", "no trace\n");
     assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         struct mp_prediction_summary summary;
         strcpy(job.loads, cases[i].loads);
         job.fit = cases[i].fit;
@@ -271,15 +270,14 @@ TEST(loads_fit_or_say_why_not) {
             fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), test_error()->text);
         if (!code)
             assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
-        end_job(&job, cluster);
     }
 }
 
 /* What the trainer would replay (reference/model/replay.h). */
 TEST(routing_is_replayed_as_in_training) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     double weight[32];
     uint32_t count[32];
@@ -298,15 +296,13 @@ TEST(routing_is_replayed_as_in_training) {
     char workload[64];
     assert_string_equal(mp_predict_job_workload(&job, workload, sizeof workload),
                         "skewed 0.40 on 3");
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 /* Numbers of a rank's routes, which are apportioned to its tokens. */
 TEST(a_load_is_replayed_by_rank) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     char load[MP_TEXT_SIZE] = "load=";
     set(&job, "loads=");
@@ -325,8 +321,6 @@ TEST(a_load_is_replayed_by_rank) {
     assert_done(mp_trace_next(stream, &block, ERROR));
     for (int r = 0; r < job.file.job.ranks; r++)
         assert_memory_equal(block->load.count + r * 8, expected[r % 2], sizeof *expected);
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 /* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
@@ -343,8 +337,8 @@ TEST(tokens_of_a_trace_become_sequences) {
         {2, 65537, 1, 3, 3, 32},       {32, 4096, 1, 64, 64, 16 * 1024},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         write_shape("tokens.mptrace",
                     (struct mp_trace_shape){16, cases[i].experts, 1, cases[i].micro_batches, 2},
                     cases[i].routes);
@@ -355,7 +349,6 @@ TEST(tokens_of_a_trace_become_sequences) {
         assert_int_equal(job.file.job.batch, cases[i].batch);
         assert_int_equal(job.file.job.layers, 1);
         assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
-        end_job(&job, cluster);
     }
 }
 
@@ -363,21 +356,20 @@ TEST(tokens_of_a_trace_become_sequences) {
 TEST(generated_loads_leave_a_job_as_it_is) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
     for (int i = 0; i < 2; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         set(&job, loads[i]);
         assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
         assert_int_equal(job.file.job.layers, 3);
         assert_int_equal(job.file.job.experts, 32);
         assert_int_equal(job.file.job.sequence, 64);
-        end_job(&job, cluster);
     }
 }
 
 /* A trace that was ended before its first iteration has a shape, and no tokens to count. */
 TEST(an_empty_trace_says_no_tokens) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     char words[] = "a test";
     struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
     struct mp_trace_writer *writer;
@@ -389,13 +381,12 @@ TEST(an_empty_trace_says_no_tokens) {
     assert_int_equal(job.file.job.experts, 48);
     assert_int_equal(job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 2 * 16);
-    end_job(&job, cluster);
 }
 
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
 TEST(sequences_beyond_counting_are_not_adopted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     mp_cluster_destroy(cluster);
     set(&job, "change=nodes=4096");
     assert_done(mp_predict_job_cluster(&job, CLUSTERS, &cluster, ERROR));
@@ -408,13 +399,12 @@ TEST(sequences_beyond_counting_are_not_adopted) {
     assert_int_equal(job.file.job.sequence, 3);
     assert_int_equal(job.file.job.batch, 5);
     assert_int_equal(job.options.micro_batches, 65536);
-    end_job(&job, cluster);
 }
 
 /* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
 TEST(a_replayed_trace_is_predicted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
     write_trace("replayed.mptrace", 16, 32, 3, 8);
     set(&job, "loads=");
@@ -425,7 +415,6 @@ TEST(a_replayed_trace_is_predicted) {
     set(&job, "routing=trace");
     assert_done(predict(&job, cluster, &summary, ERROR));
     assert_int_equal(summary.iterations, 3);
-    end_job(&job, cluster);
 }
 
 /* Iterations that were seen last, and how often another one came: by span, loads and step. */
@@ -479,8 +468,8 @@ TEST(iterations_are_called_what_the_trace_calls_them) {
 }
 
 TEST(a_job_takes_open_sizes_from_a_trace) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
     write_trace("other.mptrace", 16, 48, 5, 24);
     set(&job, "loads=other.mptrace");
@@ -491,14 +480,13 @@ TEST(a_job_takes_open_sizes_from_a_trace) {
     assert_int_equal(job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 16 * 9);
     assert_done(predict(&job, cluster, &summary, ERROR));
-    end_job(&job, cluster);
 }
 
 /* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
 TEST(sums_of_a_run_need_no_flag) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
     set(&job, "loads=sum.json");
@@ -512,8 +500,6 @@ TEST(sums_of_a_run_need_no_flag) {
     static const uint32_t row[] = {128, 51, 26, 51};
     for (int rank = 0; rank < job.file.job.ranks; rank++)
         assert_memory_equal(block->load.count + (size_t)rank * 4, row, sizeof row);
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 TEST(a_shape_of_a_known_model_is_adopted) {
@@ -648,8 +634,8 @@ static void count_assumed(void *context, const char *place, const char *unit,
 }
 
 TEST(assumptions_are_what_nobody_said) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct lines lines = {0};
     int assumed = 0;
     set(&job, "predict.precision=fp32");
@@ -679,7 +665,6 @@ TEST(assumptions_are_what_nobody_said) {
     set(&job, "options.slots=as-released");
     assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
     assert_true(lines.has_slots);
-    end_job(&job, cluster);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -6,6 +6,8 @@
 #include "tests/harness/predict/job_support.h"
 #include "tests/reference/plan/plan_support.h"
 
+TEST_END(known, struct mp_known_bounds *, mp_known_bounds_destroy(*it))
+
 static struct mp_known_bounds *known_bounds(void) {
     struct mp_known_bounds *known;
     assert_done(mp_known_bounds_create(&known, ERROR));
@@ -40,11 +42,10 @@ static double seconds_of(struct mp_bound *bound, uint32_t hot) {
 }
 
 TEST(systems_share_a_bound) {
-    struct mp_known_bounds *known = known_bounds();
+    AUTO(known) struct mp_known_bounds *known = known_bounds();
     const struct mp_bound *first = take(known, "ep", NULL);
     assert_ptr_equal(take(known, "fssdp", "options.memory=2"), first);
     assert_ptr_equal(take(known, "llep", "name=another"), first);
-    mp_known_bounds_destroy(known);
 }
 
 /* Whatever is said of a job but its name and system makes it another one: with its own number, and
@@ -55,11 +56,10 @@ TEST(other_conditions_have_their_own) {
     struct mp_known_bounds *known = known_bounds();
     double usual = seconds_of(take(known, "ep", NULL), 40);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        struct mp_known_bounds *fresh = known_bounds();
+        AUTO(known) struct mp_known_bounds *fresh = known_bounds();
         double own = seconds_of(take(known, "ep", more[i]), 40);
         assert_true(own == seconds_of(take(fresh, "ep", more[i]), 40) && own != usual);
         assert_true(seconds_of(take(known, "ep", NULL), 40) == usual);
-        mp_known_bounds_destroy(fresh);
     }
     mp_known_bounds_destroy(known);
 }
@@ -93,14 +93,13 @@ TEST(numbers_are_known_bit_for_bit) {
 
 /* Of loads that were there once nothing is worked out again: what is known is what is said. */
 TEST(what_is_known_is_said) {
-    struct mp_known_bounds *known = known_bounds();
+    AUTO(known) struct mp_known_bounds *known = known_bounds();
     struct mp_bound *bound = take(known, "ep", NULL);
     double cold = seconds_of(bound, 4), hot = seconds_of(bound, 400);
     assert_true(hot > cold);
     assert_true(seconds_of(bound, 4) == cold && seconds_of(bound, 400) == hot);
     mp_bound_remember(bound, NULL);
     assert_true(seconds_of(bound, 4) == cold && seconds_of(bound, 400) == hot);
-    mp_known_bounds_destroy(known);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -46,7 +46,7 @@ TEST(states_by_hand) {
 /* Serving: parameters, one block's activations, and keys and values of all tokens in all layers. */
 TEST(serving_keeps_a_cache_and_nothing_of_training) {
     struct mp_predict_options options = default_options();
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_memory memory;
     options.key_value_heads = 2;
@@ -56,7 +56,7 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     job.mode = MP_MODE_DECODE;
     job.context = 1000;
     job.batch = 12; /* 3 of each of two ranks and micro-batches */
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     mp_costs_memory(costs, &use, &memory);
     double h = 64, kv = 32, n = 3, f = 128, expert = 2 * 64 * 128, places = 1001;
     double block = 4 * h + h * (h + 2 * kv) + h * h + h * 8, tables = (50 + places + 2) * h;
@@ -77,8 +77,6 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     costs = create_costs(cluster, &job, &options);
     mp_costs_memory(costs, &use, &memory);
     assert_close(memory.cache, 2 * 6 * places * 24 * 2, 0);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 /* The fullest rank's memory under a system with this option. */
@@ -122,7 +120,7 @@ TEST(offloaded_state_is_not_there) {
 TEST(hosts_must_be_known) {
     for (int missing = 0; missing < 2; missing++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_predictor *predictor = NULL;
         *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
         test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
@@ -135,7 +133,6 @@ TEST(hosts_must_be_known) {
         if (!strstr(test_error()->text, missing ? "gives no device.host-update,"
                                                 : "test.yaml gives no device.host-bandwidth,"))
             fail_msg("%s", test_error()->text);
-        test_case_destroy(&test);
     }
 }
 
@@ -190,7 +187,7 @@ TEST(one_hot_matrices_by_hand) {
     struct mp_memory memory[2];
     for (int once = 0; once < 2; once++) {
         options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         for (int i = 0; i < 2; i++) {
             struct mp_memory_use with = use;
             with.one_hot = i;
@@ -199,7 +196,6 @@ TEST(one_hot_matrices_by_hand) {
         assert_close(memory[1].activations - memory[0].activations, (once ? 90 : 150) * 32 * 2 * 2,
                      1e-12);
         assert_close(memory[1].buffers - memory[0].buffers, 90 * 32 * 5, 1e-12);
-        mp_costs_destroy(costs);
     }
     mp_cluster_destroy(cluster);
 }
@@ -211,10 +207,10 @@ TEST(one_hot_matrices_by_hand) {
  * re-materialisation copies of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more
  * than expert parallelism in all (printed: 11.6 %). */
 TEST(published_ratios) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double copies = 4.73 * 48, layers = 24;
     struct mp_memory_use plain = {.experts_kept = 48, .states_kept = 48, .gradients = 48};
     struct mp_memory_use hecate = plain, again = plain;
@@ -232,8 +228,6 @@ TEST(published_ratios) {
     assert_close(states[1] / states[0], 1.64, 0.01);
     assert_within(memory[2].copies / memory[1].copies, 1 - 0.902, 0.02);
     assert_close(states[2] / states[0], 1.116, 0.02);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- rows ---- */

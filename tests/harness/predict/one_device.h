@@ -3,7 +3,7 @@
 #define MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
 
 #include "harness/predict/cost.h"
-#include "tests/support.h"
+#include "tests/harness/predict/ends.h"
 
 /* One node of two ranks; every product reaches half of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */

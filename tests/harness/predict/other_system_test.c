@@ -184,6 +184,8 @@ static void forget(struct asked *asked) {
     mp_recorded_destroy(&asked->recorded);
 }
 
+TEST_END(asked, struct asked, forget(it))
+
 /* With so many options. */
 static struct mp_other_answer answer_of(struct asked *asked, const char *name,
                                         const char *const (*option)[2], int options) {
@@ -293,10 +295,9 @@ RUNS_TEST(a_balanced_system_takes_what_is_left) {
     uint64_t random = test_seed();
     double balanced = record(folder, &random, 0, true);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
-    forget(&asked);
 }
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
@@ -307,7 +308,7 @@ RUNS_TEST(the_bound_is_the_best_placement) {
         const struct kind kind = {.job = job_text, .slow = slow};
         double balanced = record_kind(folder, &random, &kind);
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, 1 + slow / 2, &asked);
         assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
         double bound = bound_of(&asked), mean = mean_of(&asked);
@@ -316,7 +317,6 @@ RUNS_TEST(the_bound_is_the_best_placement) {
         assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
         assert_true(isnan(answer_of(&asked, "free-balance", NULL, 0).of_bound));
         assert_true(isnan(answer_of(&asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
-        forget(&asked);
     }
 }
 
@@ -325,23 +325,21 @@ RUNS_TEST(the_bound_has_what_the_model_lacks) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     double bound = bound_of(&asked);
     assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
     assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
-    forget(&asked);
 }
 
 RUNS_TEST(experts_in_shards_have_no_bound) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_true(isnan(bound_of(&asked)));
     assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
-    forget(&asked);
 }
 
 /* Iterations that are longer are so with any system. */
@@ -349,10 +347,9 @@ RUNS_TEST(own_work_is_that_of_the_iteration) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
-    forget(&asked);
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
@@ -379,11 +376,10 @@ RUNS_TEST(what_the_model_lacks_stays) {
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
-    forget(&asked);
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
@@ -393,11 +389,10 @@ RUNS_TEST(copies_take_what_ranks_stood_still) {
     for (int i = 0; i < 2; i++) {
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
         record_kind(folder, &random, &kind);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         assert_true(mp_other_system_fitted(asked.other)->copies_counted);
         byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
-        forget(&asked);
     }
     assert_close(byte[1] / byte[0], 2, 0.2); /* loads, and with them layouts, differ */
 }
@@ -425,7 +420,7 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
     uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         record_kind(folder, &random, &cases[i].kind);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         const struct mp_setting *setting = mp_other_system_setting(asked.other);
@@ -434,7 +429,6 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
         assert_int_equal(setting->route_bytes, cases[i].row);
         assert_int_equal(setting->expert_bytes, cases[i].expert);
         assert_int_equal(fitted->hides, cases[i].hides);
-        forget(&asked);
     }
 }
 
@@ -450,7 +444,7 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         record_kind(folder, &random, &kinds[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         double measured = measured_of(&asked);
         assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
@@ -460,7 +454,6 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
             assert_true(stepped > 0.95 * measured && stepped < 1.01 * (measured + calls));
         else
             assert_true(stepped < 0.99 * measured);
-        forget(&asked);
     }
 }
 
@@ -493,13 +486,12 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         record_kind(folder, &random, &kinds[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
         assert_close(mp_fitted_farthest(fitted)->row * 1e6, i == 0 ? PER_ROW : 1e-3 * 8 * 4, 0.05);
-        forget(&asked);
     }
 }
 
@@ -529,7 +521,7 @@ RUNS_TEST(systems_take_options) {
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
@@ -553,12 +545,11 @@ RUNS_TEST(systems_take_options) {
                                        &(struct mp_other_request){"free-balance", slots, 1},
                                        &answer, ERROR),
                    MP_EINVAL, "has no options");
-    forget(&asked);
 }
 
 RUNS_TEST(what_is_missing_is_named) {
     uint64_t random = test_seed();
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     struct mp_other_answer answer;
     record(folder, &random, PER_ROW, false);
     assert_int_equal(ask(folder, 1, &asked, ERROR), MP_ENOTFOUND);
@@ -582,7 +573,6 @@ RUNS_TEST(what_is_missing_is_named) {
     assert_int_equal(ask(folder, 3, &asked, ERROR), MP_ENOTFOUND);
     assert_string_equal(test_error()->text,
                         "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
-    forget(&asked);
 }
 
 /* ---- predicted runs ---- */
@@ -655,13 +645,12 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
     assert_done(mp_systems_register_all(&systems, ERROR));
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         measured[i] = measured_of(&asked);
-        forget(&asked);
     }
     for (int i = 0; i < OTHERS; i++) {
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
@@ -678,7 +667,6 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
                 sum += fabs(off) / (OTHERS * (OTHERS - 1));
             }
         }
-        forget(&asked);
     }
     print_message("  off: %.2f %% mean, %.2f %% at most, %.2f %% of the own system\n", 100 * sum,
                   100 * worst, 100 * alone);

@@ -300,7 +300,7 @@ TEST(copies_stay_over_micro_batches) {
     machine.far_bandwidth = 1e11;
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         uint64_t random = 5;
         test_case_create(&test, &machine, "fssdp", 2, 16, several ? 3 : 1);
         assert_done(mp_job_set(&test.job, "options.overlap=3", &test.systems, ERROR));
@@ -314,7 +314,6 @@ TEST(copies_stay_over_micro_batches) {
         before[frees][several] = prediction.bytes[MP_STAGE_BEFORE_GATE];
         again[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_PREFETCH];
         reduce[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_REDUCE];
-        test_case_destroy(&test);
     }
     assert_true(before[0][0] > 0);
     assert_close(before[0][1] / before[0][0], 1, 1e-12);

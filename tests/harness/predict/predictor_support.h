@@ -4,6 +4,7 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
+#include "tests/harness/predict/ends.h"
 #include "tests/reference/plan/plan_support.h"
 
 /* What differs between the tests' clusters. */
@@ -132,6 +133,8 @@ static inline void test_case_destroy(struct test_case *test) {
     mp_job_file_destroy(&test->job);
     mp_cluster_destroy(test->cluster);
 }
+
+TEST_END(test, struct test_case, test_case_destroy(it))
 
 /* Routes of a source in a micro-batch. */
 static inline int test_routes(const struct test_case *test) {

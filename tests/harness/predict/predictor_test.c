@@ -204,10 +204,9 @@ TEST_RANDOM(every_system_keeps_the_laws) {
     assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
-            struct test_case test;
+            AUTO(test) struct test_case test;
             random_case(random, systems.item[s]->name, &test);
             check_case(random, &test, systems.item[s]);
-            test_case_destroy(&test);
         }
 }
 
@@ -236,7 +235,7 @@ TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
     assert_done(mp_systems_register_all(&systems, ERROR));
     for (int s = 0; s < systems.count; s++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_prediction first[3], again[3];
         uint64_t seed = test_random(random);
         random_case(random, systems.item[s]->name, &test);
@@ -250,22 +249,19 @@ TEST_RANDOM(same_inputs_same_bytes) {
             assert_true(hash == hash_of(&test, seed, true, kept, again));
             assert_memory_equal(first, again, sizeof first);
         }
-        test_case_destroy(&test);
     }
 }
 
 TEST(loads_of_another_shape_are_refused) {
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_prediction prediction;
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
     assert_refused(mp_predictor_step(predictor, test.load, &prediction, ERROR), MP_EINVAL,
                    "layer 1");
     assert_non_null(strstr(test_error()->text, "7 experts"));
     test.load[1].experts = 8;
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 struct seen_loads {
@@ -286,7 +282,7 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
  * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
 TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct seen_loads seen;
     char words[64];
     test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
@@ -298,7 +294,7 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     assert_done(mp_job_set(&test.job, words, &test.systems, ERROR));
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
     assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS * MICRO_BATCHES);
     assert_int_equal(prediction.dropped, 0);
@@ -322,14 +318,12 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
                 assert_int_equal(seen.count[l][r][e], expected[e]);
         }
     assert_true(changed > 0);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct seen_loads seen;
     test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
@@ -339,7 +333,7 @@ TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     assert_done(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, ERROR));
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
     assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS);
     double share = per_node / (per_node + (ranks - per_node) / 5.0);
@@ -358,8 +352,6 @@ TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
             }
         }
     assert_true(changed > 0);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
@@ -368,7 +360,7 @@ TEST(a_gate_with_room_changes_nothing) {
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
     for (int i = 0; i < 3; i++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         uint64_t same = random;
         test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
         if (i > 0)
@@ -380,11 +372,9 @@ TEST(a_gate_with_room_changes_nothing) {
                                                    .job = &test.job,
                                                    .options = &test.options,
                                                    .is_gated = i == 2};
-        struct mp_predictor *predictor = NULL;
+        AUTO(predictor) struct mp_predictor *predictor = NULL;
         assert_done(mp_predictor_create(&config, &predictor, ERROR));
         prediction[i] = test_step(predictor, &test);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
     for (int i = 1; i < 3; i++) {
         assert_close(prediction[i].seconds, prediction[0].seconds, 0);
@@ -408,13 +398,13 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     double products_seconds = 0;
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
         assert_done(mp_job_set(&test.job,
                                one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
                                &test.systems, ERROR));
         test_fill_loads(&test, random, 0.3);
-        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
         assert_done(mp_predictor_step(predictor, test.load, &prediction[one_hot], ERROR));
         mp_predictor_memory(predictor, &memory[one_hot], &rank);
@@ -423,8 +413,6 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
             products_seconds +=
                 3 * mp_costs_one_hot(costs, rows, products[i].phase, products[i].direction);
         products_seconds -= one_hot ? 3 * 4 * mp_costs_permute(costs, rows) : 0;
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
     assert_close(prediction[1].compute_seconds - prediction[0].compute_seconds, products_seconds,
                  1e-6);
@@ -457,13 +445,13 @@ TEST(chunks_of_tokens_have_the_same_rows) {
 /* More memory than there is: a result, of the fullest rank. */
 TEST_RANDOM(out_of_memory_is_a_result) {
     struct test_machine machine = GOOD_MACHINE;
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_memory memory;
     int rank;
     machine.memory = 1e6;
     test_case_create(&test, &machine, "fssdp", 3, 16, 1);
     test_fill_loads(&test, random, 0.9);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
     assert_in_range(rank, 0, 7);
@@ -472,8 +460,6 @@ TEST_RANDOM(out_of_memory_is_a_result) {
     double sum = memory.dense + memory.parameters + memory.copies + memory.gradients +
                  memory.optimizer + memory.activations + memory.buffers;
     assert_close(sum / memory.total, 1, 1e-12);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */

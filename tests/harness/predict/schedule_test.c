@@ -257,7 +257,7 @@ static void ends_as_worked_out(const struct pipelined *hand) {
                                     "options.shadows=0", NULL};
     const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
     struct plain_machine machine = {1, 4, 0x1p26 / unit, bandwidth, bandwidth, 0, hand->copies};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end;
     create(&test, &machine, settings);
@@ -266,7 +266,6 @@ static void ends_as_worked_out(const struct pipelined *hand) {
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
     assert_ends(&spans, MP_STREAM_COMPUTE, MP_PHASE_EXPERT, begin, unit, hand->computed);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_COMBINE, begin, unit, hand->returned);
-    test_case_destroy(&test);
 }
 
 TEST(a_pipelined_exchange_ends_when_it_should) {

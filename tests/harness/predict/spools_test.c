@@ -181,14 +181,13 @@ TEST(what_is_not_told_is_not_recorded) {
 }
 
 TEST(too_many_ranks_are_not_recorded) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording = NULL;
     assert_done(mp_cluster_set(cluster, "nodes=65", ERROR));
     assert_refused(mp_predict_spools_create(".", &job, cluster, &recording, ERROR), MP_ELIMIT,
                    "at most 512 ranks, and the cluster has 520");
     assert_null(recording);
-    end_job(&job, cluster);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -7,6 +7,9 @@
 
 #include "tests/harness/predict/predictor_support.h"
 
+TEST_END(steps, struct mp_steps, mp_steps_destroy(it))
+TEST_END(memory, struct mp_steps_memory, mp_steps_memory_destroy(it))
+
 struct bench {
     struct test_case test;
     struct mp_costs *costs;
@@ -35,6 +38,8 @@ static void destroy(struct bench *bench) {
     mp_costs_destroy(bench->costs);
     test_case_destroy(&bench->test);
 }
+
+TEST_END(bench, struct bench, destroy(it))
 
 /* A random plan in groups of random size, with copies of both stages. */
 static void draw_plan(struct bench *bench, uint64_t *random) {
@@ -198,9 +203,9 @@ static void check_sources(const struct bench *bench, const struct mp_steps *step
 
 TEST_RANDOM(every_route_is_in_its_step) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         create(&bench, random);
         for (int again = 0; again < 3; again++) {
             draw_plan(&bench, random);
@@ -217,9 +222,6 @@ TEST_RANDOM(every_route_is_in_its_step) {
             check_sources(&bench, &steps);
             destroy_plan(&bench);
         }
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
-        destroy(&bench);
     }
 }
 
@@ -257,9 +259,9 @@ static void check_hop(struct bench *bench, uint64_t *random, const struct mp_ste
 
 TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         double alone[64] = {0};
         create(&bench, random);
         draw_plan(&bench, random);
@@ -275,10 +277,7 @@ TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
         assert_refused(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
                                      &bench.example.plan, NULL, true, NULL, ERROR),
                        MP_EINVAL, "predict.exchange: by-expert is an order of rows");
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }
 
@@ -321,9 +320,9 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
 
 TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         double alone[64] = {0}, distinct[64 * 130];
         int size[MP_MOST_LEVELS];
         create(&bench, random);
@@ -344,28 +343,22 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
             check_as_expected(&bench, random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
                               alone);
         }
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }
 
 /* Without copies that come late nothing stays behind the last step. */
 TEST_RANDOM(nothing_is_late_unless_said) {
-    struct bench bench;
-    struct mp_steps steps = {0};
-    struct mp_steps_memory memory = {0};
+    AUTO(bench) struct bench bench;
+    AUTO(steps) struct mp_steps steps = {0};
+    AUTO(memory) struct mp_steps_memory memory = {0};
     create(&bench, random);
     draw_plan(&bench, random);
     assert_done(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
                               NULL, false, NULL, ERROR));
     for (int rank = 0; rank < bench.ranks; rank++)
         assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
-    mp_steps_destroy(&steps);
-    mp_steps_memory_destroy(&memory);
     destroy_plan(&bench);
-    destroy(&bench);
 }
 
 static double allocated(void) {
@@ -376,9 +369,9 @@ static double allocated(void) {
 /* What predictors keep of layers has a limit: it is what was really allocated. */
 TEST_RANDOM(bytes_are_those_that_were_allocated) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         struct mp_steps steps[2] = {{0}, {0}};
-        struct mp_steps_memory memory = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         create(&bench, random);
         draw_plan(&bench, random);
         double before = 0;
@@ -392,8 +385,6 @@ TEST_RANDOM(bytes_are_those_that_were_allocated) {
             assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
         mp_steps_destroy(&steps[0]);
         mp_steps_destroy(&steps[1]);
-        mp_steps_memory_destroy(&memory);
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }

@@ -51,6 +51,8 @@ static void destroy(struct bench *bench) {
     mp_cluster_destroy(bench->cluster);
 }
 
+TEST_END(bench, struct bench, destroy(it))
+
 static void exchange(struct bench *bench) {
     struct mp_timeline *timeline = &bench->timeline;
     double done[sizeof ONE / sizeof *ONE];
@@ -134,7 +136,7 @@ TEST_RANDOM(an_injected_delay_is_one_rank_s) {
 
 /* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
 TEST(background_takes_the_gaps) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double seconds[RANKS] = {2.5, 0}, received[RANKS] = {7, 0};
     create(&bench, 1);
     int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, received);
@@ -153,7 +155,6 @@ TEST(background_takes_the_gaps) {
     assert_close(bench.timeline.waited[0], 1.5, 1e-6);
     assert_close(bench.timeline.sums.transfers, 2.5, 0);
     assert_close(bench.timeline.sums.serial, 2.5 + 3, 1e-6);
-    destroy(&bench);
 }
 
 /* The second one issued waits for the first, and begins when the last rank has issued it. */
@@ -185,7 +186,7 @@ TEST(background_takes_turns) {
 TEST(copying_stretches_work) {
     const double seconds[RANKS] = {2, 0};
     for (int i = 0; i < 3; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, i / 2.0);
         int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
         mp_timeline_work(&bench.timeline, 3);
@@ -194,7 +195,6 @@ TEST(copying_stretches_work) {
         assert_close(bench.timeline.clock[1], 3, 1e-12);
         assert_close(bench.timeline.waited[0], 0, 1e-12);
         assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 2);
-        destroy(&bench);
     }
     struct bench bench; /* work ends first: half as fast until then */
     create(&bench, 0.5);
@@ -208,7 +208,7 @@ TEST(copying_stretches_work) {
 
 /* Who comes early waits for who comes late. */
 TEST(late_ranks_are_counted) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double late[RANKS] = {0, 4};
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
@@ -221,5 +221,4 @@ TEST(late_ranks_are_counted) {
     assert_close(bench.timeline.sums.late, 8, 1e-6);
     assert_close(bench.timeline.clock[0], 11, 1e-6);
     assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
-    destroy(&bench);
 }

@@ -7,6 +7,9 @@
 #include "harness/predict/timeline.h"
 #include "profiler/record/record.h"
 
+TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
+TEST_END(timeline, struct mp_timeline, mp_timeline_destroy(it))
+
 /* ---- products ---- */
 
 /* Fewer rows are far slower, so that rows can't be taken for what is summed over, and gradients
@@ -79,7 +82,7 @@ TEST(rows_are_not_columns) {
     options.vocabulary = 50;
     for (int matrices = 2; matrices <= 3; matrices++) {
         options.expert_matrices = matrices;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         double m = 5, hidden = 2 * m * f, into = matrices - 1;
         assert_close(1e3 * mp_costs_expert(costs, 5, MP_FORWARD),
                      1e3 * (into * product(cluster, m, d, f) + moved(matrices * hidden) +
@@ -101,7 +104,6 @@ TEST(rows_are_not_columns) {
                      1e3 * (moved((k + 1) * 2 * n * d) + softmax + product_back(cluster, n, d, e) +
                             norm_back),
                      1e-12);
-        mp_costs_destroy(costs);
     }
     mp_cluster_destroy(cluster);
 }
@@ -203,8 +205,8 @@ TEST(spans_by_hand) {
     struct test_machine machine = GOOD_MACHINE;
     struct kept kept = {{{{{0}}}}, {{0}}};
     struct mp_predict_sink sink = {.context = &kept, .span = keep};
-    struct mp_network *network;
-    struct mp_timeline timeline;
+    AUTO(network) struct mp_network *network;
+    AUTO(timeline) struct mp_timeline timeline;
     static const double fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
     static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
     static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0};
@@ -212,7 +214,7 @@ TEST(spans_by_hand) {
     static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0};
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
-    struct mp_cluster *cluster = test_cluster(&machine);
+    AUTO(cluster) struct mp_cluster *cluster = test_cluster(&machine);
     assert_done(mp_network_create(cluster, &network, ERROR));
     assert_done(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, ERROR));
     mp_timeline_begin(&timeline, 3, 6);
@@ -247,9 +249,6 @@ TEST(spans_by_hand) {
     const int64_t s = 1000000000;
     assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
     assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
-    mp_timeline_destroy(&timeline);
-    mp_network_destroy(network);
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- what if ---- */
@@ -310,7 +309,7 @@ static void assert_seconds(struct mp_what_if *what_if, struct mp_what_if_change 
  * rank 1 is through at 15 + i. */
 TEST(changes_by_hand) {
     struct recording recording;
-    struct mp_what_if *what_if;
+    AUTO(what_if) struct mp_what_if *what_if;
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
     assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
@@ -333,13 +332,12 @@ TEST(changes_by_hand) {
     change = mp_what_if_nothing();
     change.ideal = true;
     assert_seconds(what_if, change, 12.5, 0.5);
-    mp_what_if_destroy(what_if);
 }
 
 /* A second of rank 1's gap counts as its own. */
 TEST(ranks_by_hand) {
     struct recording recording;
-    struct mp_what_if *what_if;
+    AUTO(what_if) struct mp_what_if *what_if;
     double own, waiting;
     make_recording(&recording);
     assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
@@ -349,5 +347,4 @@ TEST(ranks_by_hand) {
     mp_what_if_rank(what_if, 1, &own, &waiting);
     assert_close(own, 7.5 + 2 + 2, 1e-12);
     assert_close(waiting, 3 + 2, 1e-12);
-    mp_what_if_destroy(what_if);
 }

@@ -4,6 +4,9 @@
 
 #include "tests/results/runs.h"
 
+TEST_END(recorded, struct mp_recorded, mp_recorded_destroy(it))
+TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
+
 /* Four ranks whose experts take 10, 10, 10 and 18 ms, then an exchange of 2 ms: the example worked
  * out by hand for slowdowns, twice: rank 1 comes late to the second iteration. */
 enum { RANKS = 4, WORK = 10000, SLOW = 18000, TRANSFER = 2000, LATE = 3000 };
@@ -50,8 +53,8 @@ static double median(struct mp_what_if *what_if, struct mp_what_if_change change
 RUNS_TEST(slowdowns_are_those_by_hand) {
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
-        struct mp_recorded recorded;
-        struct mp_what_if *what_if;
+        AUTO(recorded) struct mp_recorded recorded;
+        AUTO(what_if) struct mp_what_if *what_if;
         double own, waiting, seconds[4];
         record_example(folder, executors[run - 1]);
         assert_done(mp_recorded_read(folder->store, "d", run, &recorded, ERROR));
@@ -90,8 +93,6 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
                 assert_close(own, r < 3 ? 10e-3 : 18e-3, 1e-5);
             assert_close(own + waiting, 20e-3, 1e-5);
         }
-        mp_what_if_destroy(what_if);
-        mp_recorded_destroy(&recorded);
     }
 }
 
@@ -174,8 +175,8 @@ RUNS_TEST(random_runs_give_themselves_back) {
     for (int round = 1; round <= 20; round++) {
         enum { MEETINGS = 12, ITERATIONS = 3 };
         struct runs_rank ranks[RANKS];
-        struct mp_recorded recorded;
-        struct mp_what_if *what_if;
+        AUTO(recorded) struct mp_recorded recorded;
+        AUTO(what_if) struct mp_what_if *what_if;
         const char *paths[RANKS];
         int64_t at[RANKS] = {0}, begin[RANKS];
         struct mp_store_run description = runs_description("ep", "text");
@@ -231,8 +232,6 @@ RUNS_TEST(random_runs_give_themselves_back) {
             assert_true(balanced[i] < seconds[i]);
             assert_true(ideal[i] < seconds[i]);
         }
-        mp_what_if_destroy(what_if);
-        mp_recorded_destroy(&recorded);
     }
 }
 

@@ -5,6 +5,9 @@
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 
+TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
+TEST_END(inference, struct mp_inference *, mp_inference_destroy(*it))
+
 static struct mp_systems systems;
 static char clusters[4096];
 
@@ -53,8 +56,8 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
 }
 
 TEST(the_best_set_fits) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     int inside, count;
     assert_int_equal(inference->sets, 80); /* of two cells */
     assert_int_equal(inference->sampled, 48);
@@ -76,8 +79,6 @@ TEST(the_best_set_fits) {
                              near = mp_infer_line(inference, 0);
     assert_true(prior.low < near.low && near.low <= best->number[0] &&
                 best->number[0] <= near.high && near.high < prior.high);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 static void replace(char text[], size_t size, const char *from, const char *to) {
@@ -193,8 +194,8 @@ static const struct mp_infer_set *nearest_to(const struct mp_inference *inferenc
 
 /* One sentence for each of the lines outside: what it would cost, or the nearest there is. */
 TEST(every_row_outside_is_explained) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
     all->row[1].published.low = all->row[1].published.high = 9;
     mp_infer_outside(inference, keep, &said);
@@ -227,14 +228,12 @@ TEST(every_row_outside_is_explained) {
     said.count = 0;
     mp_infer_outside(inference, keep, &said);
     assert_non_null(strstr(said.text[1], "nearly as good: fitted rows leave it open"));
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 /* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
 TEST(layers_bound_iterations) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct mp_reproduce_row *layer = &all->row[0], *iteration = &all->row[3];
     struct said said = {0};
     layer->figure = MP_FIGURE_MOE;
@@ -245,16 +244,14 @@ TEST(layers_bound_iterations) {
     assert_true(said.count > 0);
     assert_non_null(
         strstr(said.text[0], "hold together only where at most 45 % of ep's iteration"));
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {
     char *first = NULL, *second = NULL;
     size_t size;
-    struct mp_reproduction *all = load(paper);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
     assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
     assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, ERROR), 0);
     assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
@@ -263,7 +260,7 @@ TEST(written_sets_are_read_and_the_rest_stays) {
     assert_non_null(strstr(first, "# a remark that stays\n"));
     assert_non_null(strstr(first, "rows: # another one\n"));
     assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
-    struct mp_reproduction *again = NULL;
+    AUTO(reproduction) struct mp_reproduction *again = NULL;
     assert_done(mp_reproduction_load("paper.yaml", &systems, &again, ERROR));
     assert_string_equal(again->inferred_by, "a \"command\"");
     for (int u = 0; u < 2; u++)
@@ -275,9 +272,6 @@ TEST(written_sets_are_read_and_the_rest_stays) {
                 inference->set[inference->best].number[2]);
     free(first);
     free(second);
-    mp_reproduction_destroy(again);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(what_can_not_be_inferred_is_said) {
@@ -293,14 +287,13 @@ TEST(what_can_not_be_inferred_is_said) {
         const char *at = strstr(paper, cases[i].from);
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - paper), paper, cases[i].to,
                  at + strlen(cases[i].from));
-        struct mp_reproduction *all = load(text);
+        AUTO(reproduction) struct mp_reproduction *all = load(text);
         const struct mp_infer_settings settings = {
             .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
         struct mp_inference *inference = NULL;
         assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINVAL);
         if (!strstr(test_error()->text, cases[i].says))
             fail_msg("\"%s\" does not say \"%s\"", test_error()->text, cases[i].says);
-        mp_reproduction_destroy(all);
     }
 }
 

@@ -5,6 +5,8 @@
 #include "baselines/systems.h"
 #include "tests/harness/folder.h"
 
+TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
+
 static struct mp_systems systems;
 
 static int enter(void **state) {
@@ -14,14 +16,13 @@ static int enter(void **state) {
 
 TEST(every_paper_has_a_file) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        struct mp_reproduction *all = NULL;
+        AUTO(reproduction) struct mp_reproduction *all = NULL;
         char path[4096];
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
         assert_done(mp_reproduction_load(path, &systems, &all, ERROR));
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_true(all->assumptions > 0);
-        mp_reproduction_destroy(all);
     }
 }
 
@@ -29,7 +30,7 @@ TEST(every_paper_has_a_file) {
  * which is which. */
 TEST(rows_alternate_by_name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        struct mp_reproduction *all = NULL;
+        AUTO(reproduction) struct mp_reproduction *all = NULL;
         char path[4096];
         const struct mp_reproduce_row *last = NULL;
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
@@ -52,7 +53,6 @@ TEST(rows_alternate_by_name) {
                     fail_msg("%s: %s", path, next->published.id);
             last = next;
         }
-        mp_reproduction_destroy(all);
     }
 }
 
@@ -157,7 +157,7 @@ static void keep_line(void *context, const struct mp_reproduced *line) {
 }
 
 TEST(numbers_are_put_together) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     const double ep[2] = {3, 8}, flex[2] = {2, 4};
     for (int model = 0; model < 2; model++)
@@ -183,7 +183,6 @@ TEST(numbers_are_put_together) {
     assert_true(isnan(lines.line[1].value) && isnan(lines.line[3].value));
     assert_true(strstr(lines.line[1].missing, "stopped") != NULL);
     assert_false(lines.line[1].is_inside);
-    mp_reproduction_destroy(all);
 }
 
 /* Single iterations and layers are compared with each other, not their means. */

@@ -3,6 +3,8 @@
 
 #include "tests/support.h"
 
+TEST_END(command, struct mp_command, mp_command_destroy(it))
+
 static const char *const arguments[] = {"job file.yaml", "--progress", NULL};
 
 struct command_case {
@@ -26,7 +28,7 @@ static const struct command_case cases[] = {
 };
 
 TEST_EACH(becomes, cases, c) {
-    struct mp_command command;
+    AUTO(command) struct mp_command command;
     int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, ERROR);
     assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
@@ -35,7 +37,6 @@ TEST_EACH(becomes, cases, c) {
     assert_int_equal(command.has_launcher, strncmp(c->text, "/bin/train", 10) != 0);
     assert_null(command.word[command.count]);
     free(text);
-    mp_command_destroy(&command);
 }
 
 TEST(wrong_templates_are_refused) {
@@ -74,7 +75,7 @@ TEST(a_shell_reads_the_same_words) {
         word[i][length] = '\0';
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
     }
-    struct mp_command command;
+    AUTO(command) struct mp_command command;
     assert_done(mp_command_create(NULL, 1, "printf", words, &command, ERROR));
     char *text = mp_command_text(&command);
     snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
@@ -84,5 +85,4 @@ TEST(a_shell_reads_the_same_words) {
     assert_int_equal(pclose(shell), 0);
     assert_string_equal(output, expected);
     free(text);
-    mp_command_destroy(&command);
 }

@@ -6,6 +6,8 @@
 #include "harness/suite/processes.h"
 #include "tests/harness/folder.h"
 
+TEST_END(command, struct mp_command, mp_command_destroy(it))
+
 enum { PATIENCE = 250 }; /* s; none of these jobs takes one, on a machine with nothing else to do */
 
 /* Runs a script as one rank, or under a launcher script that starts two. */
@@ -107,7 +109,7 @@ TEST(long_logs_keep_their_end) {
 /* /dev/full refuses every byte. */
 TEST(a_full_disk_does_not_hide_the_reason) {
     static const char *const arguments[] = {NULL};
-    struct mp_command command;
+    AUTO(command) struct mp_command command;
     struct mp_launch_result result;
     write_script("trainer", "echo 'moeperf-train: disk full' >&2\nsleep 0.3\nexit 2\n");
     assert_done(mp_command_create(NULL, 1, "./trainer", arguments, &command, ERROR));
@@ -115,7 +117,6 @@ TEST(a_full_disk_does_not_hide_the_reason) {
     assert_done(mp_launch_run(&job, &result, ERROR));
     assert_int_equal(result.end, MP_LAUNCH_FAILED);
     assert_string_equal(result.reason, "disk full");
-    mp_command_destroy(&command);
 }
 
 /* Launches two ranks that write a line each into "ready" and never end, with a timeout that comes
@@ -243,14 +244,13 @@ TEST(programs_that_are_not_there_are_named) {
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
-        struct mp_command command;
+        AUTO(command) struct mp_command command;
         struct mp_launch_result result;
         assert_done(
             mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, ERROR));
         const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
         assert_int_equal(mp_launch_run(&job, &result, ERROR), missing[i].code);
         assert_string_equal(test_error()->text, missing[i].message);
-        mp_command_destroy(&command);
     }
     setenv("PATH", path, 1);
     free(path);

@@ -2,6 +2,8 @@
 #include "harness/suite/note.h"
 #include "tests/harness/folder.h"
 
+TEST_END(note, struct mp_note, mp_note_destroy(it))
+
 enum { NOTES = 200, MOST_FACTS = 4, TEXT_SIZE = 60 };
 
 /* A text that JSON has to escape, and that may not be there. */
@@ -24,7 +26,7 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
     for (int n = 0; n < NOTES; n++) {
         char text[13 + MOST_FACTS][TEXT_SIZE];
         struct mp_store_fact fact[MOST_FACTS];
-        struct mp_note note;
+        AUTO(note) struct mp_note note;
         for (int i = 0; i < MOST_FACTS; i++)
             fact[i] = (struct mp_store_fact){names[i], random_text(random, text[13 + i], true)};
         const struct mp_store_run run = {.suite = random_text(random, text[0], true),
@@ -73,7 +75,6 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
             assert_string_equal(run.fact[i].name, read->fact[i].name);
             assert_string_equal(run.fact[i].value, read->fact[i].value);
         }
-        mp_note_destroy(&note);
     }
 }
 

@@ -6,6 +6,8 @@
 
 #include "tests/harness/folder.h"
 
+TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
+
 struct plain_options {
     int window;
 };
@@ -47,7 +49,7 @@ static int window_of(const struct mp_job_file *file) {
 
 static void jobs_are_common_options_and_their_own(void **state) {
     (void)state;
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     int code = load(good_suite, NULL, &suite, ERROR);
     assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
@@ -66,15 +68,13 @@ static void jobs_are_common_options_and_their_own(void **state) {
     assert_int_equal(window_of(&suite.job[1].file), 7);
     assert_int_equal(window_of(&suite.job[2].file), 5);
     assert_int_equal(suite.line[1], 12);
-    mp_suite_destroy(&suite);
 }
 
 static void common_may_have_nothing_under_it(void **state) {
     (void)state;
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, ERROR);
     assert_string_equal(test_error()->text, "");
-    mp_suite_destroy(&suite);
 }
 
 static void the_command_line_has_the_last_word(void **state) {
@@ -155,7 +155,7 @@ static void traces_are_read_with_their_suite(void **state) {
 static void the_default_text_is_found(void **state) {
     (void)state;
     static const char text[] = "{suite: s, jobs: [{system: bare, text: default}]}";
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     setenv("MOEPERF_TEXT", "words", 1);
     assert_done(load(text, NULL, &suite, ERROR));
     assert_string_equal(suite.job[0].file.job.text, "words");
@@ -170,7 +170,6 @@ static void the_default_text_is_found(void **state) {
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
     assert_done(load(text, NULL, &suite, ERROR));
     assert_string_equal(suite.job[0].file.job.text, "out/text/corpus");
-    mp_suite_destroy(&suite);
 }
 
 struct wrong_case {
