@@ -535,4 +535,3 @@ double mp_network_all_gather(const struct mp_network *network, double bytes) {
 double mp_network_all_reduce(const struct mp_network *network, double bytes) {
     return 2 * mp_network_all_gather(network, bytes / network->ranks);
 }
-/* 148216950 */

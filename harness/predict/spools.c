@@ -90,22 +90,6 @@ static void record_assumption(void *context, const char *text) {
     mp_record_text(assumptions->thread, name, text);
 }
 
-static int record_job(const struct mp_predict_job *job, struct mp_record_thread *thread,
-                      struct mp_error *error) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
-        return mp_no_memory(error);
-    int code = mp_predict_job_write(job, stream, error);
-    if (fclose(stream) && !code)
-        code = mp_no_memory(error);
-    if (!code)
-        mp_record_text(thread, "job", text);
-    free(text);
-    return code;
-}
-
 /* The job as it is predicted: its experts cut as its system wants them. */
 static int take_shards(struct mp_predict_job *job, const struct mp_cluster *cluster,
                        struct mp_error *error) {
@@ -144,8 +128,12 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
     struct mp_predict_job cut = *job;
     int code = take_shards(&cut, cluster, error);
+    char *job_text = NULL;
     if (!code)
-        code = record_job(&cut, thread, error);
+        code = mp_predict_job_text(&cut, true, &job_text, error);
+    if (!code)
+        mp_record_text(thread, "job", job_text);
+    free(job_text);
     if (!code)
         code = record_setting(&cut, cluster, thread, error);
     return code ? code

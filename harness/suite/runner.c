@@ -82,18 +82,6 @@ static const char *refusal_of(const struct turn *turn) {
     return turn->runner->suite->refusal[turn->index];
 }
 
-static int format_job(const struct turn *turn, char **text, struct mp_error *error) {
-    size_t size;
-    FILE *stream = open_memstream(text, &size);
-    if (!stream)
-        return mp_fail(error, MP_ENOMEM, "no memory for a job file");
-    int code = is_predicted(turn) ? mp_predict_job_write(turn->work, stream, error)
-                                  : mp_job_write(turn->file, stream, error);
-    if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a job file");
-    return code;
-}
-
 /* Whether a job has a turn in this round: one that is refused only has one to say so. */
 static bool has_turn(const struct mp_runner *runner, int index, int round) {
     return round == 0 || !runner->suite->refusal[index];
@@ -130,7 +118,7 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     if (!code && !is_predicted(turn) && !refusal_of(turn))
         code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
     if (!code)
-        code = format_job(turn, &turn->job_text, error);
+        code = mp_predict_job_text(turn->work, is_predicted(turn), &turn->job_text, error);
     if (!code)
         code = write_text(turn->job_path, turn->job_text, error);
     return code;

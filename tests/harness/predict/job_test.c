@@ -10,11 +10,8 @@ TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
 /* ---- text ---- */
 
 static char *text_of(const struct mp_predict_job *job) {
-    char *text = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    assert_done(mp_predict_job_write(job, stream, ERROR));
-    fclose(stream);
+    char *text;
+    assert_done(mp_predict_job_text(job, true, &text, ERROR));
     return text;
 }
 

@@ -585,16 +585,6 @@ static bool keep_step(void *context, const struct mp_prediction *prediction) {
     return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
-/* The job as it would be written into a database; owned by the caller. */
-static char *text_of(const struct mp_predict_job *job) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    assert_done(mp_predict_job_write(job, stream, ERROR));
-    fclose(stream);
-    return text;
-}
-
 /* Predicts a system on the machine and keeps what is recorded as a run. */
 static void predict(struct runs_folder *folder, const struct test_machine *machine,
                     const struct mp_systems *systems, const char *const set[], const char *name) {
@@ -622,7 +612,8 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
     }
-    char *text = text_of(&job);
+    char *text;
+    assert_done(mp_predict_job_text(&job, true, &text, ERROR));
     struct mp_store_run description = runs_description(name, "w6");
     description.executor = "predicted";
     description.job_text = text;
