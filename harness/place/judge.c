@@ -114,7 +114,7 @@ int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *
                      traffic);
     }
     if (!memory->lacking)
-        finish(traffic, mp_costs_row_bytes(costs) / (double)(to - from));
+        finish(traffic, mp_costs_sizes(costs)->row / (double)(to - from));
     mp_costs_destroy(costs);
     return mp_arena_check(memory, error);
 }

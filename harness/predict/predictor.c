@@ -11,34 +11,30 @@ enum { BACKGROUND_BESIDE_BUCKETS = 16 /* fetches and gradients on their way at o
 
 /* ---- creation ---- */
 
-static int create_planner(struct mp_predictor *predictor, const struct mp_predictor_config *config,
-                          struct mp_error *error) {
-    const struct mp_sizes *sizes = mp_costs_sizes(predictor->costs);
-    struct mp_setting setting;
-    mp_costs_setting(predictor->costs, &setting);
-    const struct mp_planner_config planner = {.system = config->job->system,
-                                              .options = config->job->system_options,
-                                              .setting = &setting,
-                                              .gradient_bytes = (int64_t)sizes->expert_gradient,
-                                              .move = sizes->move,
-                                              .check_plans = config->check_plans};
-    return mp_planner_create(&planner, &predictor->planner, error);
+int mp_predict_planner(const struct mp_costs *costs, const struct mp_job_file *job,
+                       bool check_plans, struct mp_planner *planner, struct mp_error *error) {
+    const struct mp_sizes *sizes = mp_costs_sizes(costs);
+    const struct mp_planner_config config = {.system = job->system,
+                                             .options = job->system_options,
+                                             .setting = mp_costs_setting(costs),
+                                             .gradient_bytes = (int64_t)sizes->expert_gradient,
+                                             .move = sizes->move,
+                                             .check_plans = check_plans};
+    return mp_planner_create(&config, planner, error);
 }
 
 int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *cluster,
                       const struct mp_predict_options *options, int *shards,
                       struct mp_error *error) {
     struct mp_costs *costs;
-    struct mp_setting setting;
     *shards = mp_job_shards(&file->job);
     if (*shards > 1 || !file->system->shards)
         return MP_OK;
     int code = mp_costs_create(cluster, &file->job, options, &costs, error);
     if (code)
         return code;
-    mp_costs_setting(costs, &setting);
+    *shards = mp_system_shards(file->system, mp_costs_setting(costs), file->system_options);
     mp_costs_destroy(costs);
-    *shards = mp_system_shards(file->system, &setting, file->system_options);
     return MP_OK;
 }
 
@@ -114,7 +110,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (!code)
         code = mp_network_create(config->cluster, &predictor->network, error);
     if (!code)
-        code = create_planner(predictor, config, error);
+        code = mp_predict_planner(predictor->costs, config->job, config->check_plans,
+                                  &predictor->planner, error);
     if (!code && predictor->planner.offload && !mp_job_serves(&predictor->job))
         code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
@@ -125,7 +122,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_rows(predictor, error);
     if (!code)
         code = mp_timeline_create(predictor->network, predictor->ranks,
-                                  mp_costs_overlap(predictor->costs),
+                                  mp_cluster_overlap(config->cluster),
                                   predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
                                   &predictor->timeline, error);
     if (!code)

@@ -173,7 +173,7 @@ static void count_hops(struct mp_predicted_rows *rows, struct mp_layer_rows *lay
 static void count_rows(struct mp_predicted_rows *rows, struct mp_layer_rows *layer) {
     const struct mp_steps *steps = layer->steps;
     const struct mp_plan *plan = rows->planner->plan;
-    double bytes = mp_costs_row_bytes(rows->costs), crossing = 0;
+    double bytes = mp_costs_sizes(rows->costs)->row, crossing = 0;
     size_t ranks = (size_t)rows->loads->ranks;
     memcpy(layer->sent_rows, steps->sent, ranks * sizeof *steps->sent);
     memcpy(layer->rows, steps->rows, ranks * sizeof *steps->rows);

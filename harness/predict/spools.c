@@ -103,13 +103,11 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
                           struct mp_record_thread *thread, struct mp_error *error) {
     const struct mp_job *sizes = &job->file.job;
     struct mp_costs *costs;
-    struct mp_setting setting;
     int code = mp_costs_create(cluster, sizes, &job->options, &costs, error);
     if (code)
         return code;
-    mp_costs_setting(costs, &setting);
+    mp_record_named(thread, -1, -1, mp_setting_figures, mp_costs_setting(costs));
     mp_costs_destroy(costs);
-    mp_record_named(thread, -1, -1, mp_setting_figures, &setting);
     if (mp_job_shards(sizes) > 1)
         mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(sizes));
     mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)mp_job_tokens(sizes));

@@ -356,7 +356,7 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     steps->trips = trips;
     if (late)
         find_late(&pass);
-    fill_traffic(&pass, mp_costs_row_bytes(costs));
+    fill_traffic(&pass, mp_costs_sizes(costs)->row);
     count_work(&pass);
     find_alone(network, steps, ranks);
     count_bytes(steps, ranks);

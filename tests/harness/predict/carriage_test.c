@@ -25,8 +25,8 @@ static void create(struct bench *bench, uint64_t *random, const char *system, in
     test_case_create(&bench->test, &bench->machine, system, 1, experts, 1);
     bench->test.options.gradient_bytes = 4;
     bench->predictor = test_predictor(&bench->test, &sink);
-    bench->parameters = mp_costs_expert_bytes(bench->predictor->costs);
-    bench->gradient = mp_costs_expert_gradient_bytes(bench->predictor->costs);
+    bench->parameters = mp_costs_sizes(bench->predictor->costs)->expert;
+    bench->gradient = mp_costs_sizes(bench->predictor->costs)->expert_gradient;
     assert_close(bench->gradient, 2 * bench->parameters, 0);
 }
 
@@ -267,8 +267,8 @@ static void create_symi(struct symi *symi) {
     symi->test.options.gradient_bytes = 2;
     symi->predictor = test_predictor(&symi->test, &sink);
     const struct mp_costs *costs = symi->predictor->costs;
-    double slices = mp_costs_expert_bytes(costs) * SYMI_EXPERTS / SYMI_RANKS;
-    assert_close(mp_costs_expert_bytes(costs), 3.375e9, 0);
+    double slices = mp_costs_sizes(costs)->expert * SYMI_EXPERTS / SYMI_RANKS;
+    assert_close(mp_costs_sizes(costs)->expert, 3.375e9, 0);
     symi->host_seconds = mp_costs_offloaded(costs, slices);
     struct mp_placement *home = &symi->predictor->planner.home[0];
     int32_t owner[SYMI_EXPERTS];

@@ -38,7 +38,7 @@ TEST(experts_by_hand) {
     costs = create_costs(cluster, &job, &options);
     assert_close(mp_costs_expert(costs, 40, MP_FORWARD),
                  2 * product(40, 64, 128) + moved(3 * 2 * 40 * 128) + product(40, 128, 64), 1e-15);
-    assert_close(mp_costs_expert_bytes(costs), 3 * 64 * 128 * 2, 0);
+    assert_close(mp_costs_sizes(costs)->expert, 3 * 64 * 128 * 2, 0);
     mp_costs_destroy(costs);
     mp_cluster_destroy(cluster);
 }
@@ -63,7 +63,7 @@ TEST(a_shared_expert_by_hand) {
     assert_true(mp_costs_shared_flops(without) == 0);
     assert_true(mp_costs_block_parameters(costs) == mp_costs_block_parameters(without) + 2 * d * u);
     struct mp_setting setting;
-    mp_costs_setting(costs, &setting);
+    setting = *mp_costs_setting(costs);
     assert_close(setting.non_moe_seconds,
                  mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD) +
                      mp_costs_shared(costs, MP_FORWARD),
@@ -137,8 +137,8 @@ TEST(steps_of_serving_by_hand) {
         assert_close(mp_costs_head(costs),
                      moved(2 * 2 * 3 * d) + product(3, d, v) + moved(2 * 4 * 3 * v), 1e-15);
         assert_true(mp_costs_table_parameters(costs) == (50 + met + 2) * d);
-        assert_true(mp_costs_expert_gradient_bytes(costs) == 0);
-        assert_true(mp_costs_expert_state_bytes(costs) == 0);
+        assert_true(mp_costs_sizes(costs)->expert_gradient == 0);
+        assert_true(mp_costs_sizes(costs)->expert_state == 0);
         assert_true(mp_costs_block_gradient_bytes(costs) == 0);
         mp_costs_destroy(costs);
         options.attention = MP_ATTENTION_FULL;
@@ -193,9 +193,8 @@ TEST(everything_else_by_hand) {
     /* 2 bytes read and written, 2 of gradient, 12 of state read and written. */
     assert_close(mp_costs_optimizer(costs, 2e6), 1e-6 + 1e6 * (4 + 2 + 24) / 4e9, 1e-12);
     assert_true(mp_costs_optimizer(costs, 0) == 0);
-    assert_true(mp_costs_overlap(costs) == 1);
     assert_int_equal(mp_costs_tokens(costs), 32);
-    assert_true(mp_costs_row_bytes(costs) == 128);
+    assert_true(mp_costs_sizes(costs)->row == 128);
     mp_costs_destroy(costs);
 
     options.vocabulary = 0;
@@ -236,7 +235,7 @@ TEST_RANDOM(counts_are_the_models) {
         AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
         double parameters = job.layers * (mp_costs_block_parameters(costs) +
-                                          job.experts * mp_costs_expert_parameters(costs)) +
+                                          job.experts * mp_costs_sizes(costs)->expert_parameters) +
                             mp_costs_table_parameters(costs);
         assert_close(parameters, (double)mp_model_parameters(&shape), 0);
     }
@@ -279,7 +278,7 @@ TEST_RANDOM(experts_on_a_shipped_cluster) {
             double operations = (direction == MP_FORWARD ? 1 : 2) * mp_costs_route_flops(up);
             assert_true(seconds >= last[direction]);
             assert_true(seconds >= (double)rows * operations / cluster->peak[MP_FP16].value);
-            assert_true(seconds >= mp_costs_expert_bytes(up) / cluster->memory_bandwidth.value);
+            assert_true(seconds >= mp_costs_sizes(up)->expert / cluster->memory_bandwidth.value);
             last[direction] = seconds;
         }
     for (int i = 0; i < 20000; i++) {
@@ -346,7 +345,7 @@ TEST(planners_are_told) {
     job.batch = 8;
     options.micro_batches = 4;
     AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
-    mp_costs_setting(costs, &setting);
+    setting = *mp_costs_setting(costs);
     assert_int_equal(setting.layers, 2);
     assert_int_equal(setting.experts, 8);
     assert_int_equal(setting.top_k, 2);
@@ -377,7 +376,7 @@ TEST(planners_are_told) {
     job.expert_rate = 2e12;
     job.non_moe_seconds = 0.5;
     costs = create_costs(cluster, &job, &options);
-    mp_costs_setting(costs, &setting);
+    setting = *mp_costs_setting(costs);
     assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
     assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
     assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-15);

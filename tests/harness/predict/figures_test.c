@@ -140,8 +140,8 @@ static void check_own_work(const struct test_case *test, const struct told *told
     const struct mp_job *job = &test->job.job;
     struct mp_costs *costs = told->costs;
     const double near = 1e-9 * (double)told->spans, micro_batches = test->options.micro_batches;
-    double times = micro_batches * job->ranks, expert = mp_costs_expert_bytes(costs);
-    double element = expert / mp_costs_expert_parameters(costs);
+    double times = micro_batches * job->ranks, expert = mp_costs_sizes(costs)->expert;
+    double element = expert / mp_costs_sizes(costs)->expert_parameters;
     double dense =
         job->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
@@ -174,12 +174,12 @@ static void check_experts(const struct test_case *test, const struct told *told)
         for (int r = 0; r < test->job.job.ranks; r++) {
             for (int l = 0; l < test->job.job.layers; l++) {
                 double given = told->experts[d][l][r], planned = told->planned[d][l][r];
-                if (told->flat && mp_costs_overlap(told->costs) >= 1)
+                if (told->flat && mp_cluster_overlap(test->cluster) >= 1)
                     assert_within(given, planned, near);
                 else /* in steps, or beside copies: no less */
                     assert_true(given >= planned - near);
             }
-            if (mp_costs_overlap(told->costs) >= 1)
+            if (mp_cluster_overlap(test->cluster) >= 1)
                 assert_within(told->own_of_rows[d][r], told->permuting[r], near);
         }
 }
@@ -216,8 +216,8 @@ static void check_rows(const struct test_case *test, const struct told *told,
 
 static void check_bytes(const struct told *told, const struct mp_prediction *prediction) {
     const double near = (double)told->spans, *bytes = prediction->bytes;
-    const double expert = mp_costs_expert_bytes(told->costs);
-    const double gradient = mp_costs_expert_gradient_bytes(told->costs);
+    const double expert = mp_costs_sizes(told->costs)->expert;
+    const double gradient = mp_costs_sizes(told->costs)->expert_gradient;
     const double rows = 1e-9 * prediction->exchanged_bytes; /* of tokens: rounded in every span */
     assert_within(all_directions(told->received[MP_PHASE_DISPATCH]) +
                       all_directions(told->received[MP_PHASE_COMBINE]),
@@ -291,7 +291,7 @@ static void check_case(uint64_t *random, const struct test_case *test) {
         check_rows(test, &told, &prediction);
         check_bytes(&told, &prediction);
         check_fetches(test, &told);
-        if (mp_costs_overlap(costs) >= 1)
+        if (mp_cluster_overlap(test->cluster) >= 1)
             check_own_work(test, &told);
         if (test->options.micro_batches == 1 && !told.padded)
             check_experts(test, &told);
@@ -342,14 +342,15 @@ TEST(memory_is_of_what_is_held) {
             two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
         }
         assert_true(two > 0 && two < all);
-        double expert = mp_costs_expert_bytes(predictor->costs);
+        double expert = mp_costs_sizes(predictor->costs)->expert;
         assert_close(memory.parameters, kept * expert, 1e-12);
         assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
         assert_close(memory.gradients,
                      (kept + (micro_batches > 1 && !frees ? all : two)) *
-                         mp_costs_expert_gradient_bytes(predictor->costs),
+                         mp_costs_sizes(predictor->costs)->expert_gradient,
                      1e-12);
-        assert_close(memory.optimizer, kept * mp_costs_expert_state_bytes(predictor->costs), 1e-12);
+        assert_close(memory.optimizer, kept * mp_costs_sizes(predictor->costs)->expert_state,
+                     1e-12);
     }
 }
 

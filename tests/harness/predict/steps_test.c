@@ -152,7 +152,7 @@ static void check_as_expected(struct bench *bench, uint64_t *random,
 static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
                           int step, int round, double alone[]) {
     const struct mp_plan *plan = &bench->example.plan;
-    double bytes = mp_costs_row_bytes(bench->costs);
+    double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -243,7 +243,7 @@ static int hops_of(const struct bench *bench, int from, int to, int at[6]) {
 
 static void check_hop(struct bench *bench, uint64_t *random, const struct mp_steps *steps, int hop,
                       double alone[]) {
-    double bytes = mp_costs_row_bytes(bench->costs);
+    double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -337,7 +337,7 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
                                   distinct, ERROR));
         assert_int_equal(steps.trips, MP_TRIPS);
         assert_int_equal(steps.rounds, 2 * levels - 1);
-        double row = mp_costs_row_bytes(bench.costs);
+        double row = mp_costs_sizes(bench.costs)->row;
         for (int hop = 0; hop < steps.rounds; hop++) {
             add_tokens(&bench, size, hop, distinct, row);
             check_as_expected(&bench, random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
