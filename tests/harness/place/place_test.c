@@ -56,7 +56,7 @@ TEST(eplb_places_as_released) {
                    {{10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
                     {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7}},
                    {1.0726, 1.1903}}};
-    struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
+    AUTO(loads) struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         AUTO(job) struct mp_predict_job job;
         AUTO(placed) struct mp_placed placed;
@@ -73,7 +73,6 @@ TEST(eplb_places_as_released) {
             assert_within(even_of(&loads, &placed.after, layer), golden[i].even[layer], 5e-5);
         }
     }
-    mp_place_loads_destroy(&loads);
 }
 
 /* Ranks 0 to 3 hold one expert of eight, 4 to 7 another three; 0 has four more. */
@@ -203,7 +202,7 @@ TEST(traffic_is_counted_link_by_link) {
 }
 
 TEST(what_never_moves_is_refused) {
-    struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
+    AUTO(loads) struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
     for (int i = 0; i < systems.count; i++) {
         AUTO(job) struct mp_predict_job job;
         struct mp_placed placed;
@@ -219,11 +218,10 @@ TEST(what_never_moves_is_refused) {
         if (!code)
             mp_placed_destroy(&placed);
     }
-    mp_place_loads_destroy(&loads);
 }
 
 TEST(files_say_what_engines_read) {
-    struct mp_place_map map;
+    AUTO(map) struct mp_place_map map;
     assert_done(mp_place_map_contiguous(2, 2, 4, &map, ERROR));
     int32_t second[] = {3, 1, 0, 2};
     memcpy(map.expert + 4, second, sizeof second);
@@ -252,7 +250,6 @@ TEST(files_say_what_engines_read) {
     assert_int_equal(mp_place_write("q.json", MP_PLACE_SGLANG, &map, -1, "a test", ERROR),
                      MP_EINVAL);
     assert_int_equal(access("q.json", F_OK), -1);
-    mp_place_map_destroy(&map);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -19,8 +19,8 @@ static double bound_of(const struct test_case *test, int rounds) {
 static void take_choices(struct test_case *test, int top_k) {
     char assignment[32];
     snprintf(assignment, sizeof assignment, "top-k=%d", top_k);
-    assert_done(mp_job_set(&test->job, "gate=softmax", &test->systems, ERROR));
-    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
+    test_set(test, "gate=softmax");
+    test_set(test, assignment);
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
@@ -38,7 +38,7 @@ static void random_case(uint64_t *random, const char *system, struct test_case *
                      test_random_int(random, 0, 3) ? 1 : 3);
     take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
     if (test_random_int(random, 0, 4) == 0)
-        assert_done(mp_job_set(&test->job, "mode=prefill", &test->systems, ERROR));
+        test_set(test, "mode=prefill");
     test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
     test->options.recompute = test_random_int(random, 0, 1);
     test->job.job.sequence = 64 << test_random_int(random, 0, 4);

@@ -170,7 +170,7 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
 /* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
  * Elsewhere, and without all ranks, the owner has two to send to. */
 TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     int copies[64];
     do {
         create(&bench, random, "fssdp", 1);
@@ -187,7 +187,6 @@ TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
         for (int r = 0; i == 3 && r < bench.predictor->ranks; r++)
             assert_int_equal(copies[r], r != 0);
     }
-    destroy(&bench);
 }
 
 /* Bytes that a carriage brings to all ranks. */
@@ -366,7 +365,7 @@ TEST_RANDOM(slices_come_from_everybody) {
 /* Experts that move take as long from host to host, and then their parameters come up. */
 TEST_RANDOM(what_moves_between_hosts_comes_up) {
     double clock[2][64];
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     create(&bench, random, "fssdp", 8);
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
@@ -384,5 +383,4 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
     assert_close(clock[1][0], clock[0][0], 0);
     assert_close(clock[1][1] - clock[0][1], 2 * bench.parameters / bench.machine.host_bandwidth,
                  1e-12);
-    destroy(&bench);
 }

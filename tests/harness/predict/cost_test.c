@@ -16,10 +16,10 @@ static double moved(double bytes) {
 }
 
 TEST(experts_by_hand) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     static const int64_t rows[] = {1, 5, 17, 1000, 100000};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double m = (double)rows[i], d = 64, f = 128;
@@ -39,8 +39,6 @@ TEST(experts_by_hand) {
     assert_close(mp_costs_expert(costs, 40, MP_FORWARD),
                  2 * product(40, 64, 128) + moved(3 * 2 * 40 * 128) + product(40, 128, 64), 1e-15);
     assert_close(mp_costs_sizes(costs)->expert, 3 * 64 * 128 * 2, 0);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 /* Two are one that is twice as wide, with all tokens of the rank and their residual. */
@@ -78,6 +76,7 @@ TEST(a_shared_expert_by_hand) {
 }
 
 TEST(attention_by_hand) {
+    AUTO(cluster)
     struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
@@ -105,12 +104,12 @@ TEST(attention_by_hand) {
                          product(d, n, d + 2 * kv) + moved(4 * 2 * n * d),
                      1e-15);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* Serving: what the cache keeps is read and the new tokens' written, scores are of all that is
  * cached and half of the new square, and the head has one row of each sequence. */
 TEST(steps_of_serving_by_hand) {
+    AUTO(cluster)
     struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
     struct mp_predict_options options = default_options();
     double d = 64, kv = 32, h = 4, peak = 0.25e12, v = 50;
@@ -153,7 +152,6 @@ TEST(steps_of_serving_by_hand) {
         double took = mp_costs_expert(costs, 1, MP_FORWARD);
         assert_true(took > read && took < 1.2 * read);
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(everything_else_by_hand) {
@@ -219,7 +217,7 @@ static struct mp_job random_job(uint64_t *random) {
 
 /* The model that the trainer trains counts its own operations and parameters. */
 TEST_RANDOM(counts_are_the_models) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
     options.vocabulary = MP_VOCABULARY;
     for (int i = 0; i < 200; i++) {
@@ -239,7 +237,6 @@ TEST_RANDOM(counts_are_the_models) {
                             mp_costs_table_parameters(costs);
         assert_close(parameters, (double)mp_model_parameters(&shape), 0);
     }
-    mp_cluster_destroy(cluster);
 }
 
 static struct mp_cluster *shipped(const char *name) {
@@ -266,11 +263,11 @@ static struct mp_job deep_job(void) {
 /* More routes take longer, never less than peak and memory allow, and a second table filled in
  * another order has the same bits. */
 TEST_RANDOM(experts_on_a_shipped_cluster) {
-    struct mp_cluster *cluster = shipped("hecate-a");
+    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-a");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *up = create_costs(cluster, &job, &options);
-    struct mp_costs *other = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *up = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *other = create_costs(cluster, &job, &options);
     double last[2] = {0, 0};
     for (int64_t rows = 1; rows < 1 << 22; rows += 1 + rows / 50)
         for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++) {
@@ -288,17 +285,14 @@ TEST_RANDOM(experts_on_a_shipped_cluster) {
         assert_true(first == mp_costs_expert(other, rows, direction));
         assert_true(first == mp_costs_expert(up, rows, direction));
     }
-    mp_costs_destroy(up);
-    mp_costs_destroy(other);
-    mp_cluster_destroy(cluster);
 }
 
 /* Bits that any machine must come to. */
 TEST(golden_bits) {
-    struct mp_cluster *cluster = shipped("hecate-a");
+    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-a");
     struct mp_job job = deep_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     const struct {
         const char *name;
         double actual, expected;
@@ -315,8 +309,6 @@ TEST(golden_bits) {
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++)
         if (golden[i].actual != golden[i].expected)
             fail_msg("%s: %a instead of %a", golden[i].name, golden[i].actual, golden[i].expected);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(recompute_runs_forward_again) {
@@ -385,12 +377,11 @@ TEST(planners_are_told) {
 
 static void refuses(const struct mp_job *job, const struct mp_predict_options *options,
                     const char *sentence) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_costs *costs = NULL;
     assert_int_equal(mp_costs_create(cluster, job, options, &costs, ERROR), MP_EINVAL);
     assert_string_equal(test_error()->text, sentence);
     assert_null(costs);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(what_cannot_be_is_named) {

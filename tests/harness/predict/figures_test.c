@@ -274,14 +274,14 @@ static void random_case(uint64_t *random, const char *system, bool frees, struct
     test->options.vocabulary = 1000;
     test->options.gradient_bytes = 4;
     if (frees)
-        assert_done(mp_job_set(&test->job, "options.rematerialise=yes", &test->systems, ERROR));
+        test_set(test, "options.rematerialise=yes");
 }
 
 static void check_case(uint64_t *random, const struct test_case *test) {
     static struct told told;
     const struct mp_predict_sink sink = {.context = &told, .span = take_span, .facts = take_facts};
-    struct mp_predictor *predictor = test_predictor(test, &sink);
-    struct mp_costs *costs = NULL;
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
+    AUTO(costs) struct mp_costs *costs = NULL;
     assert_done(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, ERROR));
     for (int i = 0; i < 4; i++) {
         told = (struct told){.costs = costs, .flat = true};
@@ -296,8 +296,6 @@ static void check_case(uint64_t *random, const struct test_case *test) {
         if (test->options.micro_batches == 1 && !told.padded)
             check_experts(test, &told);
     }
-    mp_costs_destroy(costs);
-    mp_predictor_destroy(predictor);
 }
 
 TEST_RANDOM(figures_are_what_spans_say) {
@@ -326,9 +324,9 @@ TEST(memory_is_of_what_is_held) {
         struct mp_memory memory;
         test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
         test.options.gradient_bytes = 4;
-        assert_done(mp_job_set(&test.job, "options.overlap=3", &test.systems, ERROR));
+        test_set(&test, "options.overlap=3");
         if (frees)
-            assert_done(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, ERROR));
+            test_set(&test, "options.rematerialise=yes");
         test_fill_loads(&test, &random, 0.9);
         for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
             mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);

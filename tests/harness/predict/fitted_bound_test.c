@@ -65,7 +65,7 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test_case_create(test, &machine, system, test_random_int(random, 1, 4),
                      ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);
     if (test_random_int(random, 0, 4) == 0)
-        assert_done(mp_job_set(&test->job, "mode=prefill", &test->systems, ERROR));
+        test_set(test, "mode=prefill");
     test->job.job.shared_experts = test_random_int(random, 0, 1);
     test->job.job.sequence = 32 << test_random_int(random, 0, 5);
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);

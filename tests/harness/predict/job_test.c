@@ -33,17 +33,15 @@ TEST(what_is_written_reads_back) {
     set(&job, "options.reshard-interval=3");
     set(&job, "fit=yes");
     set(&job, "executor=predicted");
-    char *text = text_of(&job);
+    AUTO(text) char *text = text_of(&job);
     assert_done(mp_predict_job_create(&again, ERROR));
     if (apply_text(&again, text, ERROR))
         fail_msg("%s\n%s", test_error()->text, text);
-    char *second = text_of(&again);
+    AUTO(text) char *second = text_of(&again);
     assert_string_equal(text, second);
     assert_int_equal(again.options.recompute, MP_RECOMPUTE_FULL);
     assert_true(again.fit);
     assert_string_equal(again.change, "nodes=2");
-    free(text);
-    free(second);
     mp_predict_job_destroy(&again);
     end_job(&job, cluster);
 }
@@ -444,8 +442,8 @@ static bool number_step(void *context, const struct mp_prediction *prediction) {
 
 /* write_shape's are 0, 10 and 20. */
 TEST(iterations_are_called_what_the_trace_calls_them) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct numbers numbers = {.last = {-1, -1, -1}};
     const struct mp_predict_sink sink = {
         .context = &numbers, .span = number_span, .load = number_load};
@@ -461,7 +459,6 @@ TEST(iterations_are_called_what_the_trace_calls_them) {
     set(&job, "loads=w6 first-iteration=2147483646");
     assert_refused(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, ERROR), MP_ELIMIT,
                    "loads: iteration 2147483648: ");
-    end_job(&job, cluster);
 }
 
 TEST(a_job_takes_open_sizes_from_a_trace) {
@@ -500,8 +497,8 @@ TEST(sums_of_a_run_need_no_flag) {
 }
 
 TEST(a_shape_of_a_known_model_is_adopted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     FILE *file = fopen("v3.json", "w");
     fputs("{\"logical_count\": [", file);
     for (int layer = 0; layer < 61; layer++) {
@@ -519,7 +516,6 @@ TEST(a_shape_of_a_known_model_is_adopted) {
                        sizes->heads,  sizes->expert_width, sizes->shared_experts, 3};
     const int published[] = {58, 256, 8, 7168, 128, 2048, 1, job.options.expert_matrices};
     assert_memory_equal(has, published, sizeof has);
-    end_job(&job, cluster);
 }
 
 /* ---- running ---- */

@@ -53,7 +53,7 @@ TEST(systems_share_a_bound) {
 TEST(other_conditions_have_their_own) {
     static const char *const more[] = {"expert-width=64", "gate=switch", "mode=prefill",
                                        "predict.planning=0.5"};
-    struct mp_known_bounds *known = known_bounds();
+    AUTO(known) struct mp_known_bounds *known = known_bounds();
     double usual = seconds_of(take(known, "ep", NULL), 40);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         AUTO(known) struct mp_known_bounds *fresh = known_bounds();
@@ -61,12 +61,11 @@ TEST(other_conditions_have_their_own) {
         assert_true(own == seconds_of(take(fresh, "ep", more[i]), 40) && own != usual);
         assert_true(seconds_of(take(known, "ep", NULL), 40) == usual);
     }
-    mp_known_bounds_destroy(known);
 }
 
 /* One bit more is another number, wherever it is. */
 TEST(numbers_are_known_bit_for_bit) {
-    struct mp_known_bounds *known = known_bounds();
+    AUTO(known) struct mp_known_bounds *known = known_bounds();
     double a[] = {1, 2, 3}, b[] = {4}, *seconds;
     const struct mp_known_part part[] = {{a, 3}, {b, 1}};
     for (int i = 0; i < 4; i++) {
@@ -88,7 +87,6 @@ TEST(numbers_are_known_bit_for_bit) {
     assert_false(mp_known_bounds_find(known, turned, 2, &seconds));
     assert_false(mp_known_bounds_find(NULL, part, 2, &seconds));
     assert_null(seconds);
-    mp_known_bounds_destroy(known);
 }
 
 /* Of loads that were there once nothing is worked out again: what is known is what is said. */

@@ -87,10 +87,10 @@ static struct mp_memory memory_under(const char *system, const char *option) {
     int rank;
     test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
     test_fill_loads(&test, &(uint64_t){1}, 0);
-    assert_done(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, ERROR));
+    test_set(&test, "options.capacity-factor=8");
     if (strcmp(system, "deepspeed") == 0)
-        assert_done(mp_job_set(&test.job, "options.zero=1", &test.systems, ERROR));
-    assert_done(mp_job_set(&test.job, option, &test.systems, ERROR));
+        test_set(&test, "options.zero=1");
+    test_set(&test, option);
     struct mp_predictor *predictor = test_predictor(&test, &sink);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
@@ -128,7 +128,7 @@ TEST(hosts_must_be_known) {
             .cluster = test.cluster, .job = &test.job, .options = &test.options};
         assert_done(mp_predictor_create(&config, &predictor, ERROR));
         mp_predictor_destroy(predictor);
-        assert_done(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, ERROR));
+        test_set(&test, "options.offload-optimizer=yes");
         assert_int_equal(mp_predictor_create(&config, &predictor, ERROR), MP_EINVAL);
         if (!strstr(test_error()->text, missing ? "gives no device.host-update,"
                                                 : "test.yaml gives no device.host-bandwidth,"))
@@ -181,7 +181,7 @@ TEST(activations_by_hand) {
 /* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
  * layers; in 32 bits and as a mask in one. */
 TEST(one_hot_matrices_by_hand) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     struct mp_memory memory[2];
@@ -197,7 +197,6 @@ TEST(one_hot_matrices_by_hand) {
                      1e-12);
         assert_close(memory[1].buffers - memory[0].buffers, 90 * 32 * 5, 1e-12);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
@@ -291,7 +290,7 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
  * every token that is kept in all layers and copied to the host. */
 TEST(the_model_takes_what_is_predicted) {
     static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
     options.precision = MP_FP32;
     options.attention = MP_ATTENTION_FLASH;
@@ -326,7 +325,6 @@ TEST(the_model_takes_what_is_predicted) {
         mp_costs_destroy(costs);
         mp_job_file_destroy(&file);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* Loads of a layer, the same from every rank: routes to expert e by weight [e] of 16. */
@@ -343,7 +341,7 @@ static struct mp_memory predicted(const char *system, const char *option, const 
     struct mp_memory memory;
     test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
     if (option)
-        assert_done(mp_job_set(&test.job, option, &test.systems, ERROR));
+        test_set(&test, option);
     for (int l = 0; l < 3; l++)
         fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
     struct mp_predictor *predictor = test_predictor(&test, NULL);

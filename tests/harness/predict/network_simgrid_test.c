@@ -138,7 +138,7 @@ static struct {
 
 static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, double bytes) {
     static double matrix[MOST_RANKS * MOST_RANKS];
-    struct mp_cluster *cluster = shape_cluster(shape);
+    AUTO(cluster) struct mp_cluster *cluster = shape_cluster(shape);
     int n = mp_cluster_ranks(cluster);
     double theirs[MOST_RANKS], ours[MOST_RANKS], worst = 0;
     fill_matrix(seed, kind, shape, bytes, matrix);
@@ -160,7 +160,6 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
     /* Few messages are quick to simulate, and take as long as many here: not counted. */
     if (n >= 32 && kind != SPARSE && kind != TWO_EACH)
         errors.speed[errors.speeds++] = their_seconds / our_seconds;
-    mp_cluster_destroy(cluster);
 }
 
 TEST_RANDOM(close_to_simgrid) {

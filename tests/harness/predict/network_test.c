@@ -168,6 +168,7 @@ struct draw {
     struct bench bench;
     double matrix[MOST_RANKS * MOST_RANKS], ready[MOST_RANKS], done[MOST_RANKS];
 };
+TEST_END(draw, struct draw, free_bench(&it->bench))
 
 static void draw_exchange(uint64_t *seed, struct draw *draw) {
     draw->shape = random_shape(seed);
@@ -227,16 +228,15 @@ static void check_bounds(const struct draw *draw) {
 
 TEST_RANDOM(bounds_hold) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         draw_exchange(random, &draw);
         check_bounds(&draw);
-        free_bench(&draw.bench);
     }
 }
 
 TEST_RANDOM(back_is_forward_of_the_transpose) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double back[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -249,13 +249,12 @@ TEST_RANDOM(back_is_forward_of_the_transpose) {
         /* ready and done may be the same array. */
         mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, draw.ready);
         assert_memory_equal(draw.ready, back, (size_t)n * sizeof *back);
-        free_bench(&draw.bench);
     }
 }
 
 TEST_RANDOM(times_scale) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double twice[MOST_RANKS];
         draw_exchange(random, &draw);
         free_bench(&draw.bench);
@@ -272,14 +271,13 @@ TEST_RANDOM(times_scale) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, twice);
         for (int r = 0; r < n; r++)
             assert_close(twice[r], 2 * draw.done[r], 1e-12);
-        free_bench(&draw.bench);
     }
 }
 
 /* Nodes in the opposite order: everybody is done when he was. */
 TEST_RANDOM(nodes_are_alike) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double ready[MOST_RANKS], done[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks, per = draw.shape.ranks, other[MOST_RANKS];
@@ -293,7 +291,6 @@ TEST_RANDOM(nodes_are_alike) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
         for (int r = 0; r < n; r++)
             assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
-        free_bench(&draw.bench);
     }
 }
 
@@ -301,7 +298,7 @@ TEST_RANDOM(nodes_are_alike) {
  * ranks may be: a large message of another rank makes theirs the short ones.) */
 TEST_RANDOM(more_takes_no_less) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double more[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -315,7 +312,6 @@ TEST_RANDOM(more_takes_no_less) {
             assert_true(after - 0.25 >= (before - 0.25) * (1 - 1e-5));
             before = after;
         }
-        free_bench(&draw.bench);
     }
 }
 
@@ -365,7 +361,7 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
  * were. */
 TEST_RANDOM(messages_cost_what_is_said) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -390,7 +386,6 @@ TEST_RANDOM(messages_cost_what_is_said) {
             mp_traffic_totals(bench.traffic, sent[1], NULL);
             assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
         }
-        free_bench(&draw.bench);
     }
 }
 
@@ -410,7 +405,7 @@ TEST(messages_cost_in_rings) {
 
 TEST_RANDOM(bytes_are_conserved) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double sent[MOST_RANKS], received[MOST_RANKS], sums[2] = {0};
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -430,7 +425,6 @@ TEST_RANDOM(bytes_are_conserved) {
         mp_traffic_clear(draw.bench.traffic);
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
         assert_memory_equal(draw.done, draw.ready, (size_t)n * sizeof *draw.done);
-        free_bench(&draw.bench);
     }
 }
 

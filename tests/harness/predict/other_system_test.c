@@ -229,7 +229,7 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
 RUNS_TEST(costs_are_those_of_the_spans) {
     uint64_t random = test_seed();
     record(folder, &random, PER_ROW, true);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     assert_experts(fitted, 0.5);
@@ -252,7 +252,6 @@ RUNS_TEST(costs_are_those_of_the_spans) {
         assert_close(median_of(&asked, "ep") / measured, 1, 0.01);
         assert_true(median_of(&asked, "free-balance") < measured);
     }
-    forget(&asked);
 }
 
 /* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
@@ -357,7 +356,7 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .around = 1000};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int r = 0; r < RANKS; r++) {
@@ -367,7 +366,6 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
                      1e-3);
     }
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
-    forget(&asked);
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
@@ -463,7 +461,7 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int way = 0; way < 2; way++) {
@@ -472,7 +470,6 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
         assert_close(mp_fitted_expert(&fitted->experts[way], TOKENS) * 1e6,
                      times * (FIXED / 2. + PER_ROUTE * TOKENS), 0.01);
     }
-    forget(&asked);
 }
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
@@ -588,8 +585,8 @@ static bool keep_step(void *context, const struct mp_prediction *prediction) {
 /* Predicts a system on the machine and keeps what is recorded as a run. */
 static void predict(struct runs_folder *folder, const struct test_machine *machine,
                     const struct mp_systems *systems, const char *const set[], const char *name) {
-    struct mp_cluster *cluster = test_cluster(machine);
-    struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = test_cluster(machine);
+    AUTO(job) struct mp_predict_job job;
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     char spools[96], path[MOST_RANKS][128], system[64];
@@ -612,7 +609,7 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
     }
-    char *text;
+    AUTO(text) char *text;
     assert_done(mp_predict_job_text(&job, true, &text, ERROR));
     struct mp_store_run description = runs_description(name, "w6");
     description.executor = "predicted";
@@ -622,9 +619,6 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     description.ranks_per_node = machine->ranks_per_node;
     assert_done(
         mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, ERROR));
-    free(text);
-    mp_predict_job_destroy(&job);
-    mp_cluster_destroy(cluster);
 }
 
 /* Every system's run is asked for every other: what that takes is known.  `limit`: share of it that

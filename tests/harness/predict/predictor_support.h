@@ -136,6 +136,10 @@ static inline void test_case_destroy(struct test_case *test) {
 
 TEST_END(test, struct test_case, test_case_destroy(it))
 
+static inline void test_set(struct test_case *test, const char *assignment) {
+    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
+}
+
 /* Routes of a source in a micro-batch. */
 static inline int test_routes(const struct test_case *test) {
     return test->job.job.sequence * mp_job_top_k(&test->job.job);

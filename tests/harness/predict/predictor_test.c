@@ -169,7 +169,7 @@ static void assert_rows(const struct watcher *watcher, double counted) {
 static void check_case(uint64_t *random, struct test_case *test, const struct mp_system *system) {
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
-    struct mp_predictor *predictor = test_predictor(test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
     const struct mp_job *job = &test->job.job;
     int64_t routes = 0, dropped = 0;
     for (int i = 0; i < 4; i++) {
@@ -196,7 +196,6 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
     assert_int_equal(watcher.facts, 4 * job->layers);
     assert_int_equal(watcher.routes, routes);
     assert_int_equal(watcher.dropped, dropped);
-    mp_predictor_destroy(predictor);
 }
 
 TEST_RANDOM(every_system_keeps_the_laws) {
@@ -290,8 +289,8 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks <= 16);
     snprintf(words, sizeof words, "options.outgoing-fraction=%.9f", (LIMIT + 0.5) / tokens);
-    assert_done(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, ERROR));
-    assert_done(mp_job_set(&test.job, words, &test.systems, ERROR));
+    test_set(&test, "options.topology-gate=yes");
+    test_set(&test, words);
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
@@ -329,8 +328,8 @@ TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
-    assert_done(mp_job_set(&test.job, "options.pull=0.7", &test.systems, ERROR));
-    assert_done(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, ERROR));
+    test_set(&test, "options.pull=0.7");
+    test_set(&test, "options.outside-cost=5");
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
@@ -364,9 +363,9 @@ TEST(a_gate_with_room_changes_nothing) {
         uint64_t same = random;
         test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
         if (i > 0)
-            assert_done(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, ERROR));
+            test_set(&test, "options.topology-gate=yes");
         if (i == 1)
-            assert_done(mp_job_set(&test.job, "options.outgoing-fraction=1", &test.systems, ERROR));
+            test_set(&test, "options.outgoing-fraction=1");
         test_fill_loads(&test, &same, 0.5);
         const struct mp_predictor_config config = {.cluster = test.cluster,
                                                    .job = &test.job,
@@ -400,9 +399,7 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     for (int one_hot = 0; one_hot < 2; one_hot++) {
         AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
-        assert_done(mp_job_set(&test.job,
-                               one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
-                               &test.systems, ERROR));
+        test_set(&test, one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse");
         test_fill_loads(&test, random, 0.3);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
@@ -431,7 +428,7 @@ TEST(chunks_of_tokens_have_the_same_rows) {
         struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
         snprintf(text, sizeof text, "exchange-degree=%d", degree);
-        assert_done(mp_job_set(&test.job, text, &test.systems, ERROR));
+        test_set(&test, text);
         test_fill_loads(&test, &same, 0.5);
         struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);

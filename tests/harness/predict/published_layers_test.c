@@ -27,7 +27,7 @@
 #include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
 #include "harness/workload/input.h"
-#include "tests/support.h"
+#include "tests/harness/predict/ends.h"
 
 enum { LAYERS = 24, EXPERTS = 32, MOST_RANKS = 16, MOST_TIMED = 30, TOKENS = 2048, TOP_K = 2 };
 
@@ -173,7 +173,7 @@ static double error_of(const struct timed *timed, const double x[][LAYERS], stru
 
 static void predict(struct timed *timed, enum mp_predict_exchange exchange,
                     const struct mp_systems *systems) {
-    struct mp_cluster *cluster = NULL;
+    AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct mp_job_file job;
     if (mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/smartmoe-inky.yaml", &cluster,
                         ERROR) ||
@@ -184,7 +184,6 @@ static void predict(struct timed *timed, enum mp_predict_exchange exchange,
     predict_layers(timed, predictor);
     mp_predictor_destroy(predictor);
     mp_job_file_destroy(&job);
-    mp_cluster_destroy(cluster);
 }
 
 /* The error of iterations that nothing was fitted to. */

@@ -65,7 +65,7 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
 }
 
 static void set(struct test_case *test, const char *assignment) {
-    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
+    test_set(test, assignment);
 }
 
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
@@ -175,7 +175,7 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
                                     "options.reshard-interval=0",
                                     NULL};
     struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer, 0};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end, other_begin, other_end;
     create(&test, &machine, settings);
@@ -199,7 +199,6 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
     assert_within(other_end - other_begin, 0.5, 1e-3);
     assert_within(begin, other_end, 1e-6);
     assert_within(end - begin, hand->transfer + hand->held, 1e-3);
-    test_case_destroy(&test);
 }
 
 /* Copies set out before attention (8) and gate (0.125), behind which experts wait for them:

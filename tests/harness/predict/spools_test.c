@@ -115,8 +115,8 @@ static bool record_step(void *context, const struct mp_prediction *prediction) {
 }
 
 TEST(a_recording_has_every_span_and_route) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct seen seen;
@@ -148,13 +148,12 @@ TEST(a_recording_has_every_span_and_route) {
     assert_int_equal(mp_predict_spools_create("spools", &job, cluster, &recording, &error),
                      MP_EINVAL);
     assert_non_null(strstr(error.text, "rank-0000.spool"));
-    end_job(&job, cluster);
 }
 
 /* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
 TEST(what_is_not_told_is_not_recorded) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording;
     const struct mp_plan_facts facts = {.copies = 5};
     struct mp_prediction prediction = {.iteration = 0};
@@ -177,7 +176,6 @@ TEST(what_is_not_told_is_not_recorded) {
     assert_int_equal(kept.routes, 3 * 7);
     assert_int_equal(kept.dropped, 3 * 2);
     assert_close(sum_of(&kept, "copies", 0, 1, 1), 5, 0);
-    end_job(&job, cluster);
 }
 
 TEST(too_many_ranks_are_not_recorded) {

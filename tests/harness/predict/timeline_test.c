@@ -74,7 +74,7 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
 /* 3 s one way, then 2 s the other way; at once they would take 3 s.  The gates are busy for all of
  * it; a rank that is 1 s late delays both rounds. */
 TEST(rounds_come_one_after_the_other) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     struct mp_traffic *round[2];
     static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
     double done[RANKS];
@@ -92,13 +92,12 @@ TEST(rounds_come_one_after_the_other) {
         assert_span(&bench, r, 0, MP_PHASE_DISPATCH, start[r], 6);
         mp_traffic_destroy(round[r]);
     }
-    destroy(&bench);
 }
 
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
  * communication that is waiting, in others work. */
 TEST_RANDOM(an_injected_delay_is_one_rank_s) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     create(&bench, 1);
     struct mp_inject *inject = &bench.timeline.inject;
     *inject = (struct mp_inject){.rank = test_random_int(random, 0, RANKS - 1),
@@ -131,7 +130,6 @@ TEST_RANDOM(an_injected_delay_is_one_rank_s) {
     assert_close(bench.timeline.clock[0], 1, 1e-6);
     assert_close(bench.timeline.clock[1], 1.5, 1e-6);
     assert_close(bench.timeline.waited[1], 1.5, 1e-6);
-    destroy(&bench);
 }
 
 /* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
@@ -159,7 +157,7 @@ TEST(background_takes_the_gaps) {
 
 /* The second one issued waits for the first, and begins when the last rank has issued it. */
 TEST(background_takes_turns) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double first[RANKS] = {1, 1}, second[RANKS] = {1, 1}, late[RANKS] = {0, 4};
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
@@ -178,7 +176,6 @@ TEST(background_takes_turns) {
         mp_timeline_wait(&bench.timeline, mp_timeline_start(&bench.timeline, FETCH,
                                                             i % 2 ? first : none, ONE, NULL));
     assert_close(bench.timeline.clock[0], 9, 1e-12);
-    destroy(&bench);
 }
 
 /* Half of a transfer's time is the processor's: 3 s of work beside 2 s of transfer take 4 s; with

@@ -75,7 +75,7 @@ static double moved(double bytes) {
 }
 
 TEST(rows_are_not_columns) {
-    struct mp_cluster *cluster = steep_device();
+    AUTO(cluster) struct mp_cluster *cluster = steep_device();
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     double n = 32, d = 64, f = 128, e = 8, v = 50, k = 2;
@@ -105,7 +105,6 @@ TEST(rows_are_not_columns) {
                             norm_back),
                      1e-12);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- spans ---- */

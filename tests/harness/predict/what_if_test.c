@@ -99,8 +99,8 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
 RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
-    struct mp_recorded recorded;
-    struct mp_what_if *what_if;
+    AUTO(recorded) struct mp_recorded recorded;
+    AUTO(what_if) struct mp_what_if *what_if;
     const char *paths[2];
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
@@ -127,14 +127,12 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
     struct mp_what_if_change change = mp_what_if_nothing();
     change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
     assert_close(median(what_if, change), 3e-3, 1e-5);
-    mp_what_if_destroy(what_if);
-    mp_recorded_destroy(&recorded);
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
 RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
-    struct mp_recorded recorded;
+    AUTO(recorded) struct mp_recorded recorded;
     const char *path = rank.path;
     struct mp_store_run description = runs_description("ep", "text");
     description.ranks = description.ranks_per_node = 1;
@@ -166,7 +164,6 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
         assert_int_equal(span->layer, 0);
         assert_int_equal(span->tokens, s % 2 ? 10 : -1);
     }
-    mp_recorded_destroy(&recorded);
 }
 
 /* Random runs of ranks that meet again and again give their own times back. */
@@ -271,8 +268,8 @@ RUNS_TEST(what_is_missing_is_named) {
  * of rank 0, and without rank 0 nobody computes anything. */
 RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
-    struct mp_recorded recorded;
-    struct mp_what_if *what_if;
+    AUTO(recorded) struct mp_recorded recorded;
+    AUTO(what_if) struct mp_what_if *what_if;
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -305,6 +302,4 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     change = mp_what_if_nothing();
     change.without_rank = 0;
     assert_close(median(what_if, change), 3e-3, 1e-5);
-    mp_what_if_destroy(what_if);
-    mp_recorded_destroy(&recorded);
 }

@@ -96,11 +96,11 @@ TEST(what_is_inside_counts_first) {
     snprintf(text, sizeof text, "%s", paper);
     replace(text, sizeof text, "[{name: one}]", "[{name: one}, {name: two}, {name: three}]");
     replace(text, sizeof text, "budget: 160", "budget: 480");
-    struct mp_reproduction *all = load(text);
+    AUTO(reproduction) struct mp_reproduction *all = load(text);
     all->row[1].use = all->row[2].use = MP_USE_FIT;
     all->row[1].published.low = all->row[1].published.high = 1.3;
     all->row[1].models = all->row[2].models = 1;
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     const struct mp_infer_set *best = &inference->set[inference->best];
     assert_int_equal(best->fitted, 3);
     assert_true(best->number[0] >= 1.53);
@@ -117,14 +117,12 @@ TEST(what_is_inside_counts_first) {
         with_less_loss += set->loss < best->loss;
     }
     assert_true(with_less_loss > 0);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 /* Every part of a range is met once by the hypercube, and words about equally often. */
 TEST(the_hypercube_covers_ranges) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 1);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 1);
     int met[48] = {0}, full = 0;
     for (int i = 0; i < inference->sampled; i++) {
         met[(int)(inference->set[i].place[0] * 48)]++;
@@ -137,22 +135,18 @@ TEST(the_hypercube_covers_ranges) {
         for (int j = inference->sampled; j < i; j++)
             assert_true(memcmp(inference->set[i].value, inference->set[j].value,
                                sizeof inference->set[i].value) != 0);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(processes_do_not_matter) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *one = infer(all, 1), *three = infer(all, 3);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *one = infer(all, 1);
+    AUTO(inference) struct mp_inference *three = infer(all, 3);
     assert_int_equal(one->best, three->best);
     for (int i = 0; i < one->sets; i++) {
         assert_memory_equal(one->set[i].value, three->set[i].value, sizeof one->set[i].value);
         assert_memory_equal(one->set[i].number, three->set[i].number, sizeof one->set[i].number);
         assert_true(one->set[i].loss == three->set[i].loss);
     }
-    mp_inference_destroy(one);
-    mp_inference_destroy(three);
-    mp_reproduction_destroy(all);
 }
 
 struct said {
@@ -168,8 +162,8 @@ static void keep(void *context, const char *text) {
 
 /* ep's imbalance is at most 1.43 or at least 1.53 x free-balance's 1, never both. */
 TEST(contradictions_are_told) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
     bool is_pair = false;
     mp_infer_contradictions(inference, keep, &said);
@@ -180,8 +174,6 @@ TEST(contradictions_are_told) {
                               strstr(said.text[i], "at least") != NULL);
     }
     assert_true(is_pair);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 static const struct mp_infer_set *nearest_to(const struct mp_inference *inference, int line) {
@@ -303,7 +295,7 @@ static bool stop(void *context, int done, int all) {
 }
 
 TEST(stopping_leaves_nothing) {
-    struct mp_reproduction *all = load(paper);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
     int told = 0;
     const struct mp_infer_settings settings = {
         .reproduce = {.systems = &systems, .clusters = clusters},
@@ -314,7 +306,6 @@ TEST(stopping_leaves_nothing) {
     struct mp_inference *inference = NULL;
     assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINTERRUPTED);
     assert_true(told > 0 && !inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST_GROUP(enter, leave_folder);

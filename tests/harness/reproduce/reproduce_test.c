@@ -187,7 +187,7 @@ TEST(numbers_are_put_together) {
 
 /* Single iterations and layers are compared with each other, not their means. */
 TEST(singles_are_compared_one_by_one) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     static const double ep[] = {3, 8, 4}, flex[] = {2, 4, 4};
     for (int job = 0; job < 2; job++) {
@@ -211,7 +211,6 @@ TEST(singles_are_compared_one_by_one) {
     assert_int_equal(lines.count, 3);
     assert_true(lines.line[0].value == 2 && lines.line[1].value == 1);
     assert_true(lines.line[2].value == 1.75);
-    mp_reproduction_destroy(all);
 }
 
 static struct mp_reproduce_settings settings_of(char clusters[4096]) {
@@ -222,7 +221,7 @@ static struct mp_reproduce_settings settings_of(char clusters[4096]) {
 /* A job that its system refuses has no figures and says why; the others have theirs, and the
  * largest batch is that of those that run. */
 TEST(refused_cells_say_why) {
-    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     struct lines lines = {0};
     char clusters[4096];
     const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
@@ -259,11 +258,10 @@ TEST(refused_cells_say_why) {
     mp_reproduction_forget(all);
     assert_refused(mp_reproduction_run(all, &settings, ERROR), MP_EREFUSED,
                    "paper.yaml: every job is refused; the first: experts: 12");
-    mp_reproduction_destroy(all);
 }
 
 TEST(cells_are_means_of_counted_iterations) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16"};
     struct mp_reproduce_settings settings = settings_of(clusters);
@@ -290,12 +288,11 @@ TEST(cells_are_means_of_counted_iterations) {
     double two = mp_reproduction_cell(all, 0, 0, 0)->figure[MP_FIGURE_EXPERT];
     double four = mp_reproduction_cell(all, 0, 1, 0)->figure[MP_FIGURE_EXPERT];
     assert_true(four > 1.8 * two && four < 2.2 * two);
-    mp_reproduction_destroy(all);
 }
 
 /* Planners count on from where the window says: one that looks every fifth does in the first. */
 TEST(planners_count_from_the_windows_number) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16", "options.interval=50"};
     struct mp_reproduce_settings settings = settings_of(clusters);
@@ -309,12 +306,11 @@ TEST(planners_count_from_the_windows_number) {
         moved[i] = mp_reproduction_cell(all, 0, 0, 1)->figure[MP_FIGURE_IMBALANCE];
     }
     assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
-    mp_reproduction_destroy(all);
 }
 
 /* The batch is the last one that fits: it does, and one more does not. */
 TEST(largest_batch_is_the_last_that_fits) {
-    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     char clusters[4096];
     const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
     struct mp_reproduce_settings settings = settings_of(clusters);
@@ -336,7 +332,6 @@ TEST(largest_batch_is_the_last_that_fits) {
     assert_int_equal(all->batch[1], batch);
     assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
                 mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);
-    mp_reproduction_destroy(all);
 }
 
 TEST_GROUP(enter, leave_folder);

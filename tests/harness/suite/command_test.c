@@ -32,11 +32,10 @@ TEST_EACH(becomes, cases, c) {
     int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, ERROR);
     assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
-    char *text = mp_command_text(&command);
+    AUTO(text) char *text = mp_command_text(&command);
     assert_string_equal(text, c->text);
     assert_int_equal(command.has_launcher, strncmp(c->text, "/bin/train", 10) != 0);
     assert_null(command.word[command.count]);
-    free(text);
 }
 
 TEST(wrong_templates_are_refused) {
@@ -77,12 +76,11 @@ TEST(a_shell_reads_the_same_words) {
     }
     AUTO(command) struct mp_command command;
     assert_done(mp_command_create(NULL, 1, "printf", words, &command, ERROR));
-    char *text = mp_command_text(&command);
+    AUTO(text) char *text = mp_command_text(&command);
     snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
     FILE *shell = popen(line, "r");
     size_t length = fread(output, 1, sizeof output - 1, shell);
     output[length] = '\0';
     assert_int_equal(pclose(shell), 0);
     assert_string_equal(output, expected);
-    free(text);
 }

@@ -14,7 +14,7 @@ enum { PATIENCE = 250 }; /* s; none of these jobs takes one, on a machine with n
 static void launch(const char *script, struct mp_launch *job, bool has_launcher,
                    struct mp_launch_result *result) {
     static const char *const arguments[] = {NULL};
-    struct mp_command command;
+    AUTO(command) struct mp_command command;
     write_script("trainer", script);
     /* Waits for both, whatever the first one's status is: what it left behind would be killed. */
     write_script("launcher", "\"$1\" & \"$1\" & wait %1; first=$?; wait %2 && exit $first\n");
@@ -26,7 +26,6 @@ static void launch(const char *script, struct mp_launch *job, bool has_launcher,
     int code = mp_launch_run(job, result, ERROR);
     assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
-    mp_command_destroy(&command);
 }
 
 TEST(success_is_complete) {
@@ -44,9 +43,8 @@ TEST(success_is_complete) {
     assert_int_equal(result.progress.iterations, 2);
     assert_close(result.progress.loss, 4.25, 0);
     assert_close(result.progress.ms, 9.5, 0);
-    char *log = read_file("log");
+    AUTO(text) char *log = read_file("log");
     assert_string_equal(log, geteuid() ? "threads=3 root=\n" : "threads=3 root=1\n");
-    free(log);
 }
 
 struct failure_case {
@@ -129,9 +127,8 @@ static void launch_two_until_ready(const char *script, struct mp_launch *job,
         unlink("asked");
         launch(script, job, true, result);
         assert_int_equal(result->end, MP_LAUNCH_TIMEOUT);
-        char *ready = read_file("ready");
+        AUTO(text) char *ready = read_file("ready");
         are_ready = strchr(ready, '\n') != strrchr(ready, '\n');
-        free(ready);
     }
     job->timeout /= 2;
 }
@@ -148,9 +145,8 @@ TEST(timeout_asks_the_ranks_to_end) {
              job.timeout);
     assert_string_equal(result.reason, reason);
     assert_true(result.seconds < job.timeout + PATIENCE); /* nobody had to be killed */
-    char *asked = read_file("asked");
+    AUTO(text) char *asked = read_file("asked");
     assert_string_equal(asked, "asked\nasked\n");
-    free(asked);
 }
 
 TEST(deaf_jobs_are_killed_with_their_ranks) {
@@ -158,7 +154,8 @@ TEST(deaf_jobs_are_killed_with_their_ranks) {
     struct mp_launch_result result;
     launch_two_until_ready("trap '' TERM INT\necho $$ >>ready\nwhile :; do sleep 0.1; done\n", &job,
                            &result);
-    char *pids = read_file("ready"), *at = pids;
+    AUTO(text) char *pids = read_file("ready");
+    char *at = pids;
     for (int i = 0; i < 2; i++) {
         pid_t pid = (pid_t)strtol(at, &at, 10);
         assert_true(pid > 1);
@@ -166,11 +163,9 @@ TEST(deaf_jobs_are_killed_with_their_ranks) {
             nanosleep(&(struct timespec){0, 20000000}, NULL);
         char path[64];
         snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-        char *command = read_file(path);
+        AUTO(text) char *command = read_file(path);
         assert_null(strstr(command, "trainer"));
-        free(command);
     }
-    free(pids);
 }
 
 static volatile sig_atomic_t signals;
@@ -241,7 +236,7 @@ TEST(programs_that_are_not_there_are_named) {
     };
     static const char *const arguments[] = {NULL};
     assert_int_equal(mkdir("folder", 0777), 0);
-    char *path = strdup(getenv("PATH"));
+    AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         AUTO(command) struct mp_command command;
@@ -253,7 +248,6 @@ TEST(programs_that_are_not_there_are_named) {
         assert_string_equal(test_error()->text, missing[i].message);
     }
     setenv("PATH", path, 1);
-    free(path);
 }
 
 /* Nothing that was launched is left as a child of this program. */

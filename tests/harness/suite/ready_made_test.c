@@ -101,7 +101,7 @@ TEST(skewed_has_rounds_and_a_balanced_job) {
 
 /* Quick enough to be the first look at predictions, and everybody meets the same loads. */
 TEST(predicted_has_every_system) {
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     load("predicted", &suite);
     for (int i = 0; i < systems.count; i++)
         assert_int_equal(jobs_of(&suite, systems.item[i]->name),
@@ -117,7 +117,6 @@ TEST(predicted_has_every_system) {
         assert_in_range(job->file.job.iterations, 10, 50);
     }
     assert_same_learning(&suite);
-    mp_suite_destroy(&suite);
 }
 
 static int enter(void **state) {

@@ -82,7 +82,7 @@ static void the_command_line_has_the_last_word(void **state) {
     static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
     write_file("other words", "text");
     const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     int code = load(good_suite, &changes, &suite, ERROR);
     assert_string_equal(test_error()->text, "");
     assert_int_equal(code, MP_OK);
@@ -95,7 +95,6 @@ static void the_command_line_has_the_last_word(void **state) {
     assert_int_equal(window_of(&suite.job[1].file),
                      2); /* bare has no such option and is left alone */
     assert_int_equal(window_of(&suite.job[2].file), 2);
-    mp_suite_destroy(&suite);
 }
 
 /* A trace file, or a generator, whose digest tells workloads apart. */
@@ -113,7 +112,7 @@ static void traces_are_read_with_their_suite(void **state) {
     const struct mp_trace_block *block;
     struct mp_trace_stream *stream;
     struct mp_trace_writer *writer;
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     char workload[64];
     assert_done(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, ERROR));
     assert_done(
@@ -149,7 +148,6 @@ static void traces_are_read_with_their_suite(void **state) {
     }
     mp_trace_stream_destroy(stream);
     mp_loads_destroy(&loads);
-    mp_suite_destroy(&suite);
 }
 
 static void the_default_text_is_found(void **state) {

@@ -5,6 +5,8 @@
 #include "harness/suite/runner.h"
 #include "tests/harness/folder.h"
 
+TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
+
 static const char *read_only; /* folder that can't be written: root can write to all others */
 
 /* In place of the C library's. */
@@ -21,7 +23,7 @@ static const struct mp_systems systems = {.item = {&ep}, .count = 1};
 
 static void mpirun_needs_a_temporary_folder(void **state) {
     (void)state;
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     struct mp_store *store;
     struct mp_progress progress;
     struct mp_runner_result result;
@@ -58,7 +60,6 @@ static void mpirun_needs_a_temporary_folder(void **state) {
     assert_done(mp_runner_run(&runner, &result, ERROR));
     assert_int_equal(access("started", F_OK), 0);
     mp_store_close(store);
-    mp_suite_destroy(&suite);
 }
 
 int main(void) {
