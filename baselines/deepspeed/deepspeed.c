@@ -150,17 +150,16 @@ static int deepspeed_create(void *opaque, const struct mp_setting *setting, cons
 
 /* ---- where experts are ---- */
 
-static enum mp_optimizer_split deepspeed_optimizer(const void *opaque) {
+static void deepspeed_policy(const void *opaque, struct mp_policy *policy) {
     const struct deepspeed *self = opaque;
-    if (self->options.zero < 1)
-        return mp_expert_groups_optimizer(&self->groups);
-    return self->options.all_reduce ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM
-                                    : MP_OPTIMIZER_REPLICA_SLICES;
-}
-
-static bool deepspeed_offload(const void *opaque) {
-    const struct deepspeed *self = opaque;
-    return self->options.offload;
+    mp_expert_groups_policy(&self->groups, policy);
+    if (self->options.zero >= 1)
+        policy->optimizer = self->options.all_reduce ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM
+                                                     : MP_OPTIMIZER_REPLICA_SLICES;
+    policy->offload = self->options.offload;
+    policy->route_order = self->order;
+    policy->renormalise_survivors = self->renormalise;
+    policy->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT;
 }
 
 static int deepspeed_copies_limit(const void *opaque) {
@@ -210,13 +209,10 @@ static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct
                                 struct mp_error *error) {
     const struct deepspeed *self = opaque;
 
-    plan->route_order = self->order;
-    plan->renormalise_survivors = self->renormalise;
     if (is_at_receiver(&self->options))
         return dispatch_at_receiver(self, load, plan, error);
     plan->source_capacity = self->options.drop_tokens ? self->capacity : largest_count(self, load);
     plan->padding = self->options.padded ? plan->source_capacity : 0;
-    plan->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0;
     return mp_expert_groups_dispatch(&self->groups, load, plan, error);
 }
 
@@ -247,8 +243,7 @@ const struct mp_system mp_system_deepspeed = {
     .create = deepspeed_create,
     .initial_owners = mp_expert_groups_owners,
     .initial_holders = mp_expert_groups_holders,
-    .optimizer = deepspeed_optimizer,
-    .offload = deepspeed_offload,
+    .policy = deepspeed_policy,
     .copies_limit = deepspeed_copies_limit,
     .padding_limit = deepspeed_padding_limit,
     .after_gate = deepspeed_after_gate,

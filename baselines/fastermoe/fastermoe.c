@@ -298,9 +298,11 @@ static void fastermoe_initial_holders(const void *opaque, struct mp_placement ho
         mp_expert_groups_holders(&self->groups, home);
 }
 
-static enum mp_optimizer_split fastermoe_optimizer(const void *opaque) {
+static void fastermoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct fastermoe *self = opaque;
-    return mp_expert_groups_optimizer(&self->groups);
+    mp_expert_groups_policy(&self->groups, policy);
+    if (self->options.topology_gate && mp_topology_nodes(&self->setting.topology) > 1)
+        policy->outgoing_limit = mp_fastermoe_outgoing_limit(&self->setting, &self->options);
 }
 
 static int fastermoe_copies_limit(const void *opaque) {
@@ -340,15 +342,6 @@ static int add_shadows(struct fastermoe *self, int group, const struct mp_load *
                 code = mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error);
     }
     return code;
-}
-
-static int fastermoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
-    const struct fastermoe *self = opaque;
-
-    (void)error;
-    if (self->options.topology_gate && mp_topology_nodes(&plan->topology) > 1)
-        plan->outgoing_limit = mp_fastermoe_outgoing_limit(&self->setting, &self->options);
-    return MP_OK;
 }
 
 static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -393,15 +386,14 @@ const struct mp_system mp_system_fastermoe = {
         "after it here.",
     /* Of the gate: with topology-gate=yes. */
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_CHANGES_GATE |
-                    MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_MORE_RANKS,
+                    MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_fastermoe_options),
     .size = sizeof(struct fastermoe),
     .create = fastermoe_create,
     .initial_owners = fastermoe_initial_owners,
     .initial_holders = fastermoe_initial_holders,
-    .optimizer = fastermoe_optimizer,
+    .policy = fastermoe_policy,
     .copies_limit = fastermoe_copies_limit,
-    .before_gate = fastermoe_before_gate,
     .after_gate = fastermoe_after_gate,
 };

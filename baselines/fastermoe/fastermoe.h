@@ -18,7 +18,7 @@
  * function.
  *
  * The topology-aware gate (2.3.6) limits the tokens of a rank whose first choice leaves the node;
- * the plan says how many (plan.outgoing_limit), the gate chooses again as the released code does;
+ * the policy says how many (outgoing_limit), the gate chooses again as the released code does;
  * of loads without a gate, in predictions and replays, what is left is a rule's (mp_replay_limit in
  * reference/model/replay.h).  Limits are per rank: the paper's
  * L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of traffic,

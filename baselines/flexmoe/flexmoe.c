@@ -134,9 +134,9 @@ static int flexmoe_create(void *opaque, const struct mp_setting *setting, const 
                                  self->per_rank, &self->flex, error);
 }
 
-static bool flexmoe_offload(const void *opaque) {
+static void flexmoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct flexmoe *self = opaque;
-    return self->options.offload;
+    policy->offload = self->options.offload;
 }
 
 /* What arrives in the background is there beside what is in use. */
@@ -276,8 +276,8 @@ const struct mp_system mp_system_flexmoe = {
     .size = sizeof(struct flexmoe),
     .create = flexmoe_create,
     .initial_holders = mp_layouts_holders,
-    .split = MP_OPTIMIZER_REPLICATED,
-    .offload = flexmoe_offload,
+    .optimizer = MP_OPTIMIZER_REPLICATED,
+    .policy = flexmoe_policy,
     .homes_limit = flexmoe_homes_limit,
     .after_gate = flexmoe_after_gate,
     .after_step = flexmoe_after_step,

@@ -22,11 +22,9 @@ static int free_balance_copies_limit(const void *opaque) {
     return self->experts - self->experts / self->ranks;
 }
 
-static int free_balance_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+static void free_balance_policy(const void *opaque, struct mp_policy *policy) {
     (void)opaque;
-    (void)error;
-    plan->free_transfers = true;
-    return MP_OK;
+    policy->free_transfers = true;
 }
 
 static int free_balance_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -56,10 +54,10 @@ const struct mp_system mp_system_free_balance = {
         "attainable, and no attempt at the least exchange of tokens beyond computing a rank's own "
         "first.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNATTAINABLE | MP_SYSTEM_UNEVEN_EXPERTS |
-                    MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
+                    MP_SYSTEM_MORE_RANKS,
     .size = sizeof(struct free_balance),
     .create = free_balance_create,
     .copies_limit = free_balance_copies_limit,
-    .before_gate = free_balance_before_gate,
+    .policy = free_balance_policy,
     .after_gate = free_balance_after_gate,
 };

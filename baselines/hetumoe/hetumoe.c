@@ -67,6 +67,13 @@ static int64_t hetumoe_padding_limit(const struct mp_setting *setting, const voi
     return capacity_of(setting, options);
 }
 
+static void hetumoe_policy(const void *opaque, struct mp_policy *policy) {
+    const struct hetumoe *self = opaque;
+    mp_expert_groups_policy(&self->groups, policy);
+    policy->route_order = MP_ROUTES_BY_CHOICE;
+    policy->overlaid = self->overlaid;
+}
+
 static int hetumoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     const struct hetumoe *self = opaque;
     (void)error;
@@ -79,8 +86,6 @@ static int hetumoe_after_gate(void *opaque, const struct mp_load *load, struct m
                               struct mp_error *error) {
     const struct hetumoe *self = opaque;
     plan->source_capacity = plan->padding = self->capacity;
-    plan->route_order = MP_ROUTES_BY_CHOICE;
-    plan->overlaid = self->overlaid;
     return mp_expert_groups_dispatch(&self->groups, load, plan, error);
 }
 
@@ -107,7 +112,10 @@ const struct mp_system mp_system_hetumoe = {
     .options_size = sizeof(struct mp_hetumoe_options),
     .size = sizeof(struct hetumoe),
     .create = hetumoe_create,
-    MP_EXPERT_GROUPS_HOOKS,
+    .initial_owners = mp_expert_groups_owners,
+    .initial_holders = mp_expert_groups_holders,
+    .policy = hetumoe_policy,
+    .copies_limit = mp_expert_groups_copies_limit,
     .padding_limit = hetumoe_padding_limit,
     .before_gate = hetumoe_before_gate,
     .after_gate = hetumoe_after_gate,

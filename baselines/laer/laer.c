@@ -245,16 +245,14 @@ static int laer_copies_limit(const void *opaque) {
     return self->per_rank < self->setting.experts ? self->per_rank : self->setting.experts;
 }
 
-static int laer_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+static void laer_policy(const void *opaque, struct mp_policy *policy) {
     const struct laer *self = opaque;
 
-    (void)error;
     if (self->options.prefetch == 0)
-        return MP_OK;
-    plan->gather_stage = MP_STAGE_BEFORE_GATE;
-    plan->gather_ahead = self->options.prefetch - 1;
-    plan->rematerialise = self->options.rematerialise;
-    return MP_OK;
+        return;
+    policy->gather_before_gate = true;
+    policy->gather_ahead = self->options.prefetch - 1;
+    policy->rematerialise = self->options.rematerialise;
 }
 
 static int laer_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -425,8 +423,8 @@ const struct mp_system mp_system_laer = {
         "devices. The released over-count of remainders is not reproduced. "
         "Not modelled: planning in another process while the iteration runs (it is counted, after "
         "the step), and recomputation of activations.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
-                    MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_laer_options),
     .size = sizeof(struct laer),
@@ -434,9 +432,9 @@ const struct mp_system mp_system_laer = {
     .destroy = laer_destroy,
     .initial_owners = mp_layouts_owners,
     .initial_holders = mp_layouts_holders,
-    .split = MP_OPTIMIZER_SLICES,
+    .optimizer = MP_OPTIMIZER_SLICES,
+    .policy = laer_policy,
     .copies_limit = laer_copies_limit,
-    .before_gate = laer_before_gate,
     .after_gate = laer_after_gate,
     .after_step = laer_after_step,
     .save = laer_save,

@@ -233,10 +233,13 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
     }
 }
 
+static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
+    policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
+}
+
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
-    plan->fetch_early = self->options.early;
     int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
     if (cover == MP_AUTO)
@@ -411,6 +414,7 @@ const struct mp_system mp_system_nodewise = {
     .options_size = sizeof(struct mp_nodewise_options),
     .size = sizeof(struct nodewise),
     .create = nodewise_create,
+    .policy = nodewise_policy,
     .copies_limit = nodewise_copies_limit,
     .before_gate = nodewise_before_gate,
     .after_gate = nodewise_after_gate,

@@ -1,6 +1,7 @@
 /* Every hook of struct mp_system, in the order in which a run calls them:
  *
- *   create, copies_limit, initial_owners   once, before the first iteration
+ *   create, policy, copies_limit,          once, before the first iteration
+ *   initial_owners
  *   load                                   once, if the run goes on from a checkpoint
  *   for every iteration
  *       before_gate, after_gate            for layer 0, 1, .. layers - 1
@@ -81,6 +82,14 @@ static void skeleton_initial_owners(const void *opaque, int32_t owner[]) {
             *owner++ = expert % self->ranks;
 }
 
+/* Optional.  Called once, after create: changes what the plans of this system have otherwise than
+ * mp_policy_plain, the same in all layers and iterations, as memory and the order of operations
+ * depend on it (reference/plan/policy.h). */
+static void skeleton_policy(const void *opaque, struct mp_policy *policy) {
+    (void)opaque;
+    (void)policy; /* its owner keeps an expert, and alone updates it */
+}
+
 /* Required if the system claims MP_SYSTEM_REPLICATES, otherwise allowed.  Called once, after
  * create: memory for so many copies of experts of one layer is allocated on every rank, and
  * plan_check refuses a plan with more on one rank.  0 .. experts. */
@@ -93,10 +102,9 @@ static int skeleton_copies_limit(const void *opaque) {
  * layer before its attention, when `plan` has its iteration, layer and owners and nothing else.
  * Copies added here (mp_plan_add_copy, MP_STAGE_BEFORE_GATE) travel under the attention; a system
  * that adds any, here or below, claims MP_SYSTEM_REPLICATES, or its plans are refused.
- * plan->rematerialise is set here or never, the same for all layers.
  * The loads of this layer are not known yet; those of earlier iterations are what after_step saw.
  * Must not dispatch, and must not learn or count calls: one comes before the first iteration, to
- * see whether copies live until backward, and some come from validation. */
+ * see how rows travel, and some come from validation. */
 static int skeleton_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     (void)opaque;
     (void)plan;
@@ -205,6 +213,7 @@ const struct mp_system mp_system_skeleton = {
     .size = sizeof(struct skeleton),
     .create = skeleton_create,
     .initial_owners = skeleton_initial_owners,
+    .policy = skeleton_policy,
     .copies_limit = skeleton_copies_limit,
     .before_gate = skeleton_before_gate,
     .after_gate = skeleton_after_gate,

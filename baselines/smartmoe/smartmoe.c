@@ -111,9 +111,10 @@ static void smartmoe_initial_holders(const void *opaque, struct mp_placement hom
         mp_system_fastermoe.initial_holders(self->exchange, home);
 }
 
-static enum mp_optimizer_split smartmoe_optimizer(const void *opaque) {
+static void smartmoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct smartmoe *self = opaque;
-    return replicates(self) ? mp_system_fastermoe.optimizer(self->exchange) : MP_OPTIMIZER_OWNER;
+    if (replicates(self))
+        mp_system_fastermoe.policy(self->exchange, policy);
 }
 
 static int smartmoe_copies_limit(const void *opaque) {
@@ -198,7 +199,7 @@ const struct mp_system mp_system_smartmoe = {
     .destroy = smartmoe_destroy,
     .initial_owners = smartmoe_initial_owners,
     .initial_holders = smartmoe_initial_holders,
-    .optimizer = smartmoe_optimizer,
+    .policy = smartmoe_policy,
     .copies_limit = smartmoe_copies_limit,
     .after_gate = smartmoe_after_gate,
     .after_step = smartmoe_after_step,

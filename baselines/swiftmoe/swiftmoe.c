@@ -140,9 +140,9 @@ static void swiftmoe_initial_holders(const void *opaque, struct mp_placement hom
         mp_placement_copy(&home[layer], &self->initial_home);
 }
 
-static bool swiftmoe_offload(const void *opaque) {
+static void swiftmoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct swiftmoe *self = opaque;
-    return self->offload;
+    policy->offload = self->offload;
 }
 
 static int swiftmoe_copies_limit(const void *opaque) {
@@ -280,8 +280,8 @@ const struct mp_system mp_system_swiftmoe = {
     .destroy = swiftmoe_destroy,
     .initial_owners = swiftmoe_initial_owners,
     .initial_holders = swiftmoe_initial_holders,
-    .split = MP_OPTIMIZER_SLICES_OF_SUM,
-    .offload = swiftmoe_offload,
+    .optimizer = MP_OPTIMIZER_SLICES_OF_SUM,
+    .policy = swiftmoe_policy,
     .copies_limit = swiftmoe_copies_limit,
     .after_gate = swiftmoe_after_gate,
     .after_step = swiftmoe_after_step,

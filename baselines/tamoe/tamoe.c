@@ -21,7 +21,7 @@ struct tamoe {
     struct mp_expert_groups groups; /* first, as its hooks want it */
     struct mp_tamoe_options options;
     int64_t tokens;
-    int top_k;
+    int nodes, top_k;
 };
 
 static int tamoe_create(void *opaque, const struct mp_setting *setting, const void *parsed,
@@ -35,18 +35,17 @@ static int tamoe_create(void *opaque, const struct mp_setting *setting, const vo
                        setting->shards);
     self->options = *(const struct mp_tamoe_options *)parsed;
     self->tokens = setting->tokens_per_rank;
+    self->nodes = mp_topology_nodes(&setting->topology);
     self->top_k = setting->top_k;
     return code;
 }
 
-static int tamoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+static void tamoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct tamoe *self = opaque;
-    (void)error;
-    if (mp_topology_nodes(&plan->topology) > 1) {
-        plan->pull = self->options.pull;
-        plan->outside_cost = self->options.outside_cost;
+    if (self->nodes > 1) {
+        policy->pull = self->options.pull;
+        policy->outside_cost = self->options.outside_cost;
     }
-    return MP_OK;
 }
 
 /* Of an expert on a rank with this share of a source's routes. */
@@ -79,12 +78,12 @@ const struct mp_system mp_system_tamoe = {
               "beside it; loads that are replayed or predicted with come towards the target by "
               "pull, from the first iteration on. Not modelled: more than two levels of topology; "
               "nodes of different sizes share the capacities of the first one.",
-    .capabilities = MP_SYSTEM_DROPS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .capabilities = MP_SYSTEM_DROPS,
     .options = option_table,
     .options_size = sizeof(struct mp_tamoe_options),
     .size = sizeof(struct tamoe),
     .create = tamoe_create,
     .initial_owners = mp_expert_groups_owners,
-    .before_gate = tamoe_before_gate,
+    .policy = tamoe_policy,
     .after_gate = tamoe_after_gate,
 };

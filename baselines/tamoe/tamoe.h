@@ -11,7 +11,7 @@
  * capacities and does not use them.
  *
  * Loads that are replayed, or predicted with, were made without the loss: plans say how far it
- * brings them (plan.pull). */
+ * brings them (policy.pull). */
 #ifndef MOEPERF_BASELINES_TAMOE_TAMOE_H
 #define MOEPERF_BASELINES_TAMOE_TAMOE_H
 

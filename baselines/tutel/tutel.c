@@ -233,9 +233,14 @@ static int tutel_create(void *opaque, const struct mp_setting *setting, const vo
 
 /* ---- where experts are ---- */
 
-static enum mp_optimizer_split tutel_optimizer(const void *opaque) {
+static void tutel_policy(const void *opaque, struct mp_policy *policy) {
     const struct tutel *self = opaque;
-    return self->options.r == 0 ? MP_OPTIMIZER_SLICES : mp_expert_groups_optimizer(&self->groups);
+    mp_expert_groups_policy(&self->groups, policy);
+    policy->route_order = MP_ROUTES_BY_CHOICE;
+    if (self->options.r == 0) {
+        policy->optimizer = MP_OPTIMIZER_SLICES;
+        policy->gather_before_gate = policy->rematerialise = true;
+    }
 }
 
 static int tutel_copies_limit(const void *opaque) {
@@ -299,10 +304,6 @@ static int tutel_before_gate(void *opaque, struct mp_plan *plan, struct mp_error
         plan->exchange = MP_EXCHANGE_TWO_LEVEL;
     if (self->degree > 0)
         plan->degree = degree_of(self, ways_of(self) - 1);
-    if (self->options.r == 0) {
-        plan->gather_stage = MP_STAGE_BEFORE_GATE;
-        plan->rematerialise = true;
-    }
     return MP_OK;
 }
 
@@ -311,7 +312,6 @@ static int tutel_after_gate(void *opaque, const struct mp_load *load, struct mp_
     const struct tutel *self = opaque;
     int64_t capacity = capacity_for(self, load);
     plan->source_capacity = plan->padding = capacity;
-    plan->route_order = MP_ROUTES_BY_CHOICE;
     int way = ways_of(self) > 1 ? choose_way(self, capacity) : 0;
     if (self->kinds > 1 && !in_two_levels(self, way))
         plan->exchange = MP_EXCHANGE_FLAT;
@@ -396,7 +396,7 @@ const struct mp_system mp_system_tutel = {
     .create = tutel_create,
     .initial_owners = mp_expert_groups_owners,
     .initial_holders = mp_expert_groups_holders,
-    .optimizer = tutel_optimizer,
+    .policy = tutel_policy,
     .copies_limit = tutel_copies_limit,
     .padding_limit = tutel_padding_limit,
     .before_gate = tutel_before_gate,

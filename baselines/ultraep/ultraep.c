@@ -44,12 +44,10 @@ static int ultraep_copies_limit(const void *opaque) {
     return self->options.redundant < self->experts ? self->options.redundant : self->experts;
 }
 
-/* Nothing is copied before the gate; copies of all layers share their slots. */
-static int ultraep_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+/* Copies of all layers share their slots. */
+static void ultraep_policy(const void *opaque, struct mp_policy *policy) {
     (void)opaque;
-    (void)error;
-    plan->rematerialise = true;
-    return MP_OK;
+    policy->rematerialise = true;
 }
 
 static int ultraep_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -79,13 +77,12 @@ const struct mp_system mp_system_ultraep = {
         "rank's own routes go to its own copy first, the others in order (the source: in "
         "proportion). Uneven numbers of experts, ranks and nodes are our own. Not modelled: tiles "
         "that ranks with little to send relay for others, and the planner's time on a GPU.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
-                    MP_SYSTEM_MORE_RANKS,
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_ultraep_options),
     .size = sizeof(struct ultraep),
     .create = ultraep_create,
     .copies_limit = ultraep_copies_limit,
-    .before_gate = ultraep_before_gate,
+    .policy = ultraep_policy,
     .after_gate = ultraep_after_gate,
 };

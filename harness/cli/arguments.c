@@ -28,7 +28,11 @@ static const char *find_setting(const char *name, bool exactly) {
 
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error) {
-    return cli_parse_arguments(usage, find_setting, argc, argv, words, error);
+    int code = cli_parse_arguments(usage, find_setting, argc, argv, words, error);
+    for (const struct cli_flag *flag = usage->flags; !code && flag->name; flag++)
+        if (!strcmp(flag->name, "--format"))
+            code = cli_read_format(flag->target, error);
+    return code;
 }
 
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error) {

@@ -2,9 +2,6 @@
  *
  * The ranks measure (moeperf-train --calibrate); here they are started and watched, and what they
  * wrote is read once before it takes the file's name. */
-#include <errno.h>
-#include <string.h>
-
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
 #include "harness/cli/trace_file.h"
@@ -27,50 +24,48 @@ struct watched {
     struct mp_estimate *estimate;
 };
 
-static int parse(struct calibrate_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"-o", CLI_VALUE, &flags->output, "FILE", "cluster file to write, NAME.yaml"},
-        {"--ranks", CLI_VALUE, &flags->ranks, "N",
-         "processes that measure together (2; 1 with a single core)"},
-        {"--threads", CLI_VALUE, &flags->threads, "N", "threads of each (1)"},
-        {"--quick", CLI_SWITCH, &flags->quick, NULL,
-         "fewer sizes, in one round: a few seconds instead of up to a minute"},
-        {"--launcher", CLI_VALUE, &flags->launcher, "TEMPLATE",
-         "starts ranks with this instead of mpirun, for example\n"
-         "\"srun -n {ranks} {program} {arguments}\""},
-        {"--trainer", CLI_VALUE, &flags->trainer, "PATH",
-         "program of a rank (moeperf-train beside moeperf)"},
-        {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf calibrate -o FILE [options]",
-        "Measures this machine with the operations that the trainer calls and writes a\n"
-        "cluster that predictions can be made for: every number says that it was measured,\n"
-        "when, and with how many ranks.  Ranks measure together, since in training they\n"
-        "share memory and cores, so give as many ranks and threads as the jobs will have,\n"
-        "and let nothing else run.  Every figure is the median of five rounds: what is\n"
-        "sustained, not the fastest moment.\n\n"
-        "measured: matrix products by tokens and width (peak, efficiency), the smallest\n"
-        "product (launch), large copies (memory-bandwidth), and in bytes/s gelu with layer\n"
-        "norm (elementwise) and AdamW (update); attention's share of the peak (attention);\n"
-        "copies on a rank (level self); with several ranks exchanges by size, whose line is\n"
-        "latency and bandwidth of level node, and the share of a transfer that passes\n"
-        "beside products (overlap).\n\n"
-        "Predictions of what moeperf-train does need to be told what it is: the last\n"
-        "example.",
-        table,
-        0,
-        0,
-        "  moeperf calibrate -o here.yaml\n"
-        "  moeperf calibrate -o here.yaml --ranks 4 --threads 2\n"
-        "  moeperf show here.yaml\n"
-        "  moeperf predict --cluster here.yaml --suite skewed --set predict.precision=fp32 \\\n"
-        "    --set predict.gradient-bytes=4 --set predict.optimizer-bytes=8 \\\n"
-        "    --set predict.attention=flash --set predict.vocabulary=256\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct calibrate_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"-o", CLI_VALUE, &given.output, "FILE", "cluster file to write, NAME.yaml"},
+    {"--ranks", CLI_VALUE, &given.ranks, "N",
+     "processes that measure together (2; 1 with a single core)"},
+    {"--threads", CLI_VALUE, &given.threads, "N", "threads of each (1)"},
+    {"--quick", CLI_SWITCH, &given.quick, NULL,
+     "fewer sizes, in one round: a few seconds instead of up to a minute"},
+    {"--launcher", CLI_VALUE, &given.launcher, "TEMPLATE",
+     "starts ranks with this instead of mpirun, for example\n"
+     "\"srun -n {ranks} {program} {arguments}\""},
+    {"--trainer", CLI_VALUE, &given.trainer, "PATH",
+     "program of a rank (moeperf-train beside moeperf)"},
+    {"--quiet", CLI_SWITCH, &given.quiet, NULL, "no progress"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf calibrate -o FILE [options]",
+    "Measures this machine with the operations that the trainer calls and writes a\n"
+    "cluster that predictions can be made for: every number says that it was measured,\n"
+    "when, and with how many ranks.  Ranks measure together, since in training they\n"
+    "share memory and cores, so give as many ranks and threads as the jobs will have,\n"
+    "and let nothing else run.  Every figure is the median of five rounds: what is\n"
+    "sustained, not the fastest moment.\n\n"
+    "measured: matrix products by tokens and width (peak, efficiency), the smallest\n"
+    "product (launch), large copies (memory-bandwidth), and in bytes/s gelu with layer\n"
+    "norm (elementwise) and AdamW (update); attention's share of the peak (attention);\n"
+    "copies on a rank (level self); with several ranks exchanges by size, whose line is\n"
+    "latency and bandwidth of level node, and the share of a transfer that passes\n"
+    "beside products (overlap).\n\n"
+    "Predictions of what moeperf-train does need to be told what it is: the last\n"
+    "example.",
+    known_flags,
+    0,
+    0,
+    "  moeperf calibrate -o here.yaml\n"
+    "  moeperf calibrate -o here.yaml --ranks 4 --threads 2\n"
+    "  moeperf show here.yaml\n"
+    "  moeperf predict --cluster here.yaml --suite skewed --set predict.precision=fp32 \\\n"
+    "    --set predict.gradient-bytes=4 --set predict.optimizer-bytes=8 \\\n"
+    "    --set predict.attention=flash --set predict.vocabulary=256\n"};
 
 static void watch(void *context, const struct mp_launch_progress *at) {
     struct watched *watched = context;
@@ -125,16 +120,13 @@ static int create_command(const struct calibrate_flags *flags, int ranks, const 
                 : mp_command_create(flags->launcher, ranks, trainer, arguments, command, error);
 }
 
-static int print_summary(const struct mp_cluster *cluster, const char *path,
-                         struct mp_error *error) {
+static void print_summary(const struct mp_cluster *cluster, const char *path) {
     printf("%s: %s: %.4g GFLOP/s in fp32, memory %.3g GB/s", path, cluster->description,
            1e-9 * cluster->peak[MP_FP32].value, 1e-9 * cluster->memory_bandwidth.value);
     if (cluster->levels > 1)
         printf(", exchange %.3g us + %.3g GB/s", 1e6 * mp_cluster_latency(cluster, 1),
                1e-9 * mp_cluster_bandwidth(cluster, 1));
     printf("\nmoeperf show %s has every number\n", path);
-    return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno))
-                          : MP_OK;
 }
 
 /* The ranks write into the place of a file that is not whole yet, and what they wrote takes its
@@ -158,32 +150,26 @@ static int calibrate_into(const struct calibrate_flags *flags, int ranks, int th
         code = mp_cluster_load(file.partial, &cluster, error);
     code = mp_whole_file_close(&file, code, error);
     if (!code && cluster)
-        code = print_summary(cluster, flags->output, error);
+        print_summary(cluster, flags->output);
     mp_cluster_destroy(cluster);
     mp_command_destroy(&command);
     return code;
 }
 
-static int calibrate(const struct mp_systems *systems, int argc, char *argv[],
-                     struct mp_error *error) {
-    (void)systems;
-    struct calibrate_flags flags = {0};
-    struct cli_words words;
+static int calibrate(const struct cli_call *call, struct mp_error *error) {
+    (void)call;
     struct cli_machine machine;
-    int64_t ranks, threads = 1;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
+    int code = MP_OK;
     cli_machine_read(&machine);
-    ranks = machine.cores > 1 ? 2 : 1;
-    if (!flags.output)
+    int64_t ranks = machine.cores > 1 ? 2 : 1, threads = 1;
+    if (!given.output)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
-    if (flags.ranks)
-        code = cli_whole("--ranks", flags.ranks, 1, RANKS_MOST, &ranks, error);
-    if (!code && flags.threads)
-        code = cli_whole("--threads", flags.threads, 1, RANKS_MOST, &threads, error);
-    return code ? code : calibrate_into(&flags, (int)ranks, (int)threads, error);
+    if (given.ranks)
+        code = cli_whole("--ranks", given.ranks, 1, RANKS_MOST, &ranks, error);
+    if (!code && given.threads)
+        code = cli_whole("--threads", given.threads, 1, RANKS_MOST, &threads, error);
+    return code ? code : calibrate_into(&given, (int)ranks, (int)threads, error);
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",
-                                          calibrate};
+                                          calibrate, .usage = &usage};

@@ -73,10 +73,3 @@ json_t *cli_pack_capabilities(unsigned set) {
                                   json_string(mp_system_capability_name(capabilities[i].bit)));
     return names;
 }
-
-const struct cli_entry *cli_workload_find(const char *name) {
-    for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
-        if (!strcmp(entry->name, name))
-            return entry;
-    return NULL;
-}

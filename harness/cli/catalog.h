@@ -1,9 +1,11 @@
-/* Catalog: workloads, and capabilities of systems, in words, for list and show.  Systems and gates
- * describe themselves otherwise. */
+/* Catalog: what is built in, for list and show; of it workloads, and capabilities of systems, are
+ * here in words.  Systems and gates describe themselves otherwise. */
 #ifndef MOEPERF_HARNESS_CLI_CATALOG_H
 #define MOEPERF_HARNESS_CLI_CATALOG_H
 
 #include <jansson.h>
+
+#include "reference/plan/system.h"
 
 struct cli_entry {
     const char *name;
@@ -14,7 +16,9 @@ struct cli_entry {
 
 extern const struct cli_entry cli_workloads[]; /* ends with a row whose name is NULL */
 
-const struct cli_entry *cli_workload_find(const char *name);
+/* All of it, an object each as `moeperf show` has it, with "kind" and "name" (show.c).  NULL: no
+ * memory. */
+json_t *cli_catalog(const struct mp_systems *systems);
 
 /* What a capability of enum mp_system_capability means to somebody who reads a result. */
 struct cli_capability {

@@ -14,25 +14,23 @@ struct cite_flags {
     const char *database;
 };
 
-static int parse(struct cite_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "what the runs of this database used; without names " CLI_DATABASE},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf cite [NAME ...] [options]",
-        "Prints BibTeX of moeperf and of what runs were made of: systems, gates, exchanges,\n"
-        "clusters, loads and papers' figures, each entry once, below lines that say what it is\n"
-        "for.  NAME is what moeperf show or moeperf reproduce takes.",
-        table,
-        0,
-        CLI_WORDS_LIMIT,
-        "  moeperf cite --db out/quickstart/results.db >moeperf.bib\n"
-        "  moeperf cite fssdp gshard hecate-a\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct cite_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--db", CLI_VALUE, &given.database, "FILE",
+     "what the runs of this database used; without names " CLI_DATABASE},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf cite [NAME ...] [options]",
+    "Prints BibTeX of moeperf and of what runs were made of: systems, gates, exchanges,\n"
+    "clusters, loads and papers' figures, each entry once, below lines that say what it is\n"
+    "for.  NAME is what moeperf show or moeperf reproduce takes.",
+    known_flags,
+    0,
+    CLI_WORDS_LIMIT,
+    "  moeperf cite --db out/quickstart/results.db >moeperf.bib\n"
+    "  moeperf cite fssdp gshard hecate-a\n"};
 
 /* ---- what a thing's sources name ---- */
 
@@ -154,7 +152,7 @@ static int cite_runs(struct citing *citing, const char *path, struct mp_error *e
                           "FROM fact WHERE fact.run_id = run.run_id AND name = 'job'), '') FROM "
                           "run ORDER BY run_id",
                           0, &row, error);
-    while (!code && (got = query_next(store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(store, row, error)) == 1) {
         cite_or_say(citing, "system", query_text(row, 0));
         for (int i = 0; i < 3; i++) {
             value_of(query_text(row, 1), kinds[i], value);
@@ -182,22 +180,21 @@ static void print_own(void) {
            mp_version());
 }
 
-static int cite(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    struct cite_flags flags = {0};
-    struct cli_words words;
-    struct citing citing = {systems, 0, json_object()};
-    int code = parse(&flags, argc, argv, &words, error);
-    for (int i = 0; !code && i < words.count; i++)
-        code = cite_name(&citing, NULL, words.word[i], error);
-    if (!code && (flags.database || words.count == 0))
-        code = cite_runs(&citing, flags.database ? flags.database : CLI_DATABASE, error);
+static int cite(const struct cli_call *call, struct mp_error *error) {
+    struct citing citing = {call->systems, 0, json_object()};
+    int code = MP_OK;
+    for (int i = 0; !code && i < call->words->count; i++)
+        code = cite_name(&citing, NULL, call->words->word[i], error);
+    if (!code && (given.database || call->words->count == 0))
+        code = cite_runs(&citing, given.database ? given.database : CLI_DATABASE, error);
     if (!code) {
         print_own();
         mp_works_print(citing.works, stdout);
         code = check_printed(stdout, error);
     }
     json_decref(citing.seen);
-    return code > 0 ? CLI_SUCCESS : code;
+    return code;
 }
 
-const struct cli_command cli_cite = {"cite", "prints the sources of what was run as BibTeX", cite};
+const struct cli_command cli_cite = {"cite", "prints the sources of what was run as BibTeX", cite,
+                                     .usage = &usage};

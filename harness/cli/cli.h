@@ -20,11 +20,23 @@ enum { CLI_SUCCESS = 0, CLI_FINDING = 1, CLI_BAD_INPUT = 2 }; /* exit statuses *
 
 #define CLI_DATABASE "out/results.db" /* of run and report when --db is not given */
 
+/* What a command was called with, beside the flags that its usage has set. */
+struct cli_call {
+    const struct mp_systems *systems;
+    const struct cli_usage *usage;
+    const struct cli_words *words; /* arguments that are no flags */
+    char **rest; /* what stands behind "--", where that is allowed; NULL: nothing */
+};
+
 struct cli_command {
     const char *name;
     const char *summary; /* one line for `moeperf --help` */
-    /* argv[0] is the command's own name.  CLI_SUCCESS, CLI_FINDING, or a negative code. */
-    int (*run)(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error);
+    /* CLI_SUCCESS, CLI_FINDING, or a negative code.  What is printed is flushed behind it. */
+    int (*run)(const struct cli_call *call, struct mp_error *error);
+    const struct cli_usage *usage;
+    /* Instead of a usage, where that depends on the arguments.  NULL with `error` set. */
+    const struct cli_usage *(*find_usage)(int argc, char *argv[], struct mp_error *error);
+    bool takes_rest;
 };
 
 extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_import, cli_export,
@@ -34,7 +46,7 @@ extern const struct cli_command cli_record;
 extern const struct cli_command cli_generate, cli_reshape, cli_predict, cli_place;
 
 /* cli_parse_arguments; for unknown flags of commands with --set also the settings of jobs and
- * suites. */
+ * suites.  Reads the format where there is a flag --format, as CLI_FORMAT_FLAGS has it. */
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error);
 
@@ -91,7 +103,7 @@ int cli_print_json(json_t *value, struct mp_error *error);
 
 /* --format and --json of commands that print tables, and what they come to. */
 struct cli_format {
-    const char *name; /* NULL: not given */
+    const char *name; /* first, as the flag's target; NULL: not given */
     bool json;
     enum mp_report_format kind;
 };

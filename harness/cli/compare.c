@@ -27,48 +27,44 @@ struct chosen {
     struct mp_store *store;
 };
 
-static int parse(struct compare_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "database of sides that name no file (" CLI_DATABASE ")"},
-        {"--minimum-effect", CLI_VALUE, &flags->minimum_effect, "PERCENT",
-         "smallest change of a time that counts (2)"},
-        {"--accept", CLI_REPEATED, &flags->accept, "MEASURE",
-         "this exact measure may differ; may be repeated"},
-        {"--any-machine", CLI_SWITCH, &flags->any_machine, NULL,
-         "judges times although the machines differ"},
-        {"--strict", CLI_SWITCH, &flags->strict, NULL, "inconclusive is a finding, too"},
-        CLI_FORMAT_FLAGS(&flags->format),
-        {"--junit", CLI_VALUE, &flags->junit, "FILE", "also writes JUnit XML"},
-        {"--benchmark-action", CLI_VALUE, &flags->action, "FILE",
-         "head's times for github-action-benchmark\n(customSmallerIsBetter)"},
-        {"--bencher", CLI_VALUE, &flags->bencher, "FILE",
-         "head's times in Bencher's metric format"},
-        {"--benchstat", CLI_VALUE, &flags->benchstat, "FILE",
-         "all samples for: benchstat -col side FILE"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf compare [BASE HEAD] [options]",
-        "Says whether head is slower than base, or does something else.  A side is FILE\n"
-        "(the latest invocation in that database), FILE:SUITE-RUN or FILE:1,3-5 (runs),\n"
-        "or without FILE: one of --db.  With no side, or one FILE, the latest measurement\n"
-        "in turns in it (moeperf run SUITE --pairs 12 --against TRAINER).  Routes, bytes,\n"
-        "copies, operations and predicted times must be equal; measured times fail when\n"
-        "they are slower by the minimum effect and a test is sure of it.  What\n"
-        "cannot be told is inconclusive and says what would decide it.  Exit status: 0\n"
-        "nothing found, 1 a finding, 2 the sides cannot be compared.",
-        table,
-        0,
-        2,
-        "  moeperf compare\n"
-        "  moeperf compare base.db head.db --junit gate.xml --format markdown\n"
-        "  moeperf compare pairs.db --strict --minimum-effect 3\n"
-        "  moeperf compare out/results.db:1-6 out/results.db:7-12 --accept copies\n"};
-    int code = cli_parse(&usage, argc, argv, words, error);
-    return code ? code : cli_read_format(&flags->format, error);
-}
+static struct compare_flags given = {.database = CLI_DATABASE};
+
+static const struct cli_flag known_flags[] = {
+    {"--db", CLI_VALUE, &given.database, "FILE",
+     "database of sides that name no file (" CLI_DATABASE ")"},
+    {"--minimum-effect", CLI_VALUE, &given.minimum_effect, "PERCENT",
+     "smallest change of a time that counts (2)"},
+    {"--accept", CLI_REPEATED, &given.accept, "MEASURE",
+     "this exact measure may differ; may be repeated"},
+    {"--any-machine", CLI_SWITCH, &given.any_machine, NULL,
+     "judges times although the machines differ"},
+    {"--strict", CLI_SWITCH, &given.strict, NULL, "inconclusive is a finding, too"},
+    CLI_FORMAT_FLAGS(&given.format),
+    {"--junit", CLI_VALUE, &given.junit, "FILE", "also writes JUnit XML"},
+    {"--benchmark-action", CLI_VALUE, &given.action, "FILE",
+     "head's times for github-action-benchmark\n(customSmallerIsBetter)"},
+    {"--bencher", CLI_VALUE, &given.bencher, "FILE", "head's times in Bencher's metric format"},
+    {"--benchstat", CLI_VALUE, &given.benchstat, "FILE",
+     "all samples for: benchstat -col side FILE"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf compare [BASE HEAD] [options]",
+    "Says whether head is slower than base, or does something else.  A side is FILE\n"
+    "(the latest invocation in that database), FILE:SUITE-RUN or FILE:1,3-5 (runs),\n"
+    "or without FILE: one of --db.  With no side, or one FILE, the latest measurement\n"
+    "in turns in it (moeperf run SUITE --pairs 12 --against TRAINER).  Routes, bytes,\n"
+    "copies, operations and predicted times must be equal; measured times fail when\n"
+    "they are slower by the minimum effect and a test is sure of it.  What\n"
+    "cannot be told is inconclusive and says what would decide it.  Exit status: 0\n"
+    "nothing found, 1 a finding, 2 the sides cannot be compared.",
+    known_flags,
+    0,
+    2,
+    "  moeperf compare\n"
+    "  moeperf compare base.db head.db --junit gate.xml --format markdown\n"
+    "  moeperf compare pairs.db --strict --minimum-effect 3\n"
+    "  moeperf compare out/results.db:1-6 out/results.db:7-12 --accept copies\n"};
 
 /* ---- naming sides ---- */
 
@@ -210,24 +206,18 @@ static int parse_effect(const char *text, double *effect, struct mp_error *error
     return MP_OK;
 }
 
-static int compare(const struct mp_systems *systems, int argc, char *argv[],
-                   struct mp_error *error) {
-    (void)systems;
-    struct compare_flags flags = {.database = CLI_DATABASE};
-    struct cli_words words;
+static int compare(const struct cli_call *call, struct mp_error *error) {
     struct chosen side[2] = {{.runs = 0}, {.runs = 0}};
     struct mp_gate *gate = NULL;
     double effect = MP_MINIMUM_EFFECT;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (flags.minimum_effect)
-        code = parse_effect(flags.minimum_effect, &effect, error);
+    int code = MP_OK;
+    if (given.minimum_effect)
+        code = parse_effect(given.minimum_effect, &effect, error);
     if (!code)
-        code = choose_all(&words, flags.database, side, error);
+        code = choose_all(call->words, given.database, side, error);
     if (!code) {
-        const struct mp_gate_options options = {effect, flags.any_machine, flags.accept.word,
-                                                flags.accept.count};
+        const struct mp_gate_options options = {effect, given.any_machine, given.accept.word,
+                                                given.accept.count};
         const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run,
                                           side[0].runs},
                                   head = {side[1].store, side[1].suite_run, side[1].run,
@@ -235,11 +225,11 @@ static int compare(const struct mp_systems *systems, int argc, char *argv[],
         code = mp_gate_compare(&base, &head, &options, &gate, error);
     }
     if (!code)
-        code = write_all(&flags, gate, error);
+        code = write_all(&given, gate, error);
     if (!code) {
         enum mp_outcome outcome = mp_gate_outcome(gate);
         bool is_finding =
-            outcome == MP_OUTCOME_FAIL || (outcome == MP_OUTCOME_INCONCLUSIVE && flags.strict);
+            outcome == MP_OUTCOME_FAIL || (outcome == MP_OUTCOME_INCONCLUSIVE && given.strict);
         code = is_finding ? CLI_FINDING : CLI_SUCCESS;
     }
     mp_gate_destroy(gate);
@@ -248,4 +238,5 @@ static int compare(const struct mp_systems *systems, int argc, char *argv[],
     return code;
 }
 
-const struct cli_command cli_compare = {"compare", "says whether a change made it slower", compare};
+const struct cli_command cli_compare = {"compare", "says whether a change made it slower", compare,
+                                        .usage = &usage};

@@ -290,42 +290,36 @@ static int print_json(const struct finding finding[], int missing, struct mp_err
     return cli_print_json(json_pack("{s:b, s:o}", "works", missing == 0, "checks", rows), error);
 }
 
-static int doctor(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    (void)systems;
-    bool json = false;
-    struct cli_words words;
+static bool json;
+
+static const struct cli_flag known_flags[] = {
+    {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"}, {0}};
+static const struct cli_usage usage = {
+    "moeperf doctor [--json]",
+    "Says what is installed and works, what is missing and which package has it.\n"
+    "The exit status is 1 if something that moeperf needs is missing.",
+    known_flags,
+    0,
+    0,
+    "  moeperf doctor\n"
+    "  moeperf doctor --json\n"};
+
+static int doctor(const struct cli_call *call, struct mp_error *error) {
+    (void)call;
     struct finding finding[CHECKS];
-    int missing = 0, notes = 0, code;
-    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
-                                     {0}};
-    const struct cli_usage usage = {
-        "moeperf doctor [--json]",
-        "Says what is installed and works, what is missing and which package has it.\n"
-        "The exit status is 1 if something that moeperf needs is missing.",
-        table,
-        0,
-        0,
-        "  moeperf doctor\n"
-        "  moeperf doctor --json\n"};
-    code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
+    int missing = 0, notes = 0, code = MP_OK;
     for (int i = 0; i < CHECKS; i++) {
         finding[i].name = checks[i].name;
         checks[i].check(&finding[i]);
         missing += finding[i].state == STATE_MISSING;
         notes += finding[i].state == STATE_NOTE;
     }
-    if (json) {
+    if (json)
         code = print_json(finding, missing, error);
-        if (code)
-            return code;
-    } else {
+    else
         print_text(finding, missing, notes);
-    }
-    return missing > 0 ? CLI_FINDING : CLI_SUCCESS;
+    return code || missing == 0 ? code : CLI_FINDING;
 }
 
-const struct cli_command cli_doctor = {"doctor", "says what works here and what is missing",
-                                       doctor};
+const struct cli_command cli_doctor = {"doctor", "says what works here and what is missing", doctor,
+                                       .usage = &usage};

@@ -1,5 +1,4 @@
 /* moeperf export: what is in a database, for others. */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,43 +13,41 @@ struct export_flags {
     struct cli_words runs;
 };
 
-static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "what to write: of a run perfetto (a timeline for ui.perfetto.dev or\n"
-         "chrome://tracing), csv (a view), json (all about it); of a run's\n"
-         "loads or a trace's trace (the default), csv (a row for every rank\n"
-         "and expert)"},
-        {"--run", CLI_REPEATED, &flags->runs, "ID",
-         "the run; not needed if the database has one only; a view of all\n"
-         "runs if it is not given"},
-        {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
-        {"--trace", CLI_VALUE, &flags->trace, "FILE", "loads of a trace instead of a run"},
-        {"--view", CLI_VALUE, &flags->view, "VIEW",
-         "csv of a run: which, e.g. speedup; span (the default), or loads: its\n"
-         "loads as of a trace"},
-        {"--iterations", CLI_VALUE, &flags->iterations, "A..B",
-         "perfetto, json, views: of these iterations only"},
-        {"--iteration", CLI_VALUE, &flags->iteration, "N", "loads: of this iteration only"},
-        {"--layer", CLI_VALUE, &flags->layer, "N", "loads: of this layer only"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf export --as KIND (--run ID [--db FILE] | --trace FILE) OUT",
-        "Writes what a database has of a recorded run: its timeline, a view, all about it, or\n"
-        "its loads: how many routes every rank sent to every expert, in every layer of every\n"
-        "iteration that all ranks finished, before any were dropped; or those of a trace.",
-        table,
-        1,
-        1,
-        "  moeperf export --as perfetto --run 1 --db out/quickstart/results.db ep.json\n"
-        "  moeperf export --as csv --view speedup --db out/quickstart/results.db speedup.csv\n"
-        "  moeperf export --as trace --run 1 --db out/quickstart/results.db ep.mptrace\n"
-        "  moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 3\n"
-        "  moeperf export --as csv --trace zipf.mptrace --layer 0 zipf.csv\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct export_flags given = {.kind = "trace"};
+
+static const struct cli_flag known_flags[] = {
+    {"--as", CLI_VALUE, &given.kind, "KIND",
+     "what to write: of a run perfetto (a timeline for ui.perfetto.dev or\n"
+     "chrome://tracing), csv (a view), json (all about it); of a run's\n"
+     "loads or a trace's trace (the default), csv (a row for every rank\n"
+     "and expert)"},
+    {"--run", CLI_REPEATED, &given.runs, "ID",
+     "the run; not needed if the database has one only; a view of all\n"
+     "runs if it is not given"},
+    {"--db", CLI_VALUE, &given.database, "FILE", "database to read (" CLI_DATABASE ")"},
+    {"--trace", CLI_VALUE, &given.trace, "FILE", "loads of a trace instead of a run"},
+    {"--view", CLI_VALUE, &given.view, "VIEW",
+     "csv of a run: which, e.g. speedup; span (the default), or loads: its\n"
+     "loads as of a trace"},
+    {"--iterations", CLI_VALUE, &given.iterations, "A..B",
+     "perfetto, json, views: of these iterations only"},
+    {"--iteration", CLI_VALUE, &given.iteration, "N", "loads: of this iteration only"},
+    {"--layer", CLI_VALUE, &given.layer, "N", "loads: of this layer only"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf export --as KIND (--run ID [--db FILE] | --trace FILE) OUT",
+    "Writes what a database has of a recorded run: its timeline, a view, all about it, or\n"
+    "its loads: how many routes every rank sent to every expert, in every layer of every\n"
+    "iteration that all ranks finished, before any were dropped; or those of a trace.",
+    known_flags,
+    1,
+    1,
+    "  moeperf export --as perfetto --run 1 --db out/quickstart/results.db ep.json\n"
+    "  moeperf export --as csv --view speedup --db out/quickstart/results.db speedup.csv\n"
+    "  moeperf export --as trace --run 1 --db out/quickstart/results.db ep.mptrace\n"
+    "  moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 3\n"
+    "  moeperf export --as csv --trace zipf.mptrace --layer 0 zipf.csv\n"};
 
 /* 0: none was named. */
 static int choose_run(const struct export_flags *flags, int64_t *run_id, struct mp_error *error) {
@@ -155,22 +152,13 @@ static int export_loads(const struct export_flags *flags, const char *path,
     return code;
 }
 
-static int export(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    (void)systems;
-    struct export_flags flags = {.kind = "trace"};
-    struct cli_words words;
-    int code = parse(&flags, argc, argv, &words, error);
+static int export(const struct cli_call *call, struct mp_error *error) {
+    int code = check_kind(&given, error);
     if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    code = check_kind(&flags, error);
-    if (!code)
-        code = writes_results(&flags) ? export_results(&flags, words.word[0], error)
-                                      : export_loads(&flags, words.word[0], error);
-    if (!code && fflush(stdout))
-        code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
-    return code;
+        return code;
+    return writes_results(&given) ? export_results(&given, call->words->word[0], error)
+                                  : export_loads(&given, call->words->word[0], error);
 }
 
 const struct cli_command cli_export = {"export", "writes a run, a view or loads for other programs",
-                                       export};
+                                       export, .usage = &usage};

@@ -32,55 +32,35 @@ static int parse_iterations(const char *text, struct mp_results_selection *selec
                    text);
 }
 
-/* A row of one query with the selection's run (0: any) and iterations; false: there is none, or
- * both columns are NULL. */
-static bool select_pair(struct mp_store *store, const char *sql,
-                        const struct mp_results_selection *selection, int64_t pair[2], int *code,
-                        struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    bool found = false;
-    if (*code)
-        return false;
-    const int64_t values[] = {selection->run_id, selection->first, selection->last};
-    *code = mp_store_query(store, sql, values, 3, &row, error);
-    int got = *code ? *code : mp_store_next(store, row, error);
-    *code = got < 0 ? got : MP_OK;
-    if (got == 1 && sqlite3_column_type(row, 0) != SQLITE_NULL) {
-        pair[0] = sqlite3_column_int64(row, 0);
-        pair[1] = sqlite3_column_int64(row, 1);
-        found = true;
-    }
-    sqlite3_finalize(row);
-    return found;
-}
-
 /* Refuses iterations that are not there, before a file of nothing is written.  Spans are only asked
  * where the short table of whole iterations has none of them. */
 static int check_iterations(struct mp_store *store, const struct mp_results_selection *selection,
                             struct mp_error *error) {
-    int64_t pair[2];
-    int code = MP_OK;
-    if (!selection->some_iterations ||
-        select_pair(store,
-                    "SELECT 1, 1 FROM iteration_summary WHERE (?1 = 0 OR run_id = ?1) "
-                    "AND iteration BETWEEN ?2 AND ?3 LIMIT 1",
-                    selection, pair, &code, error))
+    const int64_t values[] = {selection->run_id, selection->first, selection->last};
+    int64_t any = !selection->some_iterations, of_run, there[3];
+    int code = any ? MP_OK
+                   : mp_store_numbers(store,
+                                      "SELECT 1 FROM iteration_summary WHERE (?1 = 0 OR "
+                                      "run_id = ?1) AND iteration BETWEEN ?2 AND ?3 LIMIT 1",
+                                      values, 3, &any, 1, error);
+    if (code || any)
         return code;
-    bool any = select_pair(store,
-                           "SELECT min(iteration), max(iteration) FROM v_span "
-                           "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
-                           selection, pair, &code, error);
-    if (code || (any && pair[0] <= selection->last && selection->first <= pair[1]))
+    code = mp_store_numbers(store,
+                            "SELECT count(*), min(iteration), max(iteration) FROM v_span "
+                            "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
+                            values, 1, there, 3, error);
+    if (!code)
+        code = mp_store_numbers(store, "SELECT count(*) FROM run WHERE ?1 = 0 OR run_id = ?1",
+                                values, 1, &of_run, 1, error);
+    if (code || (there[0] && there[1] <= selection->last && selection->first <= there[2]))
         return code;
-    if (!any) /* of a run that is not there the export itself says so */
-        return select_pair(store, "SELECT 1, 1 FROM run WHERE ?1 = 0 OR run_id = ?1", selection,
-                           pair, &code, error)
-                   ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
-                   : code;
+    if (!there[0]) /* of a run that is not there the export itself says so */
+        return of_run ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
+                      : MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "--iterations %" PRId64 "..%" PRId64 ": there are the iterations %" PRId64
                    "..%" PRId64,
-                   selection->first, selection->last, pair[0], pair[1]);
+                   selection->first, selection->last, there[1], there[2]);
 }
 
 static void print_timeline(FILE *out, const char *path,

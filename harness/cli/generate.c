@@ -108,25 +108,17 @@ static int write_kind(const struct mp_generator *kind, const struct option_flags
     return code;
 }
 
-static int generate(const struct mp_systems *systems, int argc, char *argv[],
-                    struct mp_error *error) {
-    (void)systems;
-    const struct mp_generator *kind = NULL;
-    const char *path = NULL;
-    char about[ABOUT_SIZE];
-    struct cli_words words;
-    struct option_flags own = {.count = 0};
-    struct cli_flag flags[FLAGS_LIMIT + 2] = {{0}};
-    if (argc > 1 && argv[1][0] != '-') { /* the kind comes first: it says which flags there are */
-        kind = mp_generator_find(argv[1], error);
-        if (!kind)
-            return MP_ENOTFOUND;
-    }
-    describe(kind, about);
-    add_flags(&own, mp_generate_options, flags);
-    add_flags(&own, kind ? kind->options : NULL, flags);
-    flags[own.count] = (struct cli_flag){"-o", CLI_VALUE, &path, "FILE", "the trace to write"};
-    const struct cli_usage usage = {
+static struct {
+    const struct mp_generator *kind; /* NULL: none was named */
+    const char *path;
+    struct option_flags own;
+} given;
+
+/* The kind comes first: it says which flags there are. */
+static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_error *error) {
+    static char about[ABOUT_SIZE];
+    static struct cli_flag flags[FLAGS_LIMIT + 2];
+    static const struct cli_usage usage = {
         "moeperf generate KIND -o FILE [options]",
         about,
         flags,
@@ -134,14 +126,23 @@ static int generate(const struct mp_systems *systems, int argc, char *argv[],
         1,
         "  moeperf generate zipf -o zipf.mptrace --exponent 1 --iterations 5\n"
         "  moeperf generate w6 -o moving.mptrace --iterations 20 --period 5\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (!kind)
-        return mp_fail(error, MP_EINVAL, "the kind comes first; usage: %s", usage.synopsis);
-    if (!path)
-        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the trace to write");
-    return write_kind(kind, &own, path, error);
+    bool is_named = argc > 1 && argv[1][0] != '-';
+    given.kind = is_named ? mp_generator_find(argv[1], error) : NULL;
+    describe(given.kind, about);
+    add_flags(&given.own, mp_generate_options, flags);
+    add_flags(&given.own, given.kind ? given.kind->options : NULL, flags);
+    flags[given.own.count] =
+        (struct cli_flag){"-o", CLI_VALUE, &given.path, "FILE", "the trace to write"};
+    return given.kind || !is_named ? &usage : NULL;
 }
 
-const struct cli_command cli_generate = {"generate", "computes a routing trace", generate};
+static int generate(const struct cli_call *call, struct mp_error *error) {
+    if (!given.kind)
+        return mp_fail(error, MP_EINVAL, "the kind comes first; usage: %s", call->usage->synopsis);
+    if (!given.path)
+        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the trace to write");
+    return write_kind(given.kind, &given.own, given.path, error);
+}
+
+const struct cli_command cli_generate = {"generate", "computes a routing trace", generate,
+                                         .find_usage = find_usage};

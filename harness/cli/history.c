@@ -12,38 +12,36 @@ struct history_flags {
     bool json;
 };
 
-static int parse(struct history_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--suite", CLI_VALUE, &flags->suite, "NAME", "of this suite only"},
-        {"--job", CLI_VALUE, &flags->job, "NAME", "of this job only"},
-        {"--append", CLI_VALUE, &flags->append, "FILE.jsonl",
-         "reads this file, too, and adds a line to it for every run that it\n"
-         "lacks: a history that outlives databases"},
-        {"--html", CLI_VALUE, &flags->page.html, "FILE",
-         "writes one self-contained HTML file with a chart of each\n"
-         "series instead"},
-        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints all series as a JSON object"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf history [FILE ...] [options]",
-        "Puts the runs of many revisions in a row, each job on each machine by itself, and\n"
-        "says where its time or an exact measure changed, and with which revision first.\n"
-        "FILE is a database (" CLI_DATABASE "), or lines of an earlier --append, *.jsonl.\n"
-        "Times change where the values in front and behind are too far apart for chance;\n"
-        "routes, bytes, copies and predicted times where two revisions differ.  It reports\n"
-        "and judges nothing: moeperf compare is the gate.",
-        table,
-        0,
-        CLI_WORDS_LIMIT,
-        "  moeperf history nightly.db\n"
-        "  moeperf history out/results.db --append history.jsonl\n"
-        "  moeperf history history.jsonl --html history.html\n"
-        "  moeperf history history.jsonl --suite quickstart --job fssdp --json\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct history_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--suite", CLI_VALUE, &given.suite, "NAME", "of this suite only"},
+    {"--job", CLI_VALUE, &given.job, "NAME", "of this job only"},
+    {"--append", CLI_VALUE, &given.append, "FILE.jsonl",
+     "reads this file, too, and adds a line to it for every run that it\n"
+     "lacks: a history that outlives databases"},
+    {"--html", CLI_VALUE, &given.page.html, "FILE",
+     "writes one self-contained HTML file with a chart of each\n"
+     "series instead"},
+    {"--figures", CLI_VALUE, &given.page.figures, "FOLDER", CLI_FIGURES_HELP},
+    {"--json", CLI_SWITCH, &given.json, NULL, "prints all series as a JSON object"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf history [FILE ...] [options]",
+    "Puts the runs of many revisions in a row, each job on each machine by itself, and\n"
+    "says where its time or an exact measure changed, and with which revision first.\n"
+    "FILE is a database (" CLI_DATABASE "), or lines of an earlier --append, *.jsonl.\n"
+    "Times change where the values in front and behind are too far apart for chance;\n"
+    "routes, bytes, copies and predicted times where two revisions differ.  It reports\n"
+    "and judges nothing: moeperf compare is the gate.",
+    known_flags,
+    0,
+    CLI_WORDS_LIMIT,
+    "  moeperf history nightly.db\n"
+    "  moeperf history out/results.db --append history.jsonl\n"
+    "  moeperf history history.jsonl --html history.html\n"
+    "  moeperf history history.jsonl --suite quickstart --job fssdp --json\n"};
 
 static bool has_lines(const char *path) {
     const char *ending = strrchr(path, '.');
@@ -75,41 +73,35 @@ static int append(const struct mp_history *history, const char *path, size_t fir
     return code;
 }
 
-static int history(const struct mp_systems *systems, int argc, char *argv[],
-                   struct mp_error *error) {
-    (void)systems;
-    struct history_flags flags = {0};
-    struct cli_words words;
+static int history(const struct cli_call *call, struct mp_error *error) {
     struct mp_history found = {0};
     size_t known = 0;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (flags.append && !has_lines(flags.append))
+    int code = MP_OK;
+    if (given.append && !has_lines(given.append))
         return mp_fail(error, MP_EINVAL, "--append %.200s: its name has to end in .jsonl",
-                       flags.append);
-    const bool draws = flags.page.html || flags.page.figures;
-    if (draws && flags.json)
+                       given.append);
+    const bool draws = given.page.html || given.page.figures;
+    if (draws && given.json)
         return mp_fail(error, MP_EINVAL, "--html and --figures draw; --json does not go with them");
-    if (flags.append && !access(flags.append, F_OK))
-        code = mp_history_add_lines(&found, flags.append, error);
+    if (given.append && !access(given.append, F_OK))
+        code = mp_history_add_lines(&found, given.append, error);
     known = json_array_size(found.rows);
-    for (int i = 0; i < words.count && !code; i++)
-        code = add_file(&found, words.word[i], error);
-    if (!code && words.count == 0)
+    for (int i = 0; i < call->words->count && !code; i++)
+        code = add_file(&found, call->words->word[i], error);
+    if (!code && call->words->count == 0)
         code = add_file(&found, CLI_DATABASE, error);
-    if (!code && flags.append)
-        code = append(&found, flags.append, known, error);
+    if (!code && given.append)
+        code = append(&found, given.append, known, error);
     if (!code)
-        code = mp_history_find(&found, flags.suite, flags.job, error);
+        code = mp_history_find(&found, given.suite, given.job, error);
     if (!code && draws)
-        code = mp_history_html(&found, &flags.page, error);
+        code = mp_history_html(&found, &given.page, error);
     else if (!code)
-        code = flags.json ? mp_history_print_json(&found, stdout, error)
+        code = given.json ? mp_history_print_json(&found, stdout, error)
                           : mp_history_print(&found, stdout, error);
     mp_history_destroy(&found);
     return code;
 }
 
-const struct cli_command cli_history = {"history",
-                                        "says which revision changed a time or a measure", history};
+const struct cli_command cli_history = {
+    "history", "says which revision changed a time or a measure", history, .usage = &usage};

@@ -2,31 +2,76 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/model_flags.h"
 #include "harness/cli/trace_file.h"
 #include "harness/recordings/recordings.h"
 #include "harness/workload/formats.h"
+#include "reference/base/option.h"
+
+enum { KINDS_LIMIT = 32 };
 
 /* moeperf's own format: `mp_formats` has the others'. */
 static const struct mp_format native = {"native",
                                         "moeperf's own .mptrace, checked and written anew"};
 
 struct import_flags {
-    const char *kind, *output, *database, *system, *workload, *suggest;
+    const char *kind, *output, *database, *suggest;
     struct cli_model_flags model;
+    struct mp_record_run run;
     struct cli_words rules;
     bool ragged;
 };
 
-/* What the command does and the kinds it knows; to be freed. */
-static char *write_about(void) {
-    char *text = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
+static struct import_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--as", CLI_VALUE, &given.kind, "KIND",
+     "what FILE is; otherwise its beginning or its name says so"},
+    {"--db", CLI_VALUE, &given.database, "FILE",
+     "of recordings: database to add the run to (" CLI_DATABASE ")"},
+    {"--rules", CLI_REPEATED, &given.rules, "NAME", "of recordings: " CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
+    {"--system", CLI_VALUE, &given.run.system, "NAME",
+     "of recordings: what reports call the run (the kind's name)"},
+    {"--workload", CLI_VALUE, &given.run.workload, "NAME",
+     "of recordings: what it was given to do (recorded)"},
+    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
+    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--job", CLI_VALUE, &given.model.job, "FILE", "of recordings: " CLI_JOB_HELP},
+    {"-o", CLI_VALUE, &given.output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
+    {"--experts", CLI_VALUE, &given.model.experts, "N",
+     "experts of a layer, for a kind that does not say: megatron,\n"
+     "megatron-tokens, csv-tokens"},
+    {"--ragged", CLI_SWITCH, &given.ragged, NULL,
+     "ranks and layers may have different numbers of routes;\n"
+     "without it that is an error"},
+    {0},
+};
+
+/* What the command does and the kinds it knows. */
+static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_error *error) {
+    static char about[4096];
+    static const struct cli_usage usage = {
+        "moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"
+        "       moeperf import FILE [--as KIND] -o OUT.mptrace",
+        about,
+        known_flags,
+        1,
+        CLI_WORDS_LIMIT,
+        "  moeperf import rank*.json.gz --db run.db\n"
+        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
+        "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
+        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
+        "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
+    FILE *stream = fmemopen(about, sizeof about, "w");
+    (void)argc, (void)argv;
+    if (!stream) {
+        mp_no_memory(error);
         return NULL;
+    }
     fputs("Reads what something else recorded of a training or serving run.  Recordings, one\n"
           "file per rank or one of all, become a run of a database, as those of moeperf\n"
           "record: rules map ranges to phases, and every report works; of a file that is cut\n"
@@ -41,56 +86,8 @@ static char *write_about(void) {
     for (const struct mp_format *format = mp_formats; format->name; format++)
         fprintf(stream, "  %-15s %s\n", format->name, format->description);
     fprintf(stream, "  %-15s %s", native.name, native.description);
-    if (fclose(stream)) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "what FILE is; otherwise its beginning or its name says so"},
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "of recordings: database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME", "of recordings: " CLI_RULES_HELP},
-        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
-        {"--system", CLI_VALUE, &flags->system, "NAME",
-         "of recordings: what reports call the run (the kind's name)"},
-        {"--workload", CLI_VALUE, &flags->workload, "NAME",
-         "of recordings: what it was given to do (recorded)"},
-        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
-        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-        {"--job", CLI_VALUE, &flags->model.job, "FILE", "of recordings: " CLI_JOB_HELP},
-        {"-o", CLI_VALUE, &flags->output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
-        {"--experts", CLI_VALUE, &flags->model.experts, "N",
-         "experts of a layer, for a kind that does not say: megatron,\n"
-         "megatron-tokens, csv-tokens"},
-        {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
-         "ranks and layers may have different numbers of routes;\n"
-         "without it that is an error"},
-        {0},
-    };
-    char *about = write_about();
-    if (!about)
-        return mp_fail(error, MP_ENOMEM, "no memory for the list of kinds");
-    const struct cli_usage usage = {
-        "moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"
-        "       moeperf import FILE [--as KIND] -o OUT.mptrace",
-        about,
-        table,
-        1,
-        CLI_WORDS_LIMIT,
-        "  moeperf import rank*.json.gz --db run.db\n"
-        "  moeperf import report.sqlite --db run.db --rules my.yaml\n"
-        "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
-        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
-        "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
-    int code = cli_parse(&usage, argc, argv, words, error);
-    free(about);
-    return code;
+    fclose(stream);
+    return &usage;
 }
 
 /* The kind that was named, or that the file's name suggests. */
@@ -124,11 +121,37 @@ static int open_input(const struct import_flags *flags, const char *path,
     return mp_format_open_with(flags->kind, path, &options, stream, error);
 }
 
+/* --as names a kind. */
+static int check_kind(const char *kind, struct mp_error *error) {
+    const char *known[KINDS_LIMIT + 1];
+    int count = 0;
+    for (int i = 0; mp_recording_formats[i] && count < KINDS_LIMIT; i++)
+        known[count++] = mp_recording_formats[i]->name;
+    for (int i = 0; mp_formats[i].name && count < KINDS_LIMIT; i++)
+        known[count++] = mp_formats[i].name;
+    if (count < KINDS_LIMIT)
+        known[count++] = native.name;
+    known[count] = NULL;
+    for (int i = 0; i < count; i++)
+        if (!strcmp(kind, known[i]))
+            return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "--as %.64s: no kind is called so (moeperf import --help lists them)%s", kind,
+                   mp_meant(kind, known).text);
+}
+
 /* The format that --as names, or that recognises the first file; NULL: it is none of a recording.
  */
-static const struct mp_recording_format *recording_format(const struct import_flags *flags,
-                                                          const char *path) {
-    return flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+static int recording_format(const struct import_flags *flags, const char *path,
+                            const struct mp_recording_format **format, struct mp_error *error) {
+    int code = flags->kind ? check_kind(flags->kind, error) : MP_OK;
+    if (!code && access(path, R_OK))
+        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+                       strerror(errno));
+    if (!code)
+        *format =
+            flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+    return code;
 }
 
 /* How to read the same files once more, with other rules.  Free it. */
@@ -144,10 +167,10 @@ static char *plan_again(const struct import_flags *flags, const char *database,
     if (flags->kind)
         cli_add_word(command, size, "--as", flags->kind);
     cli_add_word(command, size, "--db", database);
-    if (flags->system)
-        cli_add_word(command, size, "--system", flags->system);
-    if (flags->workload)
-        cli_add_word(command, size, "--workload", flags->workload);
+    if (flags->run.system)
+        cli_add_word(command, size, "--system", flags->run.system);
+    if (flags->run.workload)
+        cli_add_word(command, size, "--workload", flags->run.workload);
     cli_add_model_flags(command, size, &flags->model);
     for (int i = 0; i < words->count; i++)
         cli_add_word(command, size, "", words->word[i]);
@@ -178,18 +201,13 @@ static int import_recordings(const struct mp_recording_format *format,
         code = cli_read_model_flags(&flags->model, systems, error);
     if (!code)
         code = cli_load_rules(&flags->rules, &rules, error);
-    const struct mp_recordings recordings = {.format = format,
-                                             .path = words->word,
-                                             .paths = words->count,
-                                             .database = database,
-                                             .suggested = suggested,
-                                             .suggest = flags->suggest,
-                                             .resume = again,
-                                             .system = flags->system,
-                                             .workload = flags->workload,
-                                             .loads = flags->model.loads,
-                                             .job_text = flags->model.job_text,
-                                             .rules = &rules};
+    struct mp_recordings recordings = {format, words->word, words->count, database, flags->run};
+    recordings.run.rules = &rules;
+    recordings.run.loads = flags->model.loads;
+    recordings.run.job_text = flags->model.job_text;
+    recordings.run.suggested = suggested;
+    recordings.run.suggest = flags->suggest;
+    recordings.run.resume = again;
     if (!code)
         code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
     mp_rules_destroy(&rules);
@@ -207,13 +225,14 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
                        "none that --help lists",
                        words->word[1], path);
-    if (flags->database || flags->rules.count || flags->system || flags->workload ||
+    if (flags->database || flags->rules.count || flags->run.system || flags->run.workload ||
         flags->model.loads.path || flags->model.job)
-        return mp_fail(error, MP_EINVAL,
-                       "%s: loads become a trace, -o OUT.mptrace; --db, --rules, --system, "
-                       "--workload, --loads and --job are for recordings, and it is none that "
-                       "--help lists",
-                       path);
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s: its beginning is that of no recording that --help lists (--as KIND says "
+            "what it is); loads become a trace, -o OUT.mptrace, and --db, --rules, "
+            "--system, --workload, --loads and --job are for recordings",
+            path);
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     int code = choose_kind(flags, path, error);
@@ -223,23 +242,18 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
         return code;
     if (flags->ragged)
         mp_trace_allow_ragged(stream);
-    code = cli_write_trace(stream, flags->output, error);
-    if (!code && fflush(stdout))
-        code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
-    return code;
+    return cli_write_trace(stream, flags->output, error);
 }
 
-static int import(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    struct import_flags flags = {0};
-    struct cli_words words;
-    int code = parse(&flags, argc, argv, &words, error);
+static int import(const struct cli_call *call, struct mp_error *error) {
+    const struct mp_recording_format *format = NULL;
+    int code = recording_format(&given, call->words->word[0], &format, error);
     if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    const struct mp_recording_format *format = recording_format(&flags, words.word[0]);
-    return format ? import_recordings(format, systems, &flags, &words, error)
-                  : import_loads(&flags, &words, error);
+        return code;
+    return format ? import_recordings(format, call->systems, &given, call->words, error)
+                  : import_loads(&given, call->words, error);
 }
 
 const struct cli_command cli_import = {
-    "import", "reads others' recordings into a database, others' loads into a trace", import};
+    "import", "reads others' recordings into a database, others' loads into a trace", import,
+    .find_usage = find_usage};

@@ -5,12 +5,9 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
 #include "harness/suite/paths.h"
-#include "harness/suite/suite.h"
-#include "harness/workload/generate.h"
 
 /* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
  * and further lines under the title for what else a system says of itself. */
-typedef int list_function(const struct mp_systems *systems, json_t *rows, struct mp_error *error);
 
 static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
     if (!row || json_array_append_new(rows, row))
@@ -18,56 +15,24 @@ static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
     return MP_OK;
 }
 
-static int list_systems(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < systems->count && !code; i++) {
-        const struct mp_system *system = systems->item[i];
-        bool yardstick = system->capabilities & MP_SYSTEM_UNATTAINABLE;
-        code = add_row(rows,
-                       json_pack("{s:s, s:s, s:s, s:o, s:b}", "name", system->name, "title",
-                                 system->title, "source", system->source, "capabilities",
-                                 cli_pack_capabilities(system->capabilities), "unattainable",
-                                 yardstick),
-                       error);
+/* Those of a kind, with some of what there is about them. */
+static int list_kind(const struct mp_systems *systems, const char *kind, json_t *rows,
+                     struct mp_error *error) {
+    static const char *const members[] = {"name", "title", "source", "capabilities",
+                                          "unattainable"};
+    json_t *catalog = cli_catalog(systems), *entry;
+    size_t i;
+    int code = catalog ? MP_OK : mp_no_memory(error);
+    json_array_foreach(catalog, i, entry) {
+        const bool is_system = json_object_get(entry, "capabilities");
+        if (code || strcmp(json_string_value(json_object_get(entry, "kind")), kind) != 0)
+            continue;
+        json_t *row = json_object();
+        for (int m = 0; m < (is_system ? 5 : 2); m++)
+            json_object_set(row, members[m], json_object_get(entry, members[m]));
+        code = add_row(rows, row, error);
     }
-    return code;
-}
-
-static int add_titled(json_t *rows, const char *name, const char *title, struct mp_error *error) {
-    return add_row(rows, json_pack("{s:s, s:s}", "name", name, "title", title), error);
-}
-
-static int list_gates(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    int code = MP_OK;
-    for (int i = 0; mp_gate_kinds[i] && !code; i++)
-        code = add_titled(rows, mp_gate_kinds[i]->name, mp_gate_kinds[i]->title, error);
-    return code;
-}
-
-static int list_workloads(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    int code = MP_OK;
-    for (const struct cli_entry *entry = cli_workloads; entry->name && !code; entry++)
-        code = add_titled(rows, entry->name, entry->title, error);
-    return code;
-}
-
-static int list_exchanges(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    int code = MP_OK;
-    (void)systems;
-    for (int kind = 0; kind < MP_EXCHANGE_KINDS && !code; kind++) {
-        const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
-        code = add_titled(rows, exchange->name, exchange->title, error);
-    }
-    return code;
-}
-
-static int list_generators(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    int code = MP_OK;
-    for (const struct mp_generator *kind = mp_generators; kind->name && !code; kind++)
-        code = add_titled(rows, kind->name, kind->title, error);
+    json_decref(catalog);
     return code;
 }
 
@@ -101,23 +66,7 @@ static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *er
     return code;
 }
 
-static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    return list_files(MP_SUITES, rows, error);
-}
-
-static int list_clusters(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    return list_files(MP_CLUSTERS, rows, error);
-}
-
-static int list_rules(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
-    return list_files(MP_RULES, rows, error);
-}
-
-static int list_devices(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
-    (void)systems;
+static int list_devices(json_t *rows, struct mp_error *error) {
     char library[256], title[640];
     struct cli_machine machine;
     int code = cli_machine_compute(library, sizeof library, error);
@@ -132,24 +81,28 @@ static int list_devices(const struct mp_systems *systems, json_t *rows, struct m
                    error);
 }
 
-/* Of each: TOPIC(its name, blanks up to help's next column, what is listed). */
+/* Of each: TOPIC(its name, blanks up to help's next column, what is listed, and who lists it). */
 #define EACH_TOPIC(TOPIC)                                                                          \
-    TOPIC(systems, "     ", "planners that can be compared")                                       \
-    TOPIC(gates, "       ", "what chooses the experts of a token")                                 \
-    TOPIC(exchanges, "   ", "ways of tokens' rows to their experts and back")                      \
-    TOPIC(workloads, "   ", "where a job's loads come from, as its routing: says")                 \
-    TOPIC(generators, "  ", "kinds of computed traces, of moeperf generate")                       \
-    TOPIC(suites, "      ", "ready-made comparisons")                                              \
-    TOPIC(clusters, "    ", "machines that times are predicted for")                               \
+    TOPIC(systems, "     ", "planners that can be compared", .kind = "system")                     \
+    TOPIC(gates, "       ", "what chooses the experts of a token", .kind = "gate")                 \
+    TOPIC(exchanges, "   ", "ways of tokens' rows to their experts and back", .kind = "exchange")  \
+    TOPIC(workloads, "   ", "where a job's loads come from, as its routing: says",                 \
+          .kind = "workload")                                                                      \
+    TOPIC(generators, "  ", "kinds of computed traces, of moeperf generate", .kind = "generator")  \
+    TOPIC(suites, "      ", "ready-made comparisons", .of_files = true, .files = MP_SUITES)        \
+    TOPIC(clusters, "    ", "machines that times are predicted for", .of_files = true,             \
+          .files = MP_CLUSTERS)                                                                    \
     TOPIC(rules, "       ",                                                                        \
-          "which range of an annotated program is which phase, for moeperf record")                \
-    TOPIC(devices, "     ", "what this machine computes on")
-#define TOPIC_ROW(name, blanks, what) {#name, list_##name},
-#define TOPIC_HELP(name, blanks, what) "\n  " #name blanks what
+          "which range of an annotated program is which phase, for moeperf record",                \
+          .of_files = true, .files = MP_RULES)                                                     \
+    TOPIC(devices, "     ", "what this machine computes on", .kind = NULL)
+#define TOPIC_ROW(name, blanks, what, ...) {#name, __VA_ARGS__},
+#define TOPIC_HELP(name, blanks, what, ...) "\n  " #name blanks what
 
-static const struct {
-    const char *name;
-    list_function *list;
+static const struct topic {
+    const char *name, *kind;
+    bool of_files;
+    enum mp_ready_made files;
 } topics[] = {EACH_TOPIC(TOPIC_ROW)};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
@@ -199,11 +152,11 @@ static void print_text(const json_t *rows) {
     }
 }
 
-static list_function *find_topic(const char *name, struct mp_error *error) {
+static const struct topic *find_topic(const char *name, struct mp_error *error) {
     const char *known[TOPICS + 1] = {NULL};
     for (int i = 0; i < TOPICS; i++) {
         if (!strcmp(topics[i].name, name))
-            return topics[i].list;
+            return &topics[i];
         known[i] = topics[i].name;
     }
     char all[256] = "";
@@ -216,28 +169,28 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
     return NULL;
 }
 
-static int list(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    bool json = false;
-    struct cli_words words;
-    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
-                                     {0}};
-    const struct cli_usage usage = {
-        "moeperf list TOPIC [--json]",
-        "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
-        "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
-        table,
-        1,
-        1,
-        "  moeperf list systems\n"
-        "  moeperf list suites --json\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    list_function *topic = find_topic(words.word[0], error);
+static bool json;
+
+static const struct cli_flag known_flags[] = {
+    {"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"}, {0}};
+static const struct cli_usage usage = {
+    "moeperf list TOPIC [--json]",
+    "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
+    "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
+    known_flags,
+    1,
+    1,
+    "  moeperf list systems\n"
+    "  moeperf list suites --json\n"};
+
+static int list(const struct cli_call *call, struct mp_error *error) {
+    const struct topic *topic = find_topic(call->words->word[0], error);
     if (!topic)
         return MP_EINVAL;
     json_t *rows = json_array();
-    code = topic(systems, rows, error);
+    int code = topic->kind       ? list_kind(call->systems, topic->kind, rows, error)
+               : topic->of_files ? list_files(topic->files, rows, error)
+                                 : list_devices(rows, error);
     if (!code && json)
         return cli_print_json(rows, error);
     if (!code)
@@ -247,4 +200,5 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_list = {
-    "list", "lists systems, workloads, generators, suites, clusters and more", list};
+    "list", "lists systems, workloads, generators, suites, clusters and more", list,
+    .usage = &usage};

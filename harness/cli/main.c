@@ -1,4 +1,5 @@
 /* moeperf: finds the subcommand, prints its error, chooses the exit status. */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,17 +69,33 @@ static int say_error(const char *command, int status, struct mp_error *error) {
     return CLI_BAD_INPUT;
 }
 
+/* argv[0] is the command's own name. */
 static int run_command(const struct cli_command *command, int argc, char *argv[]) {
     static struct mp_systems systems;
+    static struct cli_words words;
     struct mp_error error = {0};
+    int own = 0;
+    while (own < argc && !(command->takes_rest && !strcmp(argv[own], "--")))
+        own++;
     cli_leave_nothing_at_signals();
-    int status = mp_systems_register_all(&systems, &error);
+    const struct cli_usage *usage =
+        command->usage ? command->usage : command->find_usage(own, argv, &error);
+    const struct cli_call call = {&systems, usage, &words, own + 1 < argc ? argv + own + 1 : NULL};
+    int status = usage ? cli_parse(usage, own, argv, &words, &error) : error.code;
+    if (status > 0)
+        return CLI_SUCCESS;
     if (status == MP_OK)
-        status = command->run(&systems, argc, argv, &error);
+        status = mp_systems_register_all(&systems, &error);
+    if (status == MP_OK)
+        status = command->run(&call, &error);
+    errno = 0;
+    if (status >= 0 && (fflush(stdout) || ferror(stdout)))
+        status = mp_fail(&error, MP_EIO, "can't write to standard output: %s",
+                         errno ? strerror(errno) : "it is closed");
     return say_error(command->name, status, &error);
 }
 
-int main(int argc, char *argv[]) {
+static int answer(int argc, char *argv[]) {
     if (argc < 2) {
         print_usage(stdout);
         return CLI_BAD_INPUT;
@@ -105,4 +122,12 @@ int main(int argc, char *argv[]) {
     }
     return wants_help ? say_error("help", cli_manual_print(name, &error), &error)
                       : fail_unknown(name);
+}
+
+int main(int argc, char *argv[]) {
+    const int status = answer(argc, argv);
+    if (status != CLI_SUCCESS || (!fflush(stdout) && !ferror(stdout)))
+        return status;
+    fprintf(stderr, "moeperf: can't write what it prints: %s\n", strerror(errno));
+    return CLI_BAD_INPUT;
 }

@@ -1,7 +1,6 @@
 /* moeperf place: where a system would put experts for given loads, and whether that pays. */
 #include "harness/cli/place.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,56 +17,53 @@ struct place_flags {
     bool decide, json;
 };
 
-static int parse(struct place_flags *flags, int argc, char *argv[], struct mp_error *error) {
-    struct cli_words words;
-    const struct cli_flag table[] = {
-        {"--trace", CLI_VALUE, &flags->job.trace, "FILE",
-         "the loads: a trace, or what moeperf import reads by\n"
-         "its ending, as SGLang's recorder writes it"},
-        {"--loads", CLI_VALUE, &flags->job.loads, "TEXT",
-         "the loads: a generator and its options in one word\n"
-         "(moeperf generate --help)"},
-        {"--cluster", CLI_VALUE, &flags->job.cluster, "NAME",
-         "a ready-made cluster (moeperf list clusters) or a file"},
-        {"--nodes", CLI_VALUE, &flags->job.nodes, "N", "so many nodes of it instead"},
-        {"--system", CLI_VALUE, &flags->system, "NAME[:OPTION=VALUE,...]",
-         "whose planner places (eplb): one whose homes change"},
-        {"--decide", CLI_SWITCH, &flags->decide, NULL,
-         "says whether to turn the system on, and why"},
-        {"--history", CLI_VALUE, &flags->history, "N%",
-         "of the iterations, the first that the placement is made\n"
-         "of (50%); it is judged on the rest"},
-        {"-o", CLI_VALUE, &flags->output, "OUT", "file to write the placement to"},
-        {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "json (the default); sglang: --init-expert-location;\n"
-         "vllm: vLLM Ascend's expert_map_path"},
-        {"--set", CLI_REPEATED, &flags->job.set, "KEY=VALUE",
-         "sets an option of the job, predict.KEY=VALUE one of\n"
-         "predictions, options.KEY=VALUE one of the system; may\n"
-         "be repeated"},
-        {"--iterations", CLI_VALUE, &flags->job.iterations, "N",
-         "at most so many (30 of a generator, 100 of a trace)"},
-        {"--fit", CLI_SWITCH, &flags->job.fit, NULL, "folds or splits a trace of another shape"},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf place (--trace FILE | --loads TEXT) --cluster NAME [options]",
-        "Runs a system's planner over recorded loads and takes the placement of experts\n"
-        "that it ends with: how even it makes ranks, what it saves and costs, as\n"
-        "predicted on later loads than it was made of, and as a file that serving\n"
-        "engines read.  With --decide it answers first what to ask before a balancer is\n"
-        "turned on; \"leave it off\" is an answer, and every answer ends with status 0.",
-        table,
-        0,
-        0,
-        "  moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 \\\n"
-        "    --as sglang -o placement.json\n"
-        "  moeperf place --trace loads.mptrace --cluster h100 --decide\n"
-        "  moeperf place --loads \"dynamics seed=3\" --cluster hecate-b --system smartmoe \\\n"
-        "    --history 30% --decide --json\n"};
-    return cli_parse(&usage, argc, argv, &words, error);
-}
+static struct place_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--trace", CLI_VALUE, &given.job.trace, "FILE",
+     "the loads: a trace, or what moeperf import reads by\n"
+     "its ending, as SGLang's recorder writes it"},
+    {"--loads", CLI_VALUE, &given.job.loads, "TEXT",
+     "the loads: a generator and its options in one word\n"
+     "(moeperf generate --help)"},
+    {"--cluster", CLI_VALUE, &given.job.cluster, "NAME",
+     "a ready-made cluster (moeperf list clusters) or a file"},
+    {"--nodes", CLI_VALUE, &given.job.nodes, "N", "so many nodes of it instead"},
+    {"--system", CLI_VALUE, &given.system, "NAME[:OPTION=VALUE,...]",
+     "whose planner places (eplb): one whose homes change"},
+    {"--decide", CLI_SWITCH, &given.decide, NULL, "says whether to turn the system on, and why"},
+    {"--history", CLI_VALUE, &given.history, "N%",
+     "of the iterations, the first that the placement is made\n"
+     "of (50%); it is judged on the rest"},
+    {"-o", CLI_VALUE, &given.output, "OUT", "file to write the placement to"},
+    {"--as", CLI_VALUE, &given.kind, "KIND",
+     "json (the default); sglang: --init-expert-location;\n"
+     "vllm: vLLM Ascend's expert_map_path"},
+    {"--set", CLI_REPEATED, &given.job.set, "KEY=VALUE",
+     "sets an option of the job, predict.KEY=VALUE one of\n"
+     "predictions, options.KEY=VALUE one of the system; may\n"
+     "be repeated"},
+    {"--iterations", CLI_VALUE, &given.job.iterations, "N",
+     "at most so many (30 of a generator, 100 of a trace)"},
+    {"--fit", CLI_SWITCH, &given.job.fit, NULL, "folds or splits a trace of another shape"},
+    {"--json", CLI_SWITCH, &given.json, NULL, "prints one JSON object"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf place (--trace FILE | --loads TEXT) --cluster NAME [options]",
+    "Runs a system's planner over recorded loads and takes the placement of experts\n"
+    "that it ends with: how even it makes ranks, what it saves and costs, as\n"
+    "predicted on later loads than it was made of, and as a file that serving\n"
+    "engines read.  With --decide it answers first what to ask before a balancer is\n"
+    "turned on; \"leave it off\" is an answer, and every answer ends with status 0.",
+    known_flags,
+    0,
+    0,
+    "  moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 \\\n"
+    "    --as sglang -o placement.json\n"
+    "  moeperf place --trace loads.mptrace --cluster h100 --decide\n"
+    "  moeperf place --loads \"dynamics seed=3\" --cluster hecate-b --system smartmoe \\\n"
+    "    --history 30% --decide --json\n"};
 
 /* ---- the job ---- */
 
@@ -198,7 +194,7 @@ static int print(const struct place_flags *flags, const struct cli_placed *place
         cli_print_decision(placed, out);
     else
         cli_print_placement(placed, out);
-    return fflush(out) ? mp_fail(error, MP_EIO, "can't print: %s", strerror(errno)) : MP_OK;
+    return MP_OK;
 }
 
 static int place_with(const struct place_flags *flags, const struct mp_predict_job *job,
@@ -224,32 +220,29 @@ static int place_with(const struct place_flags *flags, const struct mp_predict_j
     return code;
 }
 
-static int place(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    struct place_flags flags = {0};
+static int place(const struct cli_call *call, struct mp_error *error) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
     enum mp_place_format format;
     double share;
     char mode[512];
-    int code = parse(&flags, argc, argv, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (flags.job.loads && !flags.job.iterations)
-        flags.job.iterations = "30";
-    code = find_share(flags.history, &share, error);
+    if (given.job.loads && !given.job.iterations)
+        given.job.iterations = "30";
+    int code = find_share(given.history, &share, error);
     if (!code)
-        code = find_format(&flags, &format, error);
+        code = find_format(&given, &format, error);
     if (!code)
         code = mp_predict_job_create(&job, error);
     if (code)
         return code;
-    code = prepare(&flags, systems, &job, &cluster, mode, sizeof mode, error);
+    code = prepare(&given, call->systems, &job, &cluster, mode, sizeof mode, error);
     if (!code)
-        code = place_with(&flags, &job, cluster, mode, share, format, error);
+        code = place_with(&given, &job, cluster, mode, share, format, error);
     mp_cluster_destroy(cluster);
     mp_predict_job_destroy(&job);
     return code;
 }
 
 const struct cli_command cli_place = {
-    "place", "places experts by a system's planner, and says whether that pays", place};
+    "place", "places experts by a system's planner, and says whether that pays", place,
+    .usage = &usage};

@@ -30,80 +30,76 @@ struct predict_flags {
     bool bound, assumptions, quiet;
 };
 
-static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
-    struct cli_words words;
-    const struct cli_flag table[] = {
-        {"--cluster", CLI_VALUE, &flags->job.cluster, "NAME",
-         "a ready-made cluster (moeperf list clusters) or a file"},
-        {"--nodes", CLI_VALUE, &flags->job.nodes, "N", "so many nodes of it instead"},
-        {"--trace", CLI_VALUE, &flags->job.trace, "FILE",
-         "the loads: a trace, or what moeperf import reads by\n"
-         "its ending; sizes that are not set are the trace's"},
-        {"--loads", CLI_VALUE, &flags->job.loads, "TEXT",
-         "the loads: a generator and its options in one word,\n"
-         "\"zipf exponent=0.8 seed=3\" (moeperf generate --help)"},
-        {"--fit", CLI_SWITCH, &flags->job.fit, NULL,
-         "folds or splits a trace of another shape to the\n"
-         "prediction's (moeperf reshape --help has the rules)"},
-        {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
-         "predicts this system instead of the usual ones; may\n"
-         "be repeated; ep is always there to compare with"},
-        {"--set", CLI_REPEATED, &flags->job.set, "KEY=VALUE",
-         "sets an option of the job (moeperf show job), as\n"
-         "predict.KEY=VALUE one of predictions (moeperf show\n"
-         "predict), as options.KEY=VALUE one of the systems that\n"
-         "have it; may be repeated"},
-        {"--vary", CLI_REPEATED, &flags->vary, "KEY=VALUE,VALUE...",
-         "predicts every value of the key, and prints how many\n"
-         "times as fast as ep each system is and what share of\n"
-         "its time the bound is; of two or three keys, with every\n"
-         "value of the others, the last one's side by side.\n"
-         "KEY: a job's option, loads (generators, files),\n"
-         "cluster, nodes, levels.NAME.bandwidth (B/s; moeperf\n"
-         "show CLUSTER), levels.NAME.latency or .message-cost (s)"},
-        {"--html", CLI_VALUE, &flags->page.html, "FILE", "draws what is varied as heat maps, too"},
-        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
-        {"--bound", CLI_SWITCH, &flags->bound, NULL,
-         "the least time in which any system could run these\n"
-         "loads, proven, and how near each system comes, also\n"
-         "where that takes more than a second or so; otherwise\n"
-         "tables have it anyway"},
-        {"--suite", CLI_VALUE, &flags->suite, "SUITE",
-         "predicts the jobs of a suite instead, be they\n"
-         "measured or predicted in it"},
-        {"--iterations", CLI_VALUE, &flags->job.iterations, "N",
-         "at most so many (30 of a generator, 100 of a trace)"},
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "adds everything to this database, span by span"},
-        {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
-         "lists all assumptions, not the first few"},
-        {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
-        CLI_FORMAT_FLAGS(&flags->format),
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
-        "Predicts, without the machines, how long an iteration takes under each system on a\n"
-        "cluster: the same planners as in training, carried out in model time.  Systems are\n"
-        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and nodewise unless named.  The model\n"
-        "is GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
-        "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
-        "refuses such a job, unless none that was named can do it.",
-        table,
-        0,
-        0,
-        "  moeperf predict --cluster hecate-b --loads \"zipf exponent=0.6\"\n"
-        "  moeperf predict --cluster hecate-a --nodes 2 --loads \"w1 heat=0.4\" --system fssdp \\\n"
-        "    --system frugal --set experts=32\n"
-        "  moeperf predict --cluster h100 --nodes 1 --loads \"zipf exponent=0.6\" \\\n"
-        "    --system moonep --vary batch=8,32,128 --vary levels.node.bandwidth=25e9,400e9\n"
-        "  moeperf predict --cluster hecate-b --nodes 2 --suite quickstart --set batch=32 \\\n"
-        "    --loads \"zipf exponent=0.5\" --json\n"
-        "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
-        "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_read_format(&flags->format, error);
-}
+static struct predict_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--cluster", CLI_VALUE, &given.job.cluster, "NAME",
+     "a ready-made cluster (moeperf list clusters) or a file"},
+    {"--nodes", CLI_VALUE, &given.job.nodes, "N", "so many nodes of it instead"},
+    {"--trace", CLI_VALUE, &given.job.trace, "FILE",
+     "the loads: a trace, or what moeperf import reads by\n"
+     "its ending; sizes that are not set are the trace's"},
+    {"--loads", CLI_VALUE, &given.job.loads, "TEXT",
+     "the loads: a generator and its options in one word,\n"
+     "\"zipf exponent=0.8 seed=3\" (moeperf generate --help)"},
+    {"--fit", CLI_SWITCH, &given.job.fit, NULL,
+     "folds or splits a trace of another shape to the\n"
+     "prediction's (moeperf reshape --help has the rules)"},
+    {"--system", CLI_REPEATED, &given.system, "NAME[:OPTION=VALUE,...]",
+     "predicts this system instead of the usual ones; may\n"
+     "be repeated; ep is always there to compare with"},
+    {"--set", CLI_REPEATED, &given.job.set, "KEY=VALUE",
+     "sets an option of the job (moeperf show job), as\n"
+     "predict.KEY=VALUE one of predictions (moeperf show\n"
+     "predict), as options.KEY=VALUE one of the systems that\n"
+     "have it; may be repeated"},
+    {"--vary", CLI_REPEATED, &given.vary, "KEY=VALUE,VALUE...",
+     "predicts every value of the key, and prints how many\n"
+     "times as fast as ep each system is and what share of\n"
+     "its time the bound is; of two or three keys, with every\n"
+     "value of the others, the last one's side by side.\n"
+     "KEY: a job's option, loads (generators, files),\n"
+     "cluster, nodes, levels.NAME.bandwidth (B/s; moeperf\n"
+     "show CLUSTER), levels.NAME.latency or .message-cost (s)"},
+    {"--html", CLI_VALUE, &given.page.html, "FILE", "draws what is varied as heat maps, too"},
+    {"--figures", CLI_VALUE, &given.page.figures, "FOLDER", CLI_FIGURES_HELP},
+    {"--bound", CLI_SWITCH, &given.bound, NULL,
+     "the least time in which any system could run these\n"
+     "loads, proven, and how near each system comes, also\n"
+     "where that takes more than a second or so; otherwise\n"
+     "tables have it anyway"},
+    {"--suite", CLI_VALUE, &given.suite, "SUITE",
+     "predicts the jobs of a suite instead, be they\n"
+     "measured or predicted in it"},
+    {"--iterations", CLI_VALUE, &given.job.iterations, "N",
+     "at most so many (30 of a generator, 100 of a trace)"},
+    {"--db", CLI_VALUE, &given.database, "FILE", "adds everything to this database, span by span"},
+    {"--assumptions", CLI_SWITCH, &given.assumptions, NULL,
+     "lists all assumptions, not the first few"},
+    {"--quiet", CLI_SWITCH, &given.quiet, NULL, "no progress"},
+    CLI_FORMAT_FLAGS(&given.format),
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
+    "Predicts, without the machines, how long an iteration takes under each system on a\n"
+    "cluster: the same planners as in training, carried out in model time.  Systems are\n"
+    "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and nodewise unless named.  The model\n"
+    "is GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
+    "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
+    "refuses such a job, unless none that was named can do it.",
+    known_flags,
+    0,
+    0,
+    "  moeperf predict --cluster hecate-b --loads \"zipf exponent=0.6\"\n"
+    "  moeperf predict --cluster hecate-a --nodes 2 --loads \"w1 heat=0.4\" --system fssdp \\\n"
+    "    --system frugal --set experts=32\n"
+    "  moeperf predict --cluster h100 --nodes 1 --loads \"zipf exponent=0.6\" \\\n"
+    "    --system moonep --vary batch=8,32,128 --vary levels.node.bandwidth=25e9,400e9\n"
+    "  moeperf predict --cluster hecate-b --nodes 2 --suite quickstart --set batch=32 \\\n"
+    "    --loads \"zipf exponent=0.5\" --json\n"
+    "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
+    "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
 
 /* ---- the suite that the command line means ---- */
 
@@ -472,35 +468,45 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     return code;
 }
 
-static int predict(const struct mp_systems *systems, int argc, char *argv[],
-                   struct mp_error *error) {
-    struct predict_flags flags = {0};
+static int predict(const struct cli_call *call, struct mp_error *error) {
     struct mp_suite suite = {0};
     struct cli_axes axes = {0};
     struct cli_points points = {.axes = &axes};
-    if (cli_is_what_if(argc, argv))
-        return cli_what_if(systems, argc, argv, error);
-    if (cli_is_exchanges(argc, argv))
-        return cli_exchanges(argc, argv, error);
+    if (call->usage == &cli_what_if_usage)
+        return cli_what_if(call, error);
+    if (call->usage == &cli_exchanges_usage)
+        return cli_exchanges(error);
     struct cli_job_settings *settings = calloc(1, sizeof *settings);
     if (!settings)
         return mp_no_memory(error);
-    int code = parse(&flags, argc, argv, error);
-    for (int i = 0; i < flags.vary.count && !code; i++)
-        code = cli_axes_add(&axes, flags.vary.word[i], error);
+    int code = MP_OK;
+    for (int i = 0; i < given.vary.count && !code; i++)
+        code = cli_axes_add(&axes, given.vary.word[i], error);
     if (!code)
-        code = collect_settings(&flags, settings, error);
+        code = collect_settings(&given, settings, error);
     if (!code)
-        code = flags.suite ? read_suite(systems, &flags, &settings->all, &suite, error)
-                           : cli_points_read(systems, &flags.system, &settings->all, &points,
+        code = given.suite ? read_suite(call->systems, &given, &settings->all, &suite, error)
+                           : cli_points_read(call->systems, &given.system, &settings->all, &points,
                                              &suite, error);
     if (!code)
-        code = predict_and_print(&flags, &suite, &points, error);
+        code = predict_and_print(&given, &suite, &points, error);
     mp_suite_destroy(&suite);
     free(points.item);
     free(settings);
-    return code > 0 ? CLI_SUCCESS : code;
+    return code;
+}
+
+/* Each of two flags makes another command of it. */
+static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_error *error) {
+    const struct cli_usage *found = &usage;
+    (void)error;
+    for (int i = 1; i < argc && found != &cli_what_if_usage; i++)
+        if (!strcmp(argv[i], "--run") || !strncmp(argv[i], "--run=", 6))
+            found = &cli_what_if_usage;
+        else if (!strcmp(argv[i], "--exchanges"))
+            found = &cli_exchanges_usage;
+    return found;
 }
 
 const struct cli_command cli_predict = {"predict", "predicts systems on a cluster that is not here",
-                                        predict};
+                                        predict, .find_usage = find_usage};

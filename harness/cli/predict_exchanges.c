@@ -35,43 +35,33 @@ struct comparison {
     double seconds[MP_EXCHANGE_KINDS][SIZES][NODES];
 };
 
-static int parse(struct exchange_flags *flags, int argc, char *argv[], struct mp_error *error) {
-    struct cli_words words;
-    const struct cli_flag table[] = {
-        {"--exchanges", CLI_SWITCH, &flags->exchanges, NULL, "compares exchanges by themselves"},
-        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
-         "a ready-made cluster (moeperf list clusters) or a file"},
-        {"--nodes", CLI_VALUE, &flags->nodes, "N", "of so many nodes alone; else 2 to 16"},
-        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
-         "sets a number of the cluster: levels.NAME.bandwidth\n"
-         "(B/s), levels.NAME.latency or levels.NAME.message-cost\n"
-         "(s); may be repeated"},
-        {"--html", CLI_VALUE, &flags->page.html, "FILE", "draws heat maps, too"},
-        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
-        CLI_FORMAT_FLAGS(&flags->format),
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf predict --exchanges --cluster NAME [options]",
-        "Says where which exchange wins: every rank has so many bytes for every other one, and\n"
-        "they travel by each of the exchanges that a job may ask for (moeperf list exchanges),\n"
-        "on so many nodes of the cluster.  What fewer and larger messages save is what the\n"
-        "cluster says of a message's cost beside its bytes; most say nothing.",
-        table,
-        0,
-        0,
-        "  moeperf predict --exchanges --cluster tutel --set levels.cluster.message-cost=4e-6\n"
-        "  moeperf predict --exchanges --cluster hetumoe --nodes 8 --html exchanges.html\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_read_format(&flags->format, error);
-}
+static struct exchange_flags given;
 
-bool cli_is_exchanges(int argc, char *const argv[]) {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--exchanges"))
-            return true;
-    return false;
-}
+static const struct cli_flag known_flags[] = {
+    {"--exchanges", CLI_SWITCH, &given.exchanges, NULL, "compares exchanges by themselves"},
+    {"--cluster", CLI_VALUE, &given.cluster, "NAME",
+     "a ready-made cluster (moeperf list clusters) or a file"},
+    {"--nodes", CLI_VALUE, &given.nodes, "N", "of so many nodes alone; else 2 to 16"},
+    {"--set", CLI_REPEATED, &given.set, "KEY=VALUE",
+     "sets a number of the cluster: levels.NAME.bandwidth\n"
+     "(B/s), levels.NAME.latency or levels.NAME.message-cost\n"
+     "(s); may be repeated"},
+    {"--html", CLI_VALUE, &given.page.html, "FILE", "draws heat maps, too"},
+    {"--figures", CLI_VALUE, &given.page.figures, "FOLDER", CLI_FIGURES_HELP},
+    CLI_FORMAT_FLAGS(&given.format),
+    {0},
+};
+const struct cli_usage cli_exchanges_usage = {
+    "moeperf predict --exchanges --cluster NAME [options]",
+    "Says where which exchange wins: every rank has so many bytes for every other one, and\n"
+    "they travel by each of the exchanges that a job may ask for (moeperf list exchanges),\n"
+    "on so many nodes of the cluster.  What fewer and larger messages save is what the\n"
+    "cluster says of a message's cost beside its bytes; most say nothing.",
+    known_flags,
+    0,
+    0,
+    "  moeperf predict --exchanges --cluster tutel --set levels.cluster.message-cost=4e-6\n"
+    "  moeperf predict --exchanges --cluster hetumoe --nodes 8 --html exchanges.html\n"};
 
 /* ---- predicting ---- */
 
@@ -264,20 +254,17 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
                           error);
 }
 
-int cli_exchanges(int argc, char *argv[], struct mp_error *error) {
-    struct exchange_flags flags = {0};
+int cli_exchanges(struct mp_error *error) {
     struct comparison *comparison = calloc(1, sizeof *comparison);
     if (!comparison)
         return mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    int code = parse(&flags, argc, argv, error);
+    int code = compare(&given, comparison, error);
+    if (!code && (given.page.html || given.page.figures))
+        code = write_html(comparison, &given.page, error);
     if (!code)
-        code = compare(&flags, comparison, error);
-    if (!code && (flags.page.html || flags.page.figures))
-        code = write_html(comparison, &flags.page, error);
-    if (!code)
-        code = flags.format.kind == MP_REPORT_JSON
+        code = given.format.kind == MP_REPORT_JSON
                    ? print_json(comparison, error)
-                   : print_all(comparison, flags.format.kind, error);
+                   : print_all(comparison, given.format.kind, error);
     free(comparison);
-    return code > 0 ? CLI_SUCCESS : code;
+    return code;
 }

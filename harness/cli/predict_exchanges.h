@@ -2,14 +2,11 @@
 #ifndef MOEPERF_HARNESS_CLI_PREDICT_EXCHANGES_H
 #define MOEPERF_HARNESS_CLI_PREDICT_EXCHANGES_H
 
-#include <stdbool.h>
+#include "harness/cli/cli.h"
 
-#include "reference/base/error.h"
-
-/* Whether the arguments of moeperf predict ask for it. */
-bool cli_is_exchanges(int argc, char *const argv[]);
+extern const struct cli_usage cli_exchanges_usage;
 
 /* CLI_SUCCESS, or a negative code. */
-int cli_exchanges(int argc, char *argv[], struct mp_error *error);
+int cli_exchanges(struct mp_error *error);
 
 #endif

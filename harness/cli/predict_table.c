@@ -1,5 +1,4 @@
 /* What moeperf predict prints: see predict.h. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,8 +213,9 @@ static void print_heading(const struct cli_prediction *item, FILE *out) {
     const struct mp_job *sizes = &job->file.job;
     char loads[MP_TEXT_SIZE + 16], gate[MP_GATE_WORDS], model[MP_MODEL_WORDS];
     struct mp_topology topology = mp_cluster_topology(item->cluster);
-    table_paragraph(out, "Predicted, not measured: %s, %d ranks on %d nodes, %s", job->cluster,
-                    topology.ranks, mp_topology_nodes(&topology),
+    const int nodes = mp_topology_nodes(&topology);
+    table_paragraph(out, "Predicted, not measured: %s, %d rank%s on %d node%s, %s", job->cluster,
+                    topology.ranks, topology.ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
                     item->cluster->device ? item->cluster->device : "");
     table_paragraph(out, "model: %s, gate %s", mp_job_model(sizes, model),
                     mp_job_gate(sizes, gate));
@@ -521,7 +521,5 @@ int cli_print_predictions(const struct cli_predictions *predictions, enum mp_rep
         code = print_assumptions(predictions, error);
     if (!code && predictions->database)
         printf("\nEverything is in %s, flagged as predicted.\n", predictions->database);
-    if (!code && (fflush(stdout) || ferror(stdout)))
-        code = mp_fail(error, MP_EIO, "can't write the table: %s", strerror(errno));
     return code;
 }

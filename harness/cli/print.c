@@ -21,9 +21,8 @@ int cli_print_json(json_t *value, struct mp_error *error) {
     int failed = json_dumpf(value, stdout, JSON_INDENT(2));
     json_decref(value);
     putchar('\n');
-    if (failed || fflush(stdout))
-        return mp_fail(error, MP_EIO, "can't write to standard output: %s", strerror(errno));
-    return MP_OK;
+    return failed ? mp_fail(error, MP_EIO, "can't write to standard output: %s", strerror(errno))
+                  : MP_OK;
 }
 
 int cli_read_format(struct cli_format *format, struct mp_error *error) {

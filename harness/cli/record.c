@@ -17,66 +17,62 @@
 #include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *ranks_from, *system, *workload, *keep, *part, *suggest, *hosts, *copy;
+    const char *database, *keep, *part, *suggest, *hosts, *copy;
     struct cli_model_flags model;
     struct cli_words rules, from;
-    bool some_ranks;
+    struct mp_record_run run;
 };
 
-static int parse(struct record_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"-o", CLI_VALUE, &flags->database, "FILE",
-         "database to add the run to (" CLI_DATABASE ")"},
-        {"--rules", CLI_REPEATED, &flags->rules, "NAME", CLI_RULES_HELP},
-        {"--suggest", CLI_VALUE, &flags->suggest, "FILE", CLI_SUGGEST_HELP},
-        {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
-         "environment variable with a process's rank; without it the\n"
-         "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
-         "are counted in the order in which processes began"},
-        {"--system", CLI_VALUE, &flags->system, "NAME",
-         "what reports call it (the program's name)"},
-        {"--workload", CLI_VALUE, &flags->workload, "NAME", "what it was given to do (recorded)"},
-        {"--loads", CLI_VALUE, &flags->model.loads.path, "PATH",
-         CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
-        {"--loads-as", CLI_VALUE, &flags->model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-        {"--experts", CLI_VALUE, &flags->model.experts, "N",
-         "experts of a layer, for kinds that don't say"},
-        {"--job", CLI_VALUE, &flags->model.job, "FILE", CLI_JOB_HELP},
-        {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
-         "keeps the spools in this folder, which must not exist"},
-        {"--part", CLI_VALUE, &flags->part, "FOLDER",
-         "this is one host of several: leaves its spools in\n"
-         "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
-        {"--from", CLI_REPEATED, &flags->from, "FOLDER...",
-         "runs nothing: adds the spools that an earlier moeperf record\n"
-         "left there, because it was killed or with --keep; doing so\n"
-         "again adds nothing.  Several, or one with folders of --part in\n"
-         "it, become one run, hosts' clocks beside one another"},
-        {"--hosts", CLI_VALUE, &flags->hosts, "FILE",
-         "with --from and --copy: the hosts that have parts, one a line"},
-        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
-        {"--some-ranks", CLI_SWITCH, &flags->some_ranks, NULL,
-         "with --from: not all ranks need to be there"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf record [options] -- COMMAND [arguments]\n"
-        "       moeperf record [options] --from FOLDER...",
-        "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
-        "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
-        "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
-        "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
-        "go to the program, its exit status comes back.",
-        table,
-        0,
-        CLI_WORDS_LIMIT,
-        "  moeperf record -o run.db -- python train.py\n"
-        "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
-        "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
-        "  moeperf record -o run.db --rules my.yaml --from parts\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct record_flags given = {.database = CLI_DATABASE};
+
+static const struct cli_flag known_flags[] = {
+    {"-o", CLI_VALUE, &given.database, "FILE", "database to add the run to (" CLI_DATABASE ")"},
+    {"--rules", CLI_REPEATED, &given.rules, "NAME", CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.suggest, "FILE", CLI_SUGGEST_HELP},
+    {"--ranks-from", CLI_VALUE, &given.run.ranks_from, "VARIABLE",
+     "environment variable with a process's rank; without it the\n"
+     "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
+     "are counted in the order in which processes began"},
+    {"--system", CLI_VALUE, &given.run.system, "NAME", "what reports call it (the program's name)"},
+    {"--workload", CLI_VALUE, &given.run.workload, "NAME", "what it was given to do (recorded)"},
+    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH",
+     CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
+    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--experts", CLI_VALUE, &given.model.experts, "N",
+     "experts of a layer, for kinds that don't say"},
+    {"--job", CLI_VALUE, &given.model.job, "FILE", CLI_JOB_HELP},
+    {"--keep", CLI_VALUE, &given.keep, "FOLDER",
+     "keeps the spools in this folder, which must not exist"},
+    {"--part", CLI_VALUE, &given.part, "FOLDER",
+     "this is one host of several: leaves its spools in\n"
+     "FOLDER/HOST-PID, and adds no run; --from does, of all of them"},
+    {"--from", CLI_REPEATED, &given.from, "FOLDER...",
+     "runs nothing: adds the spools that an earlier moeperf record\n"
+     "left there, because it was killed or with --keep; doing so\n"
+     "again adds nothing.  Several, or one with folders of --part in\n"
+     "it, become one run, hosts' clocks beside one another"},
+    {"--hosts", CLI_VALUE, &given.hosts, "FILE",
+     "with --from and --copy: the hosts that have parts, one a line"},
+    {"--copy", CLI_VALUE, &given.copy, "TEMPLATE", CLI_COPY_HELP},
+    {"--some-ranks", CLI_SWITCH, &given.run.some_ranks, NULL,
+     "with --from: not all ranks need to be there"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf record [options] -- COMMAND [arguments]\n"
+    "       moeperf record [options] --from FOLDER...",
+    "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
+    "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
+    "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
+    "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
+    "go to the program, its exit status comes back.",
+    known_flags,
+    0,
+    CLI_WORDS_LIMIT,
+    "  moeperf record -o run.db -- python train.py\n"
+    "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"
+    "  srun --ntasks-per-node=1 moeperf record --part parts -- torchrun ... train.py\n"
+    "  moeperf record -o run.db --rules my.yaml --from parts\n"};
 
 /* `words` are more folders of --from. */
 static int check(struct record_flags *flags, const struct cli_words *words, bool has_command,
@@ -99,7 +95,7 @@ static int check(struct record_flags *flags, const struct cli_words *words, bool
     if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!is_from && (flags->some_ranks || flags->hosts || flags->copy))
+    if (!is_from && (flags->run.some_ranks || flags->hosts || flags->copy))
         return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
     if (flags->hosts && !flags->copy)
         return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
@@ -255,10 +251,10 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
     cli_suggest_file(flags->suggest, flags->database, next->file);
     snprintf(next->command, size, "moeperf record");
     cli_add_word(next->command, size, "-o", flags->database);
-    if (flags->system || name)
-        cli_add_word(next->command, size, "--system", flags->system ? flags->system : name);
-    if (flags->workload)
-        cli_add_word(next->command, size, "--workload", flags->workload);
+    if (flags->run.system || name)
+        cli_add_word(next->command, size, "--system", flags->run.system ? flags->run.system : name);
+    if (flags->run.workload)
+        cli_add_word(next->command, size, "--workload", flags->run.workload);
     cli_add_model_flags(next->command, size, &flags->model);
     cli_add_word(next->command, size, "--from", spools);
     for (int i = 1; i < flags->from.count; i++)
@@ -329,26 +325,10 @@ static int gather(const struct record_flags *flags, struct mp_error *error) {
 }
 
 /* Spools of an earlier recording; they stay where they are. */
-static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
+static int add_earlier(const struct record_flags *flags, struct mp_record_run *run,
                        struct mp_error *error) {
-    struct continuing next;
     struct mp_store *store = NULL;
-    const char *folder = flags->from.word[0];
-    char *const name[] = {(char *)(uintptr_t)folder, NULL};
-    struct mp_record_run run = {.command = name,
-                                .spools = folder,
-                                .keep_spools = true,
-                                .is_earlier = true,
-                                .some_ranks = flags->some_ranks,
-                                .system = flags->system,
-                                .workload = flags->workload,
-                                .loads = flags->model.loads,
-                                .job_text = flags->model.job_text,
-                                .suggested = next.file,
-                                .suggest = flags->suggest,
-                                .resume = next.command,
-                                .rules = rules};
-    plan_continuing(flags, NULL, folder, &next);
+    run->keep_spools = run->is_earlier = true;
     int code = gather(flags, error);
     if (!code)
         code = mp_path_create_parent(flags->database, error);
@@ -356,64 +336,51 @@ static int add_earlier(struct record_flags *flags, const struct mp_rules *rules,
         code = mp_store_open(flags->database, &store, error);
     if (!code)
         cli_wait_for_lock(store);
-    if (!code && flags->from.count == 1 && mp_parts_has_spool(folder))
-        code = mp_record_keep(store, &run, stderr, error);
+    if (!code && flags->from.count == 1 && mp_parts_has_spool(run->spools))
+        code = mp_record_keep(store, run, stderr, error);
     else if (!code)
-        code = add_parts(flags, store, run, error);
+        code = add_parts(flags, store, *run, error);
     mp_store_close(store);
     return code;
 }
 
-static int record(const struct mp_systems *systems, int argc, char *argv[],
-                  struct mp_error *error) {
-    struct record_flags flags = {.database = CLI_DATABASE};
-    struct cli_words words;
+static int record(const struct cli_call *call, struct mp_error *error) {
     struct mp_rules rules = {0};
     struct continuing next;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
-    int own = 1, status = 0;
-    while (own < argc && strcmp(argv[own], "--") != 0)
-        own++;
-    int code = parse(&flags, own, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    code = check(&flags, &words, own + 1 < argc, error);
+    int status = 0;
+    int code = check(&given, call->words, call->rest, error);
+    const bool is_earlier = given.from.count > 0;
+    char *const from[] = {(char *)(uintptr_t)given.from.word[0], NULL};
     if (!code)
-        code = cli_read_model_flags(&flags.model, systems, error);
+        code = cli_read_model_flags(&given.model, call->systems, error);
     if (!code)
-        code = cli_load_rules(&flags.rules, &rules, error);
-    if (flags.from.count > 0) {
-        code = code ? code : add_earlier(&flags, &rules, error);
-        mp_rules_destroy(&rules);
-        free(flags.model.job_text);
-        return code;
-    }
-    if (!code)
+        code = cli_load_rules(&given.rules, &rules, error);
+    if (!code && !is_earlier)
         code = find_collector(collector, error);
-    if (!code)
-        code = make_folder(&flags, folder, error);
+    if (!code && !is_earlier)
+        code = make_folder(&given, folder, error);
+    struct mp_record_run run = given.run;
     if (!code) {
-        plan_continuing(&flags, argv[own + 1], folder, &next);
-        struct mp_record_run run = {.command = &argv[own + 1],
-                                    .collector = collector,
-                                    .spools = folder,
-                                    .keep_spools = flags.keep != NULL,
-                                    .ranks_from = flags.ranks_from,
-                                    .system = flags.system,
-                                    .workload = flags.workload,
-                                    .loads = flags.model.loads,
-                                    .job_text = flags.model.job_text,
-                                    .suggested = next.file,
-                                    .suggest = flags.suggest,
-                                    .resume = next.command,
-                                    .rules = &rules};
-        code = flags.part ? record_part(&argv[own + 1], &run, &status, error)
-                          : record_command(&flags, &argv[own + 1], &run, &status, error);
+        run.command = is_earlier ? from : call->rest;
+        run.collector = is_earlier ? NULL : collector;
+        run.spools = is_earlier ? from[0] : folder;
+        run.keep_spools = given.keep;
+        run.loads = given.model.loads;
+        run.job_text = given.model.job_text;
+        run.suggested = next.file;
+        run.suggest = given.suggest;
+        run.resume = next.command;
+        run.rules = &rules;
+        plan_continuing(&given, is_earlier ? NULL : call->rest[0], run.spools, &next);
+        code = is_earlier   ? add_earlier(&given, &run, error)
+               : given.part ? record_part(call->rest, &run, &status, error)
+                            : record_command(&given, call->rest, &run, &status, error);
     }
     mp_rules_destroy(&rules);
-    free(flags.model.job_text);
+    free(given.model.job_text);
     return code ? code : status;
 }
 
 const struct cli_command cli_record = {"record", "runs any annotated program and keeps its ranges",
-                                       record};
+                                       record, .usage = &usage, .takes_rest = true};

@@ -30,70 +30,68 @@ struct measurements {
     int count;
 };
 
-static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--list", CLI_SWITCH, &flags->list, NULL, "the published rows only; predicts nothing"},
-        {"--details", CLI_SWITCH, &flags->details, NULL,
-         "each job's times and memory too, how near its system comes\n"
-         "to the bound (a second a job), and all\n"
-         "assumptions"},
-        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
-         "over every job: sequence=512, predict.precision=bf16,\n"
-         "options.window=10 (systems that have it)"},
-        {"--loads", CLI_VALUE, &flags->loads, "LOADS",
-         "a trace, or a generator with its options, instead of the\n"
-         "paper file's; --set fit=yes for a trace of another shape"},
-        {"--iterations", CLI_REPEATED, &flags->iterations, "JOB=N",
-         "iterations that JOB needs to a loss, measured by training"},
-        {"--db-measured", CLI_VALUE, &flags->measured, "F",
-         "the same from a database: medians by job name, as\n"
-         "`moeperf run convergence --db F` keeps them"},
-        {"--infer", CLI_SWITCH, &flags->infer, NULL,
-         "seek values of what the paper does not say under which its\n"
-         "figures hold, on all cores; minutes"},
-        {"--budget", CLI_VALUE, &flags->budget, "N",
-         "predictions that --infer makes; default: the paper file's"},
-        {"--seed", CLI_VALUE, &flags->seed, "N",
-         "of what --infer draws; default 1: the same every time"},
-        {"--write", CLI_SWITCH, &flags->write, NULL,
-         "put the best set and this command into the paper's file,\n"
-         "which later commands then use"},
-        {"--html", CLI_VALUE, &flags->page.html, "FILE",
-         "draws published figures and predicted ones, or what --infer\n"
-         "found, as a page"},
-        {"--figures", CLI_VALUE, &flags->page.figures, "FOLDER", CLI_FIGURES_HELP},
-        {"--strict", CLI_SWITCH, &flags->strict, NULL,
-         "exit status 1 if a row is outside or refused that is\n"
-         "inside by the paper's file (of a file that says of none:\n"
-         "any row)"},
-        CLI_FORMAT_FLAGS(&flags->format),
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf reproduce PAPER [options]",
-        "Predicts what a paper measured, on its machines (moeperf list clusters), and prints\n"
-        "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
-        "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
-        "hecate, swiftmoe, fastermoe, smartmoe, flexmoe, laer, hetumoe, hiermoe, tutel, tamoe or\n"
-        "moetuner, or a file like theirs.\n"
-        "A number outside the published range is a finding, not a failure; where a system\n"
-        "refuses a job, its rows say so and why, and the others have their numbers.\n"
-        "What a paper does not say is an unknown of its file, with a range and the value that\n"
-        "--infer found.  --infer draws sets of values, fits half of the rows, counts what\n"
-        "of the other half is inside, prints the interval of every unknown over all sets nearly\n"
-        "as good as the best one, and which rows hold together under no set.",
-        table,
-        1,
-        1,
-        "  moeperf reproduce hecate --list\n"
-        "  moeperf reproduce hecate --details\n"
-        "  moeperf reproduce fastermoe --loads \"zipf exponent=1 iterations=60\"\n"
-        "  moeperf reproduce laer --infer --html laer.html\n"
-        "  moeperf reproduce laer --infer --budget 5000 --write\n"
-        "  moeperf reproduce swiftmoe --iterations swiftmoe=1191 --iterations deepspeed=1516\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct reproduce_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"--list", CLI_SWITCH, &given.list, NULL, "the published rows only; predicts nothing"},
+    {"--details", CLI_SWITCH, &given.details, NULL,
+     "each job's times and memory too, how near its system comes\n"
+     "to the bound (a second a job), and all\n"
+     "assumptions"},
+    {"--set", CLI_REPEATED, &given.set, "KEY=VALUE",
+     "over every job: sequence=512, predict.precision=bf16,\n"
+     "options.window=10 (systems that have it)"},
+    {"--loads", CLI_VALUE, &given.loads, "LOADS",
+     "a trace, or a generator with its options, instead of the\n"
+     "paper file's; --set fit=yes for a trace of another shape"},
+    {"--iterations", CLI_REPEATED, &given.iterations, "JOB=N",
+     "iterations that JOB needs to a loss, measured by training"},
+    {"--db-measured", CLI_VALUE, &given.measured, "F",
+     "the same from a database: medians by job name, as\n"
+     "`moeperf run convergence --db F` keeps them"},
+    {"--infer", CLI_SWITCH, &given.infer, NULL,
+     "seek values of what the paper does not say under which its\n"
+     "figures hold, on all cores; minutes"},
+    {"--budget", CLI_VALUE, &given.budget, "N",
+     "predictions that --infer makes; default: the paper file's"},
+    {"--seed", CLI_VALUE, &given.seed, "N",
+     "of what --infer draws; default 1: the same every time"},
+    {"--write", CLI_SWITCH, &given.write, NULL,
+     "put the best set and this command into the paper's file,\n"
+     "which later commands then use"},
+    {"--html", CLI_VALUE, &given.page.html, "FILE",
+     "draws published figures and predicted ones, or what --infer\n"
+     "found, as a page"},
+    {"--figures", CLI_VALUE, &given.page.figures, "FOLDER", CLI_FIGURES_HELP},
+    {"--strict", CLI_SWITCH, &given.strict, NULL,
+     "exit status 1 if a row is outside or refused that is\n"
+     "inside by the paper's file (of a file that says of none:\n"
+     "any row)"},
+    CLI_FORMAT_FLAGS(&given.format),
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf reproduce PAPER [options]",
+    "Predicts what a paper measured, on its machines (moeperf list clusters), and prints\n"
+    "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
+    "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
+    "hecate, swiftmoe, fastermoe, smartmoe, flexmoe, laer, hetumoe, hiermoe, tutel, tamoe or\n"
+    "moetuner, or a file like theirs.\n"
+    "A number outside the published range is a finding, not a failure; where a system\n"
+    "refuses a job, its rows say so and why, and the others have their numbers.\n"
+    "What a paper does not say is an unknown of its file, with a range and the value that\n"
+    "--infer found.  --infer draws sets of values, fits half of the rows, counts what\n"
+    "of the other half is inside, prints the interval of every unknown over all sets nearly\n"
+    "as good as the best one, and which rows hold together under no set.",
+    known_flags,
+    1,
+    1,
+    "  moeperf reproduce hecate --list\n"
+    "  moeperf reproduce hecate --details\n"
+    "  moeperf reproduce fastermoe --loads \"zipf exponent=1 iterations=60\"\n"
+    "  moeperf reproduce laer --infer --html laer.html\n"
+    "  moeperf reproduce laer --infer --budget 5000 --write\n"
+    "  moeperf reproduce swiftmoe --iterations swiftmoe=1191 --iterations deepspeed=1516\n"};
 
 /* ---- the paper's file ---- */
 
@@ -361,30 +359,22 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     return code ? code : CLI_SUCCESS;
 }
 
-static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
-                     struct mp_error *error) {
-    struct reproduce_flags flags = {0};
+static int reproduce(const struct cli_call *call, struct mp_error *error) {
     struct mp_reproduction *reproduction = NULL;
-    struct cli_words words;
     char path[MP_PATH_SIZE];
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    code = cli_read_format(&flags.format, error);
+    int code = find_file(call->words->word[0], path, error);
     if (!code)
-        code = find_file(words.word[0], path, error);
-    if (!code)
-        code = mp_reproduction_load(path, systems, &reproduction, error);
-    if (!code && !flags.infer && (flags.budget || flags.seed || flags.write))
+        code = mp_reproduction_load(path, call->systems, &reproduction, error);
+    if (!code && !given.infer && (given.budget || given.seed || given.write))
         code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
-    if (!code && flags.list)
-        code = cli_print_published(reproduction, flags.format.kind, error);
+    if (!code && given.list)
+        code = cli_print_published(reproduction, given.format.kind, error);
     else if (!code)
-        code = flags.infer ? infer_and_print(reproduction, systems, &flags, error)
-                           : run_and_print(reproduction, systems, &flags, error);
+        code = given.infer ? infer_and_print(reproduction, call->systems, &given, error)
+                           : run_and_print(reproduction, call->systems, &given, error);
     mp_reproduction_destroy(reproduction);
     return code;
 }
 
 const struct cli_command cli_reproduce = {
-    "reproduce", "prints a paper's figures beside predicted ones", reproduce};
+    "reproduce", "prints a paper's figures beside predicted ones", reproduce, .usage = &usage};

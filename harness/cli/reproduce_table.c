@@ -1,5 +1,4 @@
 /* What moeperf reproduce prints: see reproduce.h. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -424,8 +423,6 @@ int cli_print_reproduction(const struct mp_reproduction *all,
             puts("\n--details adds each job's times and memory and what its cluster assumes.");
     }
     table_free(&page.table);
-    if (!page.code && fflush(stdout))
-        return mp_fail(error, MP_EIO, "can't write the result: %s", strerror(errno));
     return page.code;
 }
 

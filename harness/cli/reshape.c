@@ -1,7 +1,6 @@
 /* moeperf reshape: a trace for another number of ranks, experts, layers or tokens. */
 #include "harness/workload/reshape.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,43 +12,40 @@ struct reshape_flags {
     bool merge;
 };
 
-static int parse(struct reshape_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"-o", CLI_VALUE, &flags->output, "OUT", "trace to write, OUT.mptrace by custom"},
-        {"--ranks", CLI_VALUE, &flags->ranks, "R",
-         "neighbouring sources are added up, or every one is split evenly"},
-        {"--experts", CLI_VALUE, &flags->experts, "E",
-         "neighbouring experts are added up, or every one is split"},
-        {"--tilt", CLI_VALUE, &flags->tilt, "X",
-         "with more experts: share of the first of two halves, 0.5 (the\n"
-         "default) to 1"},
-        {"--layers", CLI_VALUE, &flags->layers, "L",
-         "evenly spread layers are kept, or every one is repeated"},
-        {"--merge-micro-batches", CLI_SWITCH, &flags->merge, NULL,
-         "those of an iteration are added up"},
-        {"--tokens", CLI_VALUE, &flags->tokens, "T",
-         "routes of every source and micro-batch are scaled to T times the\n"
-         "experts per token, at most T to an expert"},
-        {"--top-k", CLI_VALUE, &flags->top_k, "K",
-         "experts per token, if the trace does not know; without --tokens\n"
-         "an expert with more routes of a source than that has tokens is\n"
-         "an error"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf reshape IN.mptrace -o OUT.mptrace [options]",
-        "Makes a trace for another machine or model.  Without --tokens no route is lost or\n"
-        "added.  Numbers of ranks and experts have to divide, or be multiples of, the\n"
-        "trace's.  What was done is in the new trace's notes.",
-        table,
-        1,
-        1,
-        "  moeperf generate zipf -o zipf.mptrace --ranks 16 --experts 32 --iterations 3\n"
-        "  moeperf reshape zipf.mptrace -o small.mptrace --ranks 8 --experts 64 --layers 1\n"
-        "  moeperf reshape zipf.mptrace -o scaled.mptrace --ranks 4 --tokens 1000\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct reshape_flags given;
+
+static const struct cli_flag known_flags[] = {
+    {"-o", CLI_VALUE, &given.output, "OUT", "trace to write, OUT.mptrace by custom"},
+    {"--ranks", CLI_VALUE, &given.ranks, "R",
+     "neighbouring sources are added up, or every one is split evenly"},
+    {"--experts", CLI_VALUE, &given.experts, "E",
+     "neighbouring experts are added up, or every one is split"},
+    {"--tilt", CLI_VALUE, &given.tilt, "X",
+     "with more experts: share of the first of two halves, 0.5 (the\n"
+     "default) to 1"},
+    {"--layers", CLI_VALUE, &given.layers, "L",
+     "evenly spread layers are kept, or every one is repeated"},
+    {"--merge-micro-batches", CLI_SWITCH, &given.merge, NULL, "those of an iteration are added up"},
+    {"--tokens", CLI_VALUE, &given.tokens, "T",
+     "routes of every source and micro-batch are scaled to T times the\n"
+     "experts per token, at most T to an expert"},
+    {"--top-k", CLI_VALUE, &given.top_k, "K",
+     "experts per token, if the trace does not know; without --tokens\n"
+     "an expert with more routes of a source than that has tokens is\n"
+     "an error"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf reshape IN.mptrace -o OUT.mptrace [options]",
+    "Makes a trace for another machine or model.  Without --tokens no route is lost or\n"
+    "added.  Numbers of ranks and experts have to divide, or be multiples of, the\n"
+    "trace's.  What was done is in the new trace's notes.",
+    known_flags,
+    1,
+    1,
+    "  moeperf generate zipf -o zipf.mptrace --ranks 16 --experts 32 --iterations 3\n"
+    "  moeperf reshape zipf.mptrace -o small.mptrace --ranks 8 --experts 64 --layers 1\n"
+    "  moeperf reshape zipf.mptrace -o scaled.mptrace --ranks 4 --tokens 1000\n"};
 
 /* Leaves *value alone if the flag was not given. */
 static int read_size(const char *flag, const char *text, int *value, struct mp_error *error) {
@@ -82,30 +78,20 @@ static int read_wishes(const struct reshape_flags *flags, struct mp_reshape *wan
     return MP_OK;
 }
 
-static int reshape(const struct mp_systems *systems, int argc, char *argv[],
-                   struct mp_error *error) {
-    (void)systems;
-    struct reshape_flags flags = {0};
-    struct cli_words words;
+static int reshape(const struct cli_call *call, struct mp_error *error) {
     struct mp_reshape wanted;
     struct mp_trace_stream *source, *stream;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (!flags.output)
+    if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    code = read_wishes(&flags, &wanted, error);
+    int code = read_wishes(&given, &wanted, error);
     if (!code)
-        code = mp_trace_open(words.word[0], &source, error);
+        code = mp_trace_open(call->words->word[0], &source, error);
     if (code)
         return code;
     code = mp_trace_reshape(source, &wanted, &stream, error);
-    if (!code)
-        code = cli_write_trace(stream, flags.output, error);
-    if (!code && fflush(stdout))
-        code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
-    return code;
+    return code ? code : cli_write_trace(stream, given.output, error);
 }
 
-const struct cli_command cli_reshape = {
-    "reshape", "makes a trace for other ranks, experts, layers or tokens", reshape};
+const struct cli_command cli_reshape = {"reshape",
+                                        "makes a trace for other ranks, experts, layers or tokens",
+                                        reshape, .usage = &usage};

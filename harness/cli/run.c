@@ -1,5 +1,4 @@
 /* moeperf run: a suite, recorded, with its tables. */
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,69 +19,65 @@ struct run_flags {
     bool json, keep_spools, quiet;
 };
 
-static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_words *words,
-                 struct mp_error *error) {
-    const struct cli_flag table[] = {
-        {"--db", CLI_VALUE, &flags->database, "FILE",
-         "database to add the runs to (" CLI_DATABASE ")"},
-        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
-         "changes an option of all jobs (moeperf show job), of the\n"
-         "suite (repeat, timeout), or with options.KEY=VALUE of\n"
-         "the systems that have it; may be repeated"},
-        {"--text", CLI_VALUE, &flags->text, "PATH",
-         "trains on these files or folders (a:b) instead"},
-        {"--launcher", CLI_VALUE, &flags->launcher, "TEMPLATE",
-         "starts ranks with this instead of mpirun, for example\n"
-         "\"srun -n {ranks} {program} {arguments}\""},
-        {"--hosts", CLI_VALUE, &flags->hosts_file, "FILE",
-         "starts ranks on the hosts of this file by mpirun --hostfile,\n"
-         "unless --launcher says how"},
-        {"--copy", CLI_VALUE, &flags->copy, "TEMPLATE", CLI_COPY_HELP},
-        {"--trainer", CLI_VALUE, &flags->trainer, "PATH",
-         "program of a rank (moeperf-train beside moeperf)"},
-        {"--pairs", CLI_VALUE, &flags->pairs, "N",
-         "measures two builds N times in turns and compares them;\n"
-         "12 is a good number"},
-        {"--against", CLI_VALUE, &flags->against, "PATH",
-         "trainer of the other build (base); without it this one\n"
-         "against itself, which measures the noise floor"},
-        {"--slice", CLI_VALUE, &flags->slice, "SECONDS",
-         "both trainers of a pair run at once, each stopped while\n"
-         "the other has its time slice (0.15); 0: the second runs\n"
-         "after the first, as on GPUs it always does"},
-        {"--work", CLI_VALUE, &flags->work, "FOLDER",
-         "for job files, logs and what ranks record (out/runs)"},
-        {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
-         "keeps the ranks' files once they are in the database"},
-        {"--from", CLI_VALUE, &flags->from, "FOLDER",
-         "runs nothing: adds the jobs that a moeperf run left in this\n"
-         "folder (a suite run's or one job's in out/runs) because it was\n"
-         "killed, its disk full or the database locked, as they ended;\n"
-         "doing so again adds nothing"},
-        {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
-        {"--json", CLI_SWITCH, &flags->json, NULL, "prints the tables as one JSON object"},
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf run SUITE [options]\n"
-        "       moeperf run --from FOLDER [--db FILE]",
-        "Runs every job of a suite, records every iteration of every rank in SQLite, and\n"
-        "prints the speed-up and straggler tables.  SUITE is a YAML file or the name of a\n"
-        "ready-made suite (moeperf list suites).  A job that fails is recorded with its\n"
-        "reason and the others still run; the exit status is then 1.  One that its system\n"
-        "refuses (by ranks, experts, slots ...) is a row with the reason, and no failure:\n"
-        "the others run, and decide the exit status.  With every job refused, or anything\n"
-        "else wrong with one, nothing runs and the exit status is 2.  Ctrl-C ends the\n"
-        "running job after its iteration and keeps what was recorded.",
-        table,
-        0,
-        1,
-        "  moeperf run quickstart\n"
-        "  moeperf run convergence --db convergence.db --set seed=2\n"
-        "  moeperf run quickstart --text /usr/share/common-licenses --json\n"
-        "  moeperf run quickstart --pairs 12 --against before/bin/moeperf-train\n"};
-    return cli_parse(&usage, argc, argv, words, error);
-}
+static struct run_flags given = {.database = CLI_DATABASE, .work = "out/runs"};
+
+static const struct cli_flag known_flags[] = {
+    {"--db", CLI_VALUE, &given.database, "FILE", "database to add the runs to (" CLI_DATABASE ")"},
+    {"--set", CLI_REPEATED, &given.set, "KEY=VALUE",
+     "changes an option of all jobs (moeperf show job), of the\n"
+     "suite (repeat, timeout), or with options.KEY=VALUE of\n"
+     "the systems that have it; may be repeated"},
+    {"--text", CLI_VALUE, &given.text, "PATH", "trains on these files or folders (a:b) instead"},
+    {"--launcher", CLI_VALUE, &given.launcher, "TEMPLATE",
+     "starts ranks with this instead of mpirun, for example\n"
+     "\"srun -n {ranks} {program} {arguments}\""},
+    {"--hosts", CLI_VALUE, &given.hosts_file, "FILE",
+     "starts ranks on the hosts of this file by mpirun --hostfile,\n"
+     "unless --launcher says how"},
+    {"--copy", CLI_VALUE, &given.copy, "TEMPLATE", CLI_COPY_HELP},
+    {"--trainer", CLI_VALUE, &given.trainer, "PATH",
+     "program of a rank (moeperf-train beside moeperf)"},
+    {"--pairs", CLI_VALUE, &given.pairs, "N",
+     "measures two builds N times in turns and compares them;\n"
+     "12 is a good number"},
+    {"--against", CLI_VALUE, &given.against, "PATH",
+     "trainer of the other build (base); without it this one\n"
+     "against itself, which measures the noise floor"},
+    {"--slice", CLI_VALUE, &given.slice, "SECONDS",
+     "both trainers of a pair run at once, each stopped while\n"
+     "the other has its time slice (0.15); 0: the second runs\n"
+     "after the first, as on GPUs it always does"},
+    {"--work", CLI_VALUE, &given.work, "FOLDER",
+     "for job files, logs and what ranks record (out/runs)"},
+    {"--keep-spools", CLI_SWITCH, &given.keep_spools, NULL,
+     "keeps the ranks' files once they are in the database"},
+    {"--from", CLI_VALUE, &given.from, "FOLDER",
+     "runs nothing: adds the jobs that a moeperf run left in this\n"
+     "folder (a suite run's or one job's in out/runs) because it was\n"
+     "killed, its disk full or the database locked, as they ended;\n"
+     "doing so again adds nothing"},
+    {"--quiet", CLI_SWITCH, &given.quiet, NULL, "no progress"},
+    {"--json", CLI_SWITCH, &given.json, NULL, "prints the tables as one JSON object"},
+    {0},
+};
+static const struct cli_usage usage = {
+    "moeperf run SUITE [options]\n"
+    "       moeperf run --from FOLDER [--db FILE]",
+    "Runs every job of a suite, records every iteration of every rank in SQLite, and\n"
+    "prints the speed-up and straggler tables.  SUITE is a YAML file or the name of a\n"
+    "ready-made suite (moeperf list suites).  A job that fails is recorded with its\n"
+    "reason and the others still run; the exit status is then 1.  One that its system\n"
+    "refuses (by ranks, experts, slots ...) is a row with the reason, and no failure:\n"
+    "the others run, and decide the exit status.  With every job refused, or anything\n"
+    "else wrong with one, nothing runs and the exit status is 2.  Ctrl-C ends the\n"
+    "running job after its iteration and keeps what was recorded.",
+    known_flags,
+    0,
+    1,
+    "  moeperf run quickstart\n"
+    "  moeperf run convergence --db convergence.db --set seed=2\n"
+    "  moeperf run quickstart --text /usr/share/common-licenses --json\n"
+    "  moeperf run quickstart --pairs 12 --against before/bin/moeperf-train\n"};
 
 static int print_json(struct mp_store *store, const struct mp_runner_result *result,
                       const char *database, struct mp_error *error) {
@@ -128,8 +123,7 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
                database, result->lost == 1 ? "is" : "are", later);
     else
         printf("; everything is in %s\n", database);
-    return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the tables: %s", strerror(errno))
-                          : MP_OK;
+    return MP_OK;
 }
 
 static bool needs_trainer(const struct mp_suite *suite) {
@@ -242,8 +236,6 @@ static int add_killed(const struct run_flags *flags, struct mp_error *error) {
     if (!code)
         code = mp_suite_keep_killed(store, flags->from, &flags->hosts, stdout, error);
     mp_store_close(store);
-    if (!code && fflush(stdout))
-        code = mp_fail(error, MP_EIO, "can't write what was added: %s", strerror(errno));
     return code;
 }
 
@@ -292,25 +284,22 @@ static int carry_out(struct run_flags *flags, const struct mp_systems *systems,
     return code;
 }
 
-static int run(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    struct run_flags flags = {.database = CLI_DATABASE, .work = "out/runs"};
-    struct cli_words words;
+static int run(const struct cli_call *call, struct mp_error *error) {
     char *launcher = NULL;
-    int code = parse(&flags, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    if (flags.against && !flags.pairs)
+    if (given.against && !given.pairs)
         return mp_fail(error, MP_EINVAL, "--against takes --pairs N, for example --pairs 12");
-    if (flags.slice && !flags.pairs)
+    if (given.slice && !given.pairs)
         return mp_fail(error, MP_EINVAL, "--slice takes --pairs N, for example --pairs 12");
-    code = check_from(&flags, &words, error);
+    int code = check_from(&given, call->words, error);
     if (!code)
-        code = read_hosts(&flags, &launcher, error);
+        code = read_hosts(&given, &launcher, error);
     if (!code)
-        code = flags.from ? add_killed(&flags, error) : carry_out(&flags, systems, &words, error);
-    mp_hosts_destroy(&flags.hosts);
+        code = given.from ? add_killed(&given, error)
+                          : carry_out(&given, call->systems, call->words, error);
+    mp_hosts_destroy(&given.hosts);
     free(launcher);
     return code;
 }
 
-const struct cli_command cli_run = {"run", "runs a suite and prints who was faster, and why", run};
+const struct cli_command cli_run = {"run", "runs a suite and prints who was faster, and why", run,
+                                    .usage = &usage};

@@ -130,15 +130,16 @@ static void print_system(const json_t *object) {
     print_options(options);
 }
 
-static json_t *pack_entry(const char *kind, const struct cli_entry *entry, const char *source) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name", entry->name, "title",
-                     entry->title, "source", source, "models", entry->models, "use", entry->use);
+static json_t *pack_workload(const struct cli_entry *workload) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "workload", "name", workload->name,
+                     "title", workload->title, "source", "", "models", workload->models, "use",
+                     workload->use);
 }
 
 static json_t *pack_exchange(const struct mp_exchange *exchange) {
-    const struct cli_entry entry = {exchange->name, exchange->title, exchange->models,
-                                    exchange->use};
-    return pack_entry("exchange", &entry, exchange->source);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "exchange", "name", exchange->name,
+                     "title", exchange->title, "source", exchange->source, "models",
+                     exchange->models, "use", exchange->use);
 }
 
 static json_t *pack_gate(const struct mp_gate_kind *gate) {
@@ -176,6 +177,10 @@ static void print_gate(const json_t *object) {
     print_options(options);
 }
 
+static json_t *pack_text(const char *kind, const char *name, const char *text) {
+    return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "text", text);
+}
+
 static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
     return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
                      "options", pack_options(table));
@@ -187,11 +192,7 @@ static void print_table(const json_t *object) {
     print_options(json_object_get(object, "options"));
 }
 
-/* NULL if there is none of this name. */
-static json_t *pack_generator(const char *name) {
-    const struct mp_generator *kind = mp_generator_find(name, NULL);
-    if (!kind)
-        return NULL;
+static json_t *pack_generator(const struct mp_generator *kind) {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "kind", "generator", "name", kind->name,
                      "title", kind->title, "source", kind->source, "models", kind->models,
                      "options", pack_options(kind->options), "common_options",
@@ -287,54 +288,33 @@ static const struct {
     {"suite", "what a suite may say", mp_suite_options},
     {"cluster", "what a cluster's file may say", mp_cluster_rows},
     {"paper", "what a paper's file, for moeperf reproduce, may say", mp_reproduction_rows}};
-enum { TABLES = sizeof tables / sizeof *tables };
 
-/* Everything but what lies in files. */
-static json_t *find_built_in(const struct mp_systems *systems, const char *name) {
+json_t *cli_catalog(const struct mp_systems *systems) {
+    json_t *all = json_array();
     for (int i = 0; i < systems->count; i++)
-        if (!strcmp(systems->item[i]->name, name))
-            return pack_system(systems->item[i]);
-    int gate = mp_gate_find(name);
-    if (gate >= 0)
-        return pack_gate(mp_gate_kinds[gate]);
-    const struct cli_entry *workload = cli_workload_find(name);
-    if (workload)
-        return pack_entry("workload", workload, "");
+        json_array_append_new(all, pack_system(systems->item[i]));
+    for (int i = 0; mp_gate_kinds[i]; i++)
+        json_array_append_new(all, pack_gate(mp_gate_kinds[i]));
+    for (const struct cli_entry *workload = cli_workloads; workload->name; workload++)
+        json_array_append_new(all, pack_workload(workload));
     for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
-        if (!strcmp(mp_exchange_name((enum mp_exchange_kind)kind), name))
-            return pack_exchange(mp_exchange_of((enum mp_exchange_kind)kind));
-    json_t *generator = pack_generator(name);
-    if (generator)
-        return generator;
-    for (int i = 0; i < TABLES; i++)
-        if (!strcmp(name, tables[i].name))
-            return pack_table(name, tables[i].title, tables[i].table);
-    if (!strcmp(name, "rules"))
-        return json_pack("{s:s, s:s, s:s}", "kind", "grammar", "name", name, "text",
-                         mp_rules_grammar);
-    if (!strcmp(name, MP_RECORD_HOOK))
-        return json_pack("{s:s, s:s, s:s}", "kind", "hook", "name", name, "text", mp_record_hook);
-    return NULL;
+        json_array_append_new(all, pack_exchange(mp_exchange_of((enum mp_exchange_kind)kind)));
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
+        json_array_append_new(all, pack_generator(kind));
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        json_array_append_new(all, pack_table(tables[i].name, tables[i].title, tables[i].table));
+    json_array_append_new(all, pack_text("grammar", "rules", mp_rules_grammar));
+    json_array_append_new(all, pack_text("hook", MP_RECORD_HOOK, mp_record_hook));
+    return all;
 }
 
-static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], const char *name,
+static int fail_unknown(const json_t *catalog, char **names[KINDS], const char *name,
                         struct mp_error *error) {
     const char *known[KNOWN_LIMIT + 1];
     int count = 0;
-    for (int i = 0; i < systems->count; i++)
-        known[count++] = systems->item[i]->name;
-    for (int i = 0; mp_gate_kinds[i]; i++)
-        known[count++] = mp_gate_kinds[i]->name;
-    for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
-        known[count++] = entry->name;
-    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
-        known[count++] = mp_exchange_name((enum mp_exchange_kind)kind);
-    for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
-        known[count++] = kind->name;
-    for (int i = 0; i < TABLES; i++)
-        known[count++] = tables[i].name;
-    known[count++] = "rules";
-    known[count++] = MP_RECORD_HOOK;
+    for (; count < (int)json_array_size(catalog) && count < KNOWN_LIMIT; count++)
+        known[count] =
+            json_string_value(json_object_get(json_array_get(catalog, (size_t)count), "name"));
     for (int kind = 0; kind < KINDS; kind++)
         for (char **file = names[kind]; file && *file && count < KNOWN_LIMIT; file++)
             known[count++] = *file;
@@ -357,15 +337,19 @@ static bool is_a(const char *kind, const json_t *object) {
     return !strcmp(json_string_value(json_object_get(object, "kind")), kind);
 }
 
-/* What is built in has the name first; a gate, a generator or files of the same name come with it.
- */
-static int find_among(const struct mp_systems *systems, char **names[KINDS], const char *name,
-                      json_t **object, struct mp_error *error) {
-    *object = find_built_in(systems, name);
-    if (*object && !is_a("gate", *object) && mp_gate_find(name) >= 0)
-        json_object_set_new(*object, "gate", pack_gate(mp_gate_kinds[mp_gate_find(name)]));
-    if (*object && !is_a("generator", *object) && mp_generator_find(name, NULL))
-        json_object_set_new(*object, "generator", pack_generator(name));
+/* What is built in has the name first; others and files of the same name come with it. */
+static int find_among(const json_t *catalog, char **names[KINDS], const char *name, json_t **object,
+                      struct mp_error *error) {
+    size_t i;
+    json_t *entry;
+    json_array_foreach(catalog, i, entry) {
+        if (strcmp(json_string_value(json_object_get(entry, "name")), name) != 0)
+            continue;
+        if (*object)
+            json_object_set(*object, json_string_value(json_object_get(entry, "kind")), entry);
+        else
+            *object = json_incref(entry);
+    }
     if (!*object && (strchr(name, '/') || strstr(name, ".yaml"))) {
         *object = pack_ready_made(is_cluster(name) ? MP_CLUSTERS : MP_SUITES, name, error);
         return error->code;
@@ -379,21 +363,23 @@ static int find_among(const struct mp_systems *systems, char **names[KINDS], con
         else
             *object = file;
     }
-    return *object || error->code ? error->code : fail_unknown(systems, names, name, error);
+    return *object || error->code ? error->code : fail_unknown(catalog, names, name, error);
 }
 
 int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
              struct mp_error *error) {
     char **names[KINDS] = {NULL};
     struct mp_error missing = {0}; /* without a folder the rest can still be shown */
+    json_t *catalog = cli_catalog(systems);
     for (int kind = 0; kind < KINDS; kind++)
         mp_path_names((enum mp_ready_made)kind, &names[kind], &missing);
     *object = NULL;
-    int code = find_among(systems, names, name, object, error);
+    int code = catalog ? find_among(catalog, names, name, object, error) : mp_no_memory(error);
     if (code && missing.code)
         mp_error_prefix(error, "%.300s", missing.text);
     for (int kind = 0; kind < KINDS; kind++)
         mp_path_names_destroy(names[kind]);
+    json_decref(catalog);
     if (code) {
         json_decref(*object);
         *object = NULL;
@@ -430,47 +416,45 @@ static void print_text(const json_t *object) {
     }
 }
 
-static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    bool json = false;
-    struct mp_page_output page = {NULL, NULL};
-    struct cli_words words;
+static bool json;
+static struct mp_page_output page;
+
+static const struct cli_flag known_flags[] = {
+    {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
+    {"--html", CLI_VALUE, &page.html, "PAGE",
+     "of a trace: writes one self-contained HTML file with heat\n"
+     "maps instead"},
+    {"--figures", CLI_VALUE, &page.figures, "FOLDER", "of a trace: " CLI_FIGURES_HELP},
+    {0}};
+static const struct cli_usage usage = {
+    "moeperf show NAME [options]",
+    "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
+    "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
+    "with where they come from.  `job`, `suite`, `cluster`, `rules` and `paper` show what\n"
+    "files may say, `" MP_RECORD_HOOK "` is a program that counts tokens per expert in\n"
+    "PyTorch.  Of a trace, FILE.mptrace, it shows how uneven its loads are and how fast\n"
+    "they change.",
+    known_flags,
+    1,
+    1,
+    "  moeperf show fssdp\n"
+    "  moeperf show dynamics\n"
+    "  moeperf show job\n"
+    "  moeperf show quickstart\n"
+    "  moeperf show hecate-a\n"
+    "  moeperf show megatron-lm\n"
+    "  moeperf generate dynamics -o d.mptrace --iterations 30 && moeperf show d.mptrace\n"};
+
+static int show(const struct cli_call *call, struct mp_error *error) {
     json_t *object;
-    const struct cli_flag table[] = {
-        {"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
-        {"--html", CLI_VALUE, &page.html, "PAGE",
-         "of a trace: writes one self-contained HTML file with heat\n"
-         "maps instead"},
-        {"--figures", CLI_VALUE, &page.figures, "FOLDER", "of a trace: " CLI_FIGURES_HELP},
-        {0}};
-    const struct cli_usage usage = {
-        "moeperf show NAME [options]",
-        "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
-        "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
-        "with where they come from.  `job`, `suite`, `cluster`, `rules` and `paper` show what\n"
-        "files may say, `" MP_RECORD_HOOK "` is a program that counts tokens per expert in\n"
-        "PyTorch.  Of a trace, FILE.mptrace, it shows how uneven its loads are and how fast\n"
-        "they change.",
-        table,
-        1,
-        1,
-        "  moeperf show fssdp\n"
-        "  moeperf show dynamics\n"
-        "  moeperf show job\n"
-        "  moeperf show quickstart\n"
-        "  moeperf show hecate-a\n"
-        "  moeperf show megatron-lm\n"
-        "  moeperf generate dynamics -o d.mptrace --iterations 30 && moeperf show d.mptrace\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
     const char *draws = page.html ? "--html" : page.figures ? "--figures" : NULL;
     if (draws && json)
         return mp_fail(error, MP_EINVAL, "%s draws; --json does not go with it", draws);
-    if (cli_is_trace(words.word[0]))
-        return cli_show_trace(words.word[0], json, &page, error);
+    if (cli_is_trace(call->words->word[0]))
+        return cli_show_trace(call->words->word[0], json, &page, error);
     if (draws)
         return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
-    code = cli_find(systems, words.word[0], &object, error);
+    int code = cli_find(call->systems, call->words->word[0], &object, error);
     if (code)
         return code;
     if (json)
@@ -481,4 +465,4 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_show = {
-    "show", "shows a system, workload, generator, suite, trace and more", show};
+    "show", "shows a system, workload, generator, suite, trace and more", show, .usage = &usage};

@@ -49,55 +49,46 @@ struct answer {
     double layer_seconds;   /* with its experts balanced */
 };
 
-static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_error *error) {
-    struct cli_words words;
-    const struct cli_flag table[] = {
-        {"--run", CLI_VALUE, &flags->run, "ID", "the recorded run, measured or predicted"},
-        {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
-        {"--without", CLI_REPEATED, &flags->without, "WHAT",
-         "imbalance: every layer's experts and exchanges take\n"
-         "the ranks' mean; slowest: the costliest rank works\n"
-         "like the mean of the others; stragglers: nobody is\n"
-         "slower than others in anything (all three)"},
-        {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
-         "another system, planning for the recorded loads, at\n"
-         "its defaults but for these options; the run's own\n"
-         "keeps the run's; all for all of them; may be repeated"},
-        {"--set", CLI_REPEATED, &flags->set, "options.KEY=VALUE",
-         "sets an option of those systems that have it (moeperf\n"
-         "show NAME); may be repeated"},
-        {"--bound", CLI_SWITCH, &flags->bound, NULL,
-         "the best that any placement could do with the run's\n"
-         "costs, proven, and how near systems come, also where\n"
-         "that takes more than a second or so, and without\n"
-         "--system; with it, tables have it anyway"},
-        CLI_FORMAT_FLAGS(&flags->format),
-        {0},
-    };
-    const struct cli_usage usage = {
-        "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME[:OPTION=VALUE]]",
-        "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
-        "replayed as the ranks waited for each other; as they were, they give the run's own\n"
-        "time back.  Another system plans for the recorded loads; the predictor carries its\n"
-        "plans out with costs fitted to the run, and the run's own for comparison; the bound\n"
-        "is what no system that drops nothing and keeps gate and exchange takes less than.",
-        table,
-        0,
-        0,
-        "  moeperf predict --run 1 --db out/quickstart/results.db\n"
-        "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"
-        "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
-        "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
-    int code = cli_parse(&usage, argc, argv, &words, error);
-    return code ? code : cli_read_format(&flags->format, error);
-}
+static struct what_if_flags given = {.database = CLI_DATABASE};
 
-bool cli_is_what_if(int argc, char *const argv[]) {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--run") || !strncmp(argv[i], "--run=", 6))
-            return true;
-    return false;
-}
+static const struct cli_flag known_flags[] = {
+    {"--run", CLI_VALUE, &given.run, "ID", "the recorded run, measured or predicted"},
+    {"--db", CLI_VALUE, &given.database, "FILE", "database to read (" CLI_DATABASE ")"},
+    {"--without", CLI_REPEATED, &given.without, "WHAT",
+     "imbalance: every rank has the mean tokens (or, where\n"
+     "tokens were not recorded, experts and exchanges that\n"
+     "take the ranks' mean); slowest: the costliest rank\n"
+     "works like the mean of the others; stragglers: nobody\n"
+     "is slower than others in anything (all three)"},
+    {"--system", CLI_REPEATED, &given.system, "NAME[:OPTION=VALUE,...]",
+     "another system, planning for the recorded loads, at\n"
+     "its defaults but for these options; the run's own\n"
+     "keeps the run's; all for all of them; may be repeated"},
+    {"--set", CLI_REPEATED, &given.set, "options.KEY=VALUE",
+     "sets an option of those systems that have it (moeperf\n"
+     "show NAME); may be repeated"},
+    {"--bound", CLI_SWITCH, &given.bound, NULL,
+     "the best that any placement could do with the run's\n"
+     "costs, proven, and how near systems come, also where\n"
+     "that takes more than a second or so, and without\n"
+     "--system; with it, tables have it anyway"},
+    CLI_FORMAT_FLAGS(&given.format),
+    {0},
+};
+const struct cli_usage cli_what_if_usage = {
+    "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME[:OPTION=VALUE]]",
+    "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
+    "replayed as the ranks waited for each other; as they were, they give the run's own\n"
+    "time back.  Another system plans for the recorded loads; the predictor carries its\n"
+    "plans out with costs fitted to the run, and the run's own for comparison; the bound\n"
+    "is what no system that drops nothing and keeps gate and exchange takes less than.",
+    known_flags,
+    0,
+    0,
+    "  moeperf predict --run 1 --db out/quickstart/results.db\n"
+    "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"
+    "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
+    "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
 
 /* ---- answering ---- */
 
@@ -405,16 +396,26 @@ static void print_bound(const struct answer *answer) {
     cli_print_filled(stdout, 0, text);
 }
 
+/* Whether what would take `seconds` saves anything that tables show. */
+static bool saves(const struct answer *answer, double seconds) {
+    return seconds < (1 - 5e-4) * answer->replayed;
+}
+
 static void print_costs(const struct answer *answer) {
     double replayed = answer->replayed;
-    printf(
-        "\nrank %d costs most: like the others it would save %.3f ms of an iteration (%.1f %%)\n",
-        answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
-        100 * (1 - answer->slowest_seconds / replayed));
-    if (answer->layer >= 0)
+    if (saves(answer, answer->slowest_seconds))
+        printf("\nrank %d costs most: like the others it would save %.3f ms of an iteration "
+               "(%.1f %%)\n",
+               answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
+               100 * (1 - answer->slowest_seconds / replayed));
+    else
+        printf("\nno rank works longer than others: like them, none would save anything\n");
+    if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
                100 * (1 - answer->layer_seconds / replayed));
+    else if (answer->layer >= 0)
+        printf("no layer costs anything by uneven experts\n");
 }
 
 static void print_rates(const struct answer *answer) {
@@ -430,9 +431,9 @@ static void print_rates(const struct answer *answer) {
              1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
              fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
              1e9 * mp_fitted_byte(fitted),
-             fitted->copies_counted ? "as in this run"
-             : fitted->hides        ? "by its links: this run shows none"
-                                    : "by its bandwidth: this run shows none");
+             fitted->copies_counted                 ? "as in this run"
+             : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
+                                                    : "by its bandwidth: this run shows none");
     putchar('\n');
     cli_print_filled(stdout, 0, text);
     double off = answer->again / answer->replayed - 1;
@@ -559,30 +560,26 @@ static int show(struct answer *answer, const char *database, enum mp_report_form
     return code;
 }
 
-int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
-    struct what_if_flags flags = {.database = CLI_DATABASE};
+int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     struct answer answer = {.layer = -1, .bound = NAN, .of_bound = NAN};
     struct request request = {0};
     struct mp_store *store = NULL;
     int64_t run_id = 0;
-    int code = parse(&flags, argc, argv, error);
-    if (code)
-        return code > 0 ? CLI_SUCCESS : code;
-    code = cli_run_number(flags.run, &run_id, error);
+    int code = cli_run_number(given.run, &run_id, error);
     if (!code)
-        code = create_request(systems, &flags, &request, error);
+        code = create_request(call->systems, &given, &request, error);
     if (!code)
-        code = cli_open_database(flags.database, &store, error);
+        code = cli_open_database(given.database, &store, error);
     if (!code)
-        code = mp_recorded_read(store, flags.database, run_id, &answer.recorded, error);
+        code = mp_recorded_read(store, given.database, run_id, &answer.recorded, error);
     if (!code)
-        code = work_out(&answer, systems, &flags, &request, store, error);
+        code = work_out(&answer, call->systems, &given, &request, store, error);
     if (!code)
-        code = show(&answer, flags.database, flags.format.kind, error);
+        code = show(&answer, given.database, given.format.kind, error);
     destroy_request(&request);
     mp_other_system_destroy(answer.other);
     mp_what_if_destroy(answer.what_if);
     mp_recorded_destroy(&answer.recorded);
     mp_store_close(store);
-    return code ? code : CLI_SUCCESS;
+    return code;
 }

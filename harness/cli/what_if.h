@@ -2,14 +2,11 @@
 #ifndef MOEPERF_HARNESS_CLI_WHAT_IF_H
 #define MOEPERF_HARNESS_CLI_WHAT_IF_H
 
-#include <stdbool.h>
+#include "harness/cli/cli.h"
 
-#include "reference/plan/system.h"
-
-/* Whether the arguments of moeperf predict ask about a run: --run is among them. */
-bool cli_is_what_if(int argc, char *const argv[]);
+extern const struct cli_usage cli_what_if_usage;
 
 /* Like a command's run (cli.h). */
-int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error);
+int cli_what_if(const struct cli_call *call, struct mp_error *error);
 
 #endif

@@ -147,7 +147,7 @@ static double add_replica_slices(struct mp_carrier *carrier, const struct mp_pla
 /* Every keeper sends every holder its slice of each expert there.  Returns all bytes. */
 static double add_slices(struct mp_carrier *carrier, const struct mp_placement *placement,
                          double expert_bytes) {
-    if (mp_optimizer_of_replicas(carrier->planner->plan->optimizer))
+    if (mp_optimizer_of_replicas(carrier->planner->policy.optimizer))
         return add_replica_slices(carrier, placement, expert_bytes);
     double slice = expert_bytes / carrier->ranks, sum = 0;
     mp_count_held(placement, carrier->holds);
@@ -166,7 +166,7 @@ static double add_slices(struct mp_carrier *carrier, const struct mp_placement *
 static double add_slices_of_sums(struct mp_carrier *carrier, double expert_bytes) {
     const struct mp_plan *plan = carrier->planner->plan;
     double slice = expert_bytes / carrier->ranks, sum = 0;
-    if (mp_optimizer_of_replicas(plan->optimizer))
+    if (mp_optimizer_of_replicas(plan->policy->optimizer))
         return 0;
     for (int expert = 0; expert < plan->experts; expert++)
         for (int rank = 0; rank < carrier->ranks; rank++) {
@@ -205,12 +205,12 @@ void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool firs
     double bytes = mp_costs_sizes(carrier->costs)->expert, sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
-    if (before && !first && !plan->rematerialise)
+    if (before && !first && !plan->policy->rematerialise)
         return; /* they are still there */
-    if (plan->fetch.count == 0 && !(before && mp_plan_gathers(plan)))
+    if (plan->fetch.count == 0 && !(before && mp_policy_gathers(plan->policy)))
         return;
     mp_traffic_clear(carrier->traffic);
-    if (before && mp_plan_gathers(plan))
+    if (before && mp_policy_gathers(plan->policy))
         sum += add_slices(carrier, &plan->during, bytes);
     for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
@@ -226,16 +226,16 @@ void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool firs
             plan->fetch.item[i].from != plan->during.owner[plan->fetch.item[i].expert])
             pass_on(carrier, i, bytes);
     carrier->bytes[stage] += sum;
-    if (plan->rematerialise && !plan->forward_only)
+    if (plan->policy->rematerialise && !plan->policy->forward_only)
         carrier->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
-    if (sum > 0 && !plan->free_transfers)
+    if (sum > 0 && !plan->policy->free_transfers)
         measure(carrier, false, carriage);
 }
 
 /* What is freed after forward comes again for backward: both stages together. */
 static void carry_prefetch(struct mp_carrier *carrier, struct mp_carriage *all) {
     const struct mp_carriage *part[] = {&carrier->fetch, &carrier->late_fetch};
-    all->any = carrier->planner->plan->rematerialise && (part[0]->any || part[1]->any);
+    all->any = carrier->planner->policy.rematerialise && (part[0]->any || part[1]->any);
     for (int r = 0; all->any && r < carrier->ranks; r++) {
         all->seconds[r] = all->alone[r] = 0;
         if (all->received)
@@ -259,11 +259,11 @@ static bool leaves_now(const struct mp_carrier *carrier, bool last, int expert, 
     const struct mp_plan *plan = carrier->planner->plan;
     if (last)
         return true;
-    if (mp_optimizer_sliced(plan->optimizer))
-        return plan->rematerialise && mp_plan_gathers(plan);
+    if (mp_optimizer_sliced(plan->policy->optimizer))
+        return plan->policy->rematerialise && mp_policy_gathers(plan->policy);
     if (mp_placement_holds(&plan->before, expert, rank))
         return false;
-    return plan->rematerialise || mp_is_late(&carrier->late, expert, rank);
+    return plan->policy->rematerialise || mp_is_late(&carrier->late, expert, rank);
 }
 
 static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *transfers, bool last,
@@ -283,28 +283,28 @@ static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *tr
     }
     broadcast_all(carrier, bytes);
     carrier->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !carrier->planner->plan->free_transfers)
+    if (sum > 0 && !carrier->planner->policy.free_transfers)
         measure(carrier, back, carriage);
 }
 
 static void carry_slices(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
     const struct mp_plan *plan = carrier->planner->plan;
     double bytes = mp_costs_sizes(carrier->costs)->expert_gradient, sum;
-    bool back = !mp_optimizer_sums(plan->optimizer);
+    bool back = !mp_optimizer_sums(plan->policy->optimizer);
     carriage->any = false;
-    if (!mp_optimizer_sliced(plan->optimizer) || !leaves_now(carrier, last, 0, 0))
+    if (!mp_optimizer_sliced(plan->policy->optimizer) || !leaves_now(carrier, last, 0, 0))
         return;
     mp_traffic_clear(carrier->traffic);
     sum = back ? add_slices(carrier, &plan->during, bytes) : add_slices_of_sums(carrier, bytes);
     carrier->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !plan->free_transfers)
+    if (sum > 0 && !plan->policy->free_transfers)
         measure(carrier, back, carriage);
 }
 
 void mp_carrier_gradients(struct mp_carrier *carrier, int layer, bool last) {
     const struct mp_plan *plan = carrier->planner->plan;
     struct mp_layer_carriages *of = &carrier->layer[layer];
-    if (plan->forward_only)
+    if (plan->policy->forward_only)
         return;
     carry_prefetch(carrier, &of->prefetch);
     carry_sums(carrier, &plan->reduce, last, true, &of->gradient[MP_SUM_COPIES]);
@@ -328,7 +328,7 @@ static void add_moves(struct mp_carrier *carrier) {
 static void come_up(struct mp_carrier *carrier, double done[]) {
     const struct mp_transfers *moves = &carrier->planner->moves;
     const struct mp_costs *costs = carrier->costs;
-    for (int i = 0; carrier->planner->offload && i < moves->count; i++)
+    for (int i = 0; carrier->planner->policy.offload && i < moves->count; i++)
         done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_sizes(costs)->expert);
 }
 

@@ -87,7 +87,7 @@ double mp_costs_embed(const struct mp_costs *costs, int direction);
 double mp_costs_head(const struct mp_costs *costs); /* forward and, in training, backward */
 /* Rows put in order of experts and back: `rows` of them read and written. */
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
-/* The same by products with one-hot matrices (plan.one_hot) of `rows` rows and N cells in each.
+/* The same by products with one-hot matrices (policy.one_hot) of `rows` rows and N cells in each.
  *   DISPATCH, forward    what making them moves (DeepSpeed, deepspeed/moe/sharded_moe.py): weights
  *                        in 32 bits are written and read twice, a mask of one byte is written and
  *                        read, elements of both are written; and a product
@@ -149,7 +149,7 @@ struct mp_memory_use {
     double rows, rows_one_layer; /* that its own experts work on */
     double sent, sent_one_layer; /* that it sends and that return to it */
     double transit;              /* bytes of rows on their way through it, at most at once */
-    bool one_hot;                /* sent rows are those of one-hot matrices, too (plan.one_hot) */
+    bool one_hot;                /* sent rows are those of one-hot matrices, too (policy.one_hot) */
 };
 struct mp_memory {
     double dense;        /* non-expert parameters, gradients and optimizer state: in serving, and so

@@ -150,7 +150,7 @@ static int plan_after(struct mp_predictor *predictor, int layer, struct mp_error
     if (code)
         return code;
     mp_late_copies_mark(&carrier->late, predictor->planner.plan);
-    if (!predictor->planner.plan->free_transfers)
+    if (!predictor->planner.policy.free_transfers)
         work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = layer}, NULL,
                 predictor->options.planning);
     mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, micro_batch == 0, &carrier->late_fetch);
@@ -357,7 +357,7 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
                                        const struct mp_operation *operation) {
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        if (predictor->schedule.ahead == 0)
+        if (predictor->planner.policy.gather_ahead == 0)
             return &predictor->carrier.fetch;
         /* Its bytes count when the layer is planned. */
         mp_carrier_homes(&predictor->carrier, operation->layer, &predictor->carrier.ahead);
@@ -452,7 +452,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
         *number_of(predictor, operation) = -1;
         if (predictor->planner.change.asynchronous)
             start_background(predictor, operation);
-        else if (!mp_optimizer_sliced(predictor->planner.optimizer))
+        else if (!mp_optimizer_sliced(predictor->planner.policy.optimizer))
             mp_carrier_move(&predictor->carrier, &predictor->timeline);
         return MP_OK;
     default:
@@ -527,15 +527,10 @@ static void find_meetings(struct mp_predictor *predictor) {
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     struct mp_schedule *schedule = &predictor->schedule;
-    int code = mp_schedule_create(&executor, predictor, predictor->layers, predictor->ranks,
-                                  schedule, error);
-    schedule->forward_only = mp_job_serves(&predictor->job);
+    int code = mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
+                                  predictor->ranks, schedule, error);
     schedule->learns = planner->system->after_step;
     schedule->micro_batches = predictor->options.micro_batches;
-    schedule->gathers_homes =
-        mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
-    schedule->ahead = planner->gather_ahead;
-    schedule->early = planner->fetch_early;
     schedule->shares = predictor->job.shared_experts > 0;
     if (code)
         return code;

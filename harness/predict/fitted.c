@@ -13,6 +13,7 @@ static const double bend[] = {16, 64, 256, 1024}; /* rows */
 /* Units of probes: 1 ns of experts is little beside 1 ms of rows. */
 static const double EXPERT_UNIT = 1e-9, ROW_UNIT = 1e-3, NO_TIME = 1e-18;
 static const double APART = 0.05;  /* share of all rows that are beyond a bend */
+static const double TOLD = 0.01;   /* share of exchanges that rows are at least, to be told */
 static const double SEEN = 1 / 4.; /* of the rows that could pass a link, mean */
 enum { ROUNDS = 8 };               /* in which experts and slow ranks are told apart */
 
@@ -313,10 +314,24 @@ static double middle_exchange(struct links *links, double row) {
     return points->count ? mp_median_of(links->value, (int64_t)points->count) : links->usual;
 }
 
+/* Of rows that make no difference, however many there are: they take what the run's bandwidth says,
+ * and no longer than the exchanges that they were in. */
+static struct mp_fitted_link link_of_all_alike(struct links *links, double row) {
+    const struct points *points = &links->points;
+    size_t count = 0;
+    for (size_t i = 0; i < points->count; i++)
+        if (points->x[2 * i] > 0)
+            links->value[count++] = points->y[i] / points->x[2 * i];
+    const double most = count ? mp_median_of(links->value, (int64_t)count) : INFINITY;
+    return (struct mp_fitted_link){middle_exchange(links, most < row ? most : row),
+                                   most < row ? most : 0};
+}
+
 /* Sets a link; its rows take no time if they are not seen. */
 static int fit_link(struct links *links, int number, struct mp_error *error) {
     const struct mp_setting *setting = links->fitted->setting;
-    double weight[] = {0, links->usual}, sum = 0;
+    const double row = (double)setting->route_bytes / setting->bandwidth;
+    double weight[] = {0, links->usual}, sum = 0, seconds = 0;
     double full = (double)setting->tokens_per_rank * setting->top_k *
                   (number == MP_LINK_SHARED ? links->fitted->ranks_per_node : 1);
     struct points *points = &links->points;
@@ -324,12 +339,12 @@ static int fit_link(struct links *links, int number, struct mp_error *error) {
     for (size_t i = 0; i < links->count; i++) {
         const struct busiest *most = &links->list[i];
         sum += most->rows[number];
+        seconds += most->seconds;
         if (most->waits[number] > 0)
             add_point(points, 2, (const double[]){most->rows[number], most->waits[number]},
                       most->seconds);
     }
     if (sum <= SEEN * full * (double)links->count) {
-        double row = (double)setting->route_bytes / setting->bandwidth;
         links->fitted->link[number] = (struct mp_fitted_link){middle_exchange(links, row), 0};
         return MP_OK;
     }
@@ -338,7 +353,9 @@ static int fit_link(struct links *links, int number, struct mp_error *error) {
     for (size_t i = 0; i < points->count; i++)
         links->value[i] = fabs(points->y[i] - mp_fit_at(&all, i, weight));
     links->off[number] = mp_median_of(links->value, (int64_t)points->count);
-    links->fitted->link[number] = (struct mp_fitted_link){weight[1], weight[0]};
+    links->fitted->link[number] = weight[0] * sum > TOLD * seconds
+                                      ? (struct mp_fitted_link){weight[1], weight[0]}
+                                      : link_of_all_alike(links, row);
     return code;
 }
 

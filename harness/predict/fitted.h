@@ -8,7 +8,8 @@
  *   links      seconds of an exchange, and per row that the busiest rank sends or gets: inside a
  *              node, and between nodes, where a node's ranks share a link if that explains the run
  *              better.  What leaves nodes hides what passes inside, whose rows are taken to be as
- *              slow.  Where few rows travel, the run's bandwidth says
+ *              slow.  Where few rows travel, the run's bandwidth says; also where they make no
+ *              difference, but no more than the exchanges took that they were in
  *   copies     experts that travel, and gradients: on the same links, and faster or slower per byte
  *              as ranks stood still for them; without any, the run's bandwidth says
  *   sums       of other gradients, as ranks stood still for them

@@ -108,12 +108,12 @@ static void limit_row(struct mp_gated_loads *loads, const struct mp_planner *pla
     uint32_t *sum = loads->sums ? loads->sums[plan->layer].count + row : NULL;
     for (int e = 0; sum && e < loads->experts; e++)
         sum[e] -= count[e];
-    if (plan->outgoing_limit >= 0)
-        mp_replay_limit(loads->experts, loads->inside, plan->outgoing_limit, count);
-    if (plan->pull > 0) {
+    if (plan->policy->outgoing_limit >= 0)
+        mp_replay_limit(loads->experts, loads->inside, plan->policy->outgoing_limit, count);
+    if (plan->policy->pull > 0) {
         int node = mp_topology_node(&plan->topology, rank);
-        double share = mp_topology_share_inside(&plan->topology, node, plan->outside_cost);
-        mp_replay_pull(loads->experts, loads->inside, share, plan->pull,
+        double share = mp_topology_share_inside(&plan->topology, node, plan->policy->outside_cost);
+        mp_replay_pull(loads->experts, loads->inside, share, plan->policy->pull,
                        planner->setting.tokens_per_rank, count);
     }
     for (int e = 0; sum && e < loads->experts; e++)
@@ -124,11 +124,11 @@ int mp_gated_loads_limit(struct mp_gated_loads *loads, const struct mp_planner *
                          int micro_batch, struct mp_error *error) {
     const struct mp_plan *plan = planner->plan;
     const struct mp_topology *topology = &plan->topology;
-    if ((plan->outgoing_limit < 0 && !(plan->pull > 0)) || !loads->copy)
+    if ((plan->policy->outgoing_limit < 0 && !(plan->policy->pull > 0)) || !loads->copy)
         return MP_OK;
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int insiders = find_inside(loads, plan, node);
-        if (insiders < 2 && plan->outgoing_limit >= 0)
+        if (insiders < 2 && plan->policy->outgoing_limit >= 0)
             return mp_fail(error, MP_EPLAN,
                            "iteration %lld, layer %d: system %s limits how many tokens leave a "
                            "node, and node %d has %d experts for a token's two",

@@ -1,6 +1,6 @@
 /* The loads of a predicted iteration: as they are given; as they stand where experts are cut into
- * shards, or where plans change what the gate chooses (plan.outgoing_limit, plan.pull); and as the
- * system learns from them. */
+ * shards, or where plans change what the gate chooses (policy.outgoing_limit, policy.pull); and as
+ * the system learns from them. */
 #ifndef MOEPERF_HARNESS_PREDICT_GATED_LOADS_H
 #define MOEPERF_HARNESS_PREDICT_GATED_LOADS_H
 

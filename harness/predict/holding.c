@@ -12,7 +12,7 @@ int mp_holding_create(struct mp_arena *memory, struct mp_holding *holding, struc
 
 /* Experts, or their slices added up, whose optimizer state a rank keeps. */
 static double states_of(const struct mp_holding *holding, int rank) {
-    enum mp_optimizer_split split = holding->planner->optimizer;
+    enum mp_optimizer_split split = holding->planner->policy.optimizer;
     if (!mp_optimizer_sliced(split))
         return holding->kept[rank];
     if (mp_optimizer_of_replicas(split))
@@ -37,7 +37,7 @@ void mp_holding_count_homes(struct mp_holding *holding) {
     for (int r = 0; r < ranks; r++) {
         double own = states_of(holding, r) * expert;
         holding->optimizer_seconds[r] =
-            mp_costs_optimizer(costs, dense * element) + (holding->planner->offload
+            mp_costs_optimizer(costs, dense * element) + (holding->planner->policy.offload
                                                               ? mp_costs_offloaded(costs, own)
                                                               : mp_costs_optimizer(costs, own));
     }
@@ -57,7 +57,7 @@ void mp_holding_count_copies(struct mp_holding *holding, int layer) {
 /* What of a layer a rank has beside what stays: copies, or what is put together from slices. */
 static double copies_of(const struct mp_holding *holding, int layer, int rank) {
     size_t at = (size_t)layer * (size_t)holding->ranks + (size_t)rank;
-    bool sliced = mp_optimizer_sliced(holding->planner->optimizer);
+    bool sliced = mp_optimizer_sliced(holding->planner->policy.optimizer);
     return holding->held_of_layer[at] - (sliced ? 0 : holding->kept_of_layer[at]);
 }
 
@@ -68,9 +68,10 @@ static double copies_of(const struct mp_holding *holding, int layer, int rank) {
  * until they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_holding *holding, int rank) {
-    bool sliced = mp_optimizer_sliced(holding->planner->optimizer);
-    bool stays = sliced && holding->planner->gather_stage == MP_STAGE_AFTER_STEP;
-    bool frees = holding->planner->rematerialise || holding->rows->forward_only;
+    const struct mp_policy *policy = &holding->planner->policy;
+    bool stays = mp_policy_gathers_homes(policy);
+    bool frees = policy->rematerialise || policy->forward_only;
+    int window = mp_policy_fetches(policy);
     double all = 0, two = 0, above = 0, several = 0, ahead = 0;
     struct mp_memory_use use = {0};
     for (int l = 0; l < holding->layers; l++) {
@@ -80,8 +81,7 @@ static struct mp_memory_use use_of(const struct mp_holding *holding, int rank) {
         all += copies;
         two = copies + above > two ? copies + above : two;
         above = copies;
-        ahead +=
-            copies - (l >= holding->window ? copies_of(holding, l - holding->window, rank) : 0);
+        ahead += copies - (l >= window ? copies_of(holding, l - window, rank) : 0);
         several = ahead > several ? ahead : several;
         use.rows += rows;
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
@@ -92,7 +92,7 @@ static struct mp_memory_use use_of(const struct mp_holding *holding, int rank) {
     }
     double own = states_of(holding, rank);
     use.experts_kept = stays ? holding->kept[rank] : own;
-    use.states_kept = holding->planner->offload ? 0 : own;
+    use.states_kept = policy->offload ? 0 : own;
     use.copies = stays ? 0 : !frees ? all : several > two ? several : two;
     use.gradients = own + (holding->micro_batches > 1 && !frees ? all : two);
     return use;

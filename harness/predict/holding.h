@@ -10,7 +10,6 @@ struct mp_holding {
     const struct mp_costs *costs;
     const struct mp_predicted_rows *rows;
     int ranks, layers, micro_batches;
-    int window;                /* layers whose fetches may be on their way together */
     double *kept;              /* [ranks] experts whose home the rank is, all layers */
     double *kept_of_layer;     /* [layers][ranks] */
     double *held_of_layer;     /* [layers][ranks] and with holders for the iteration */

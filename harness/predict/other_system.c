@@ -21,6 +21,8 @@ struct mp_other_system {
     const struct mp_systems *systems;
     struct mp_predict_job job;
     struct mp_setting setting;
+    bool knows_bandwidth,
+        knows_rate; /* the setting's, and experts', are the run's own or its job's */
     struct mp_fitted *fitted;
     struct mp_load *load;      /* [micro-batches][layers] of the iteration at hand */
     double *seconds;           /* [iterations] */
@@ -130,6 +132,8 @@ static void describe_setting(struct mp_other_system *other) {
     for (const struct mp_named_number *figure = mp_setting_figures; figure->name; figure++)
         *mp_setting_figure(&other->setting, figure) = number_of(other, figure->name);
     mp_job_given_figures(job, &sizes, &other->setting);
+    other->knows_bandwidth = other->setting.bandwidth > 0;
+    other->knows_rate = other->setting.seconds_per_route > 0;
     mp_job_usual_figures(&other->setting);
 }
 
@@ -302,6 +306,26 @@ static int allocate(struct mp_other_system *other, struct mp_error *error) {
     return mp_arena_check(&other->arena, error);
 }
 
+/* Programs of others record no figures for planners, and those are what the costs say then; copies
+ * are as fast as rows. */
+static void learn_figures(struct mp_other_system *other) {
+    enum { FEW = 100, MANY = 1000 };
+    struct mp_setting *setting = &other->setting;
+    struct mp_fitted *fitted = other->fitted;
+    const struct mp_fitted_experts *experts = &fitted->experts[0];
+    if (!other->knows_bandwidth && fitted->rows_counted) {
+        const double bytes = (double)setting->route_bytes;
+        setting->bandwidth = bytes / mp_fitted_farthest(fitted)->row;
+        setting->bandwidth_in_node = bytes / fitted->link[MP_LINK_NODE].row;
+        fitted->copies = 1;
+    }
+    if (other->knows_rate)
+        return;
+    const double few = mp_fitted_expert(experts, FEW), many = mp_fitted_expert(experts, MANY);
+    setting->seconds_per_route = (many - few) / (MANY - FEW);
+    setting->seconds_per_expert = fmax(0, few - FEW * setting->seconds_per_route);
+}
+
 /* What is asked for takes as long as it took. */
 static void take_rates(struct mp_fitted *fitted, const struct asked *asked) {
     if (asked->update > 0)
@@ -327,6 +351,8 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
     }
     if (!code)
         code = mp_fitted_fit(other->fitted, error);
+    if (!code)
+        learn_figures(other);
     if (!code)
         code = carry_out(other, file, true, &carrying, error);
     if (code)

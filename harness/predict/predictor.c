@@ -55,8 +55,8 @@ static int create_costs(struct mp_predictor *predictor, const struct mp_predicto
 }
 
 static int create_loads(struct mp_predictor *predictor, bool is_gated, struct mp_error *error) {
-    const struct mp_plan *first = predictor->planner.plan;
-    bool limits = (first->outgoing_limit >= 0 || first->pull > 0) && !is_gated;
+    const struct mp_policy *policy = &predictor->planner.policy;
+    bool limits = (policy->outgoing_limit >= 0 || policy->pull > 0) && !is_gated;
     predictor->loads = (struct mp_gated_loads){.ranks = predictor->ranks,
                                                .layers = predictor->layers,
                                                .micro_batches = predictor->options.micro_batches,
@@ -85,8 +85,7 @@ static int create_rows(struct mp_predictor *predictor, struct mp_error *error) {
                                    .costs = predictor->costs,
                                    .network = predictor->network,
                                    .loads = &predictor->loads,
-                                   .by_expert = predictor->options.exchange == MP_ROWS_BY_EXPERT,
-                                   .forward_only = mp_job_serves(&predictor->job)};
+                                   .by_expert = predictor->options.exchange == MP_ROWS_BY_EXPERT};
     return mp_predicted_rows_create(&predictor->memory, drops, &predictor->rows, error);
 }
 
@@ -96,8 +95,7 @@ static int create_holding(struct mp_predictor *predictor, struct mp_error *error
                                              .rows = &predictor->rows,
                                              .ranks = predictor->ranks,
                                              .layers = predictor->layers,
-                                             .micro_batches = predictor->options.micro_batches,
-                                             .window = mp_schedule_fetches(&predictor->schedule)};
+                                             .micro_batches = predictor->options.micro_batches};
     int code = mp_holding_create(&predictor->memory, &predictor->holding, error);
     if (!code)
         mp_holding_count_homes(&predictor->holding);
@@ -112,7 +110,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (!code)
         code = mp_predict_planner(predictor->costs, config->job, config->check_plans,
                                   &predictor->planner, error);
-    if (!code && predictor->planner.offload && !mp_job_serves(&predictor->job))
+    if (!code && predictor->planner.policy.offload && !mp_job_serves(&predictor->job))
         code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
         code = create_loads(predictor, config->is_gated, error);

@@ -155,7 +155,7 @@ static void count_hops(struct mp_predicted_rows *rows, struct mp_layer_rows *lay
     int each = steps->steps * steps->rounds, trips = steps->trips;
     for (int t = 0; t < trips * each; t++) {
         /* Rows alone travel twice; and nothing back from backward where there is none. */
-        bool serves = rows->forward_only, alone = t / each == MP_TRIP_ALONE;
+        bool serves = rows->planner->policy.forward_only, alone = t / each == MP_TRIP_ALONE;
         double share = trips == 1                           ? 1
                        : serves && t / each == MP_TRIP_BACK ? 0
                        : serves || alone                    ? 0.5
@@ -188,8 +188,8 @@ static void count_rows(struct mp_predicted_rows *rows, struct mp_layer_rows *lay
         count_hops(rows, layer);
     for (size_t r = 0; r < ranks; r++)
         crossing += layer->sent[r];
-    rows->exchanged_bytes += (rows->forward_only ? 2 : 4) * crossing;
-    layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
+    rows->exchanged_bytes += (rows->planner->policy.forward_only ? 2 : 4) * crossing;
+    layer->one_hot = plan->policy->one_hot ? plan->padding * plan->experts : 0;
 }
 
 int mp_predicted_rows_fill(struct mp_predicted_rows *rows, const struct mp_late_copies *late,

@@ -26,7 +26,6 @@ struct mp_predicted_rows {
     struct mp_network *network;
     const struct mp_gated_loads *loads;
     bool by_expert;                /* for one of a rank's experts after the other (steps.h) */
-    bool forward_only;             /* in serving */
     struct mp_layer_rows *layer;   /* [layers] */
     struct mp_steps steps;         /* filled last, and not kept by a layer */
     size_t kept_bytes, kept_limit; /* of all layers' steps; and what they may come to */

@@ -3,13 +3,14 @@
 
 #include <stdlib.h>
 
-#include "profiler/straggler/graph.h"
+#include "profiler/straggler/causes.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
 
 struct mp_what_if {
     const struct mp_recorded *recorded;
     struct mp_graph *graph;
+    struct mp_causes causes;
     struct mp_graph_seconds *now; /* [spans] under the change */
     double *work;                 /* [ranks] */
     double *seconds;              /* [iterations] */
@@ -31,7 +32,8 @@ static int create(struct mp_what_if *what_if, struct mp_error *error) {
     for (size_t s = 0; s < run->spans; s++)
         if (run->span[s].phase == MP_PHASE_EXPERT && run->span[s].layer >= what_if->layers)
             what_if->layers = run->span[s].layer + 1;
-    return mp_graph_create(&times, run->clock_error, &what_if->graph, error);
+    int code = mp_graph_create(&times, run->clock_error, &what_if->graph, error);
+    return code ? code : mp_causes_find(what_if->graph, &what_if->causes, error);
 }
 
 int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **made,
@@ -52,6 +54,7 @@ int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **ma
 void mp_what_if_destroy(struct mp_what_if *what_if) {
     if (!what_if)
         return;
+    mp_causes_destroy(&what_if->causes);
     mp_graph_destroy(what_if->graph);
     mp_arena_release(&what_if->arena);
     free(what_if);
@@ -112,8 +115,11 @@ static void make_ideal(struct mp_what_if *what_if, const struct mp_graph_group *
 static void balance(struct mp_what_if *what_if, const struct mp_graph_group *group, int phase) {
     struct means mean = means_of(what_if, group, -1);
     for (int m = 0; m < group->count; m++) {
-        struct mp_graph_seconds *now = &what_if->now[member_of(what_if, group, m)];
-        if (phase == MP_PHASE_EXPERT)
+        const int node = member_of(what_if, group, m);
+        struct mp_graph_seconds *now = &what_if->now[node];
+        if (what_if->causes.knows_tokens)
+            mp_causes_even(&what_if->causes, node, now);
+        else if (phase == MP_PHASE_EXPERT)
             now->own = mean.own;
         else
             now->transfer = mean.transfer;

@@ -14,8 +14,10 @@
 #include "profiler/record/record.h"
 
 struct mp_what_if_change {
-    bool balance;     /* experts' work and the exchanges' transfers are the mean over ranks */
-    int layer;        /* balance: of this layer only; -1: all */
+    bool balance; /* every rank has the mean tokens: what its experts and exchanges take for others
+                     is gone, a slow rank stays slow; where tokens were not recorded, experts' work
+                     and the exchanges' transfers are the mean over ranks */
+    int layer;    /* balance: of this layer only; -1: all */
     int without_rank; /* its own work is the mean of the others'; -1: none */
     bool ideal;       /* nobody is slower than others in anything */
 };

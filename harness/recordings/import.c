@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "harness/record/parts.h"
-#include "harness/record/run.h"
 #include "harness/recordings/recordings.h"
 
 static void say_summary(const struct mp_recordings *recordings,
@@ -45,7 +44,8 @@ static int read_files(const struct mp_recordings *recordings, struct mp_recordin
                       struct mp_recording_summary *summary, struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; i < recordings->paths && !code; i++)
-        code = recordings->format->read(recordings->path[i], recordings->rules, recording, error);
+        code =
+            recordings->format->read(recordings->path[i], recordings->run.rules, recording, error);
     if (!code)
         code = mp_recording_finish(recording, summary, error);
     if (!code && summary->ranges == 0)
@@ -58,19 +58,12 @@ static int add_run(const struct mp_recordings *recordings, const char *folder,
                    void (*opened)(struct mp_store *), FILE *stream, struct mp_error *error) {
     struct mp_store *store = NULL;
     char *const name[] = {(char *)(uintptr_t)recordings->path[0], NULL};
-    const struct mp_record_run run = {.command = name,
-                                      .spools = folder,
-                                      .importer = recordings->format->name,
-                                      .system = recordings->system ? recordings->system
-                                                                   : recordings->format->name,
-                                      .workload = recordings->workload,
-                                      .loads = recordings->loads,
-                                      .job_text = recordings->job_text,
-                                      .suggested = recordings->suggested,
-                                      .suggest = recordings->suggest,
-                                      .resume = recordings->resume,
-                                      .is_earlier = true,
-                                      .rules = recordings->rules};
+    struct mp_record_run run = recordings->run;
+    run.command = name;
+    run.spools = folder;
+    run.importer = recordings->format->name;
+    run.system = run.system ? run.system : recordings->format->name;
+    run.is_earlier = true;
     int code = mp_store_open(recordings->database, &store, error);
     if (!code && opened)
         opened(store);

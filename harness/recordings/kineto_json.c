@@ -12,68 +12,59 @@ enum { CHUNK = 1 << 18, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
 /* Two times can be added. */
 #define TIME_LIMIT (INT64_C(1) << 61)
 
-/* What is read of an event, by its key. */
-enum field {
-    FIELD_NONE,
-    FIELD_PHASE,
-    FIELD_CATEGORY,
-    FIELD_NAME,
-    FIELD_PROCESS,
-    FIELD_THREAD,
-    FIELD_START,
-    FIELD_DURATION,
-    FIELD_ARGUMENTS, /* of those from here on */
-    FIELD_EXTERNAL,
-    FIELD_CORRELATION,
-    FIELD_SEQUENCE,
-    FIELD_DEVICE,
-    FIELD_CONTEXT,
-    FIELD_STREAM,
-    FIELD_BYTES,
-    FIELD_REGISTERS,
-    FIELD_SHARED,
-    FIELD_GRID,
-    FIELD_BLOCK,
-    FIELD_DIMENSIONS,
-    FIELD_TYPES,
-    FIELD_COLLECTIVE,
-    FIELD_GROUP,
-    FIELD_MEMBERS,
-    FIELD_TYPE,
-    FIELD_IN,
-    FIELD_OUT,
-    FIELD_GROUP_SIZE,
-    FIELD_NUMBER
+/* What is read of an event or its arguments, and how. */
+struct field {
+    const char *key;
+    enum {
+        READ_PHASE,
+        READ_CATEGORY,
+        READ_TEXT, /* char [size] */
+        READ_START,
+        READ_DURATION,
+        READ_THREAD,     /* uint32_t, whose number may be any 32 bits */
+        READ_ID,         /* uint32_t, 0: none */
+        READ_SEQUENCE,   /* uint32_t, KINETO_NO_SEQUENCE: none */
+        READ_BYTES,      /* uint64_t, 0: none */
+        READ_COUNT,      /* int64_t, -1: none */
+        READ_SIZES,      /* uint32_t [3], of an array */
+        READ_DIMENSIONS, /* of the first input, of an array of arrays */
+        READ_TYPES       /* of the first input, of an array */
+    } kind;
+    size_t at; /* offsetof */
+    size_t size;
 };
 
-static const struct {
-    const char *key;
-    enum field field;
-} event_keys[] = {{"ph", FIELD_PHASE},     {"cat", FIELD_CATEGORY},  {"name", FIELD_NAME},
-                  {"pid", FIELD_PROCESS},  {"tid", FIELD_THREAD},    {"ts", FIELD_START},
-                  {"dur", FIELD_DURATION}, {"args", FIELD_ARGUMENTS}},
-  argument_keys[] = {{"External id", FIELD_EXTERNAL},
-                     {"external id", FIELD_EXTERNAL},
-                     {"correlation", FIELD_CORRELATION},
-                     {"Sequence number", FIELD_SEQUENCE},
-                     {"device", FIELD_DEVICE},
-                     {"context", FIELD_CONTEXT},
-                     {"stream", FIELD_STREAM},
-                     {"bytes", FIELD_BYTES},
-                     {"registers per thread", FIELD_REGISTERS},
-                     {"shared memory", FIELD_SHARED},
-                     {"grid", FIELD_GRID},
-                     {"block", FIELD_BLOCK},
-                     {"Input Dims", FIELD_DIMENSIONS},
-                     {"Input type", FIELD_TYPES},
-                     {"Collective name", FIELD_COLLECTIVE},
-                     {"Process Group Name", FIELD_GROUP},
-                     {"Process Group Ranks", FIELD_MEMBERS},
-                     {"dtype", FIELD_TYPE},
-                     {"In msg nelems", FIELD_IN},
-                     {"Out msg nelems", FIELD_OUT},
-                     {"Group size", FIELD_GROUP_SIZE},
-                     {"Seq", FIELD_NUMBER}};
+#define AT(member) .at = offsetof(struct kineto_event, member)
+#define TEXT_AT(member) READ_TEXT, AT(member), .size = sizeof((struct kineto_event *)0)->member
+
+static const struct field event_fields[] = {
+    {"ph", .kind = READ_PHASE},        {"cat", .kind = READ_CATEGORY},   {"name", TEXT_AT(name)},
+    {"pid", READ_THREAD, AT(process)}, {"tid", READ_THREAD, AT(thread)}, {"ts", .kind = READ_START},
+    {"dur", .kind = READ_DURATION},
+};
+
+static const struct field argument_fields[] = {
+    {"External id", READ_ID, AT(external)},
+    {"external id", READ_ID, AT(external)},
+    {"correlation", READ_ID, AT(correlation)},
+    {"Sequence number", READ_SEQUENCE, AT(sequence)},
+    {"context", READ_ID, AT(context)},
+    {"bytes", READ_BYTES, AT(bytes)},
+    {"registers per thread", READ_ID, AT(registers)},
+    {"shared memory", READ_ID, AT(shared)},
+    {"grid", READ_SIZES, AT(grid)},
+    {"block", READ_SIZES, AT(block)},
+    {"Input Dims", .kind = READ_DIMENSIONS},
+    {"Input type", .kind = READ_TYPES},
+    {"Collective name", TEXT_AT(collective)},
+    {"Process Group Name", TEXT_AT(group)},
+    {"Process Group Ranks", TEXT_AT(members)},
+    {"dtype", TEXT_AT(type)},
+    {"In msg nelems", READ_COUNT, AT(elements_in)},
+    {"Out msg nelems", READ_COUNT, AT(elements_out)},
+    {"Group size", READ_COUNT, AT(group_size)},
+    {"Seq", READ_COUNT, AT(number)},
+};
 
 struct reading {
     struct kineto_header *header;
@@ -83,8 +74,8 @@ struct reading {
     int code;  /* of take */
     int depth; /* of objects and arrays that are open */
     bool in_events, in_distributed;
-    char key[KEY_BYTES]; /* of the outermost object, and in distributedInfo */
-    enum field field;
+    char key[KEY_BYTES];       /* of the outermost object, and in distributedInfo */
+    const struct field *field; /* NULL: one that is not read */
     struct kineto_event event;
     char phase;
     int64_t duration_ns;
@@ -138,7 +129,7 @@ static uint32_t id_of(int64_t value) {
     return value < 0 || value > UINT32_MAX ? 0 : (uint32_t)value;
 }
 
-static void copy_text(char *to, size_t size, const unsigned char *text, size_t length) {
+static void copy_text(char *to, size_t size, const char *text, size_t length) {
     length = length < size ? length : size - 1;
     memcpy(to, text, length);
     to[length] = '\0';
@@ -160,40 +151,7 @@ static void take_header(struct reading *reading, const char *text, size_t length
         if (!strcmp(reading->key, "baseTimeNanoseconds"))
             header->base_ns = value < 0 || value > TIME_LIMIT ? 0 : value;
         else if (!strcmp(reading->key, "host_name"))
-            copy_text(header->host, sizeof header->host, (const unsigned char *)text, length);
-    }
-}
-
-/* A thread that is no number, as of events that are nobody's. */
-static uint32_t thread_of(const char *text, size_t length) {
-    const int64_t value = whole(text, length);
-    return value < 0 ? 0 : (uint32_t)value;
-}
-
-static void take_member(struct reading *reading, const char *text, size_t length) {
-    struct kineto_event *event = &reading->event;
-    switch (reading->field) {
-    case FIELD_PROCESS:
-        event->process = thread_of(text, length);
-        break;
-    case FIELD_THREAD:
-        event->thread = thread_of(text, length);
-        break;
-    case FIELD_START:
-        event->start_ns = kineto_nanoseconds(text, length);
-        reading->has_start = true;
-        break;
-    case FIELD_DURATION:
-        reading->duration_ns = kineto_nanoseconds(text, length);
-        break;
-    case FIELD_PHASE:
-        reading->phase = length == 1 ? *text : 0;
-        break;
-    case FIELD_NAME:
-        copy_text(event->name, sizeof event->name, (const unsigned char *)text, length);
-        break;
-    default:
-        break;
+            copy_text(header->host, sizeof header->host, text, length);
     }
 }
 
@@ -222,97 +180,71 @@ static void take_category(struct reading *reading, const char *text, size_t leng
             reading->event.category = known[i].category;
 }
 
-static void take_number(struct reading *reading, int64_t value) {
-    struct kineto_event *event = &reading->event;
-    switch (reading->field) {
-    case FIELD_EXTERNAL:
-        event->external = id_of(value);
-        break;
-    case FIELD_CORRELATION:
-        event->correlation = id_of(value);
-        break;
-    case FIELD_SEQUENCE:
-        event->sequence =
-            value < 0 || value >= KINETO_NO_SEQUENCE ? KINETO_NO_SEQUENCE : (uint32_t)value;
-        break;
-    case FIELD_CONTEXT:
-        event->context = id_of(value);
-        break;
-    case FIELD_BYTES:
-        event->bytes = value < 0 ? 0 : (uint64_t)value;
-        break;
-    case FIELD_REGISTERS:
-        event->registers = id_of(value);
-        break;
-    case FIELD_SHARED:
-        event->shared = id_of(value);
-        break;
-    case FIELD_IN:
-        event->elements_in = value;
-        break;
-    case FIELD_OUT:
-        event->elements_out = value;
-        break;
-    case FIELD_GROUP_SIZE:
-        event->group_size = value;
-        break;
-    case FIELD_NUMBER:
-        event->number = value;
-        break;
-    default:
-        break;
-    }
-}
-
 /* What is inside an array of arguments: the sizes of a kernel, and of the first input. */
 static void take_item(struct reading *reading, const char *text, size_t length) {
     struct kineto_event *event = &reading->event;
     const int64_t value = whole(text, length);
     const int inside = reading->depth - DEPTH_ARGUMENTS;
-    if ((reading->field == FIELD_GRID || reading->field == FIELD_BLOCK) && inside == 1 &&
-        reading->item < 3)
-        (reading->field == FIELD_GRID ? event->grid : event->block)[reading->item++] = id_of(value);
-    else if (reading->field == FIELD_TYPES && inside == 1 && reading->item++ == 0)
-        copy_text(event->first_type, sizeof event->first_type, (const unsigned char *)text, length);
-    else if (reading->field == FIELD_DIMENSIONS && inside == 2 && reading->item == 0) {
+    const struct field *field = reading->field;
+    if (field->kind == READ_SIZES && inside == 1 && reading->item < 3)
+        ((uint32_t *)((char *)event + field->at))[reading->item++] = id_of(value);
+    else if (field->kind == READ_TYPES && inside == 1 && reading->item++ == 0)
+        copy_text(event->first_type, sizeof event->first_type, text, length);
+    else if (field->kind == READ_DIMENSIONS && inside == 2 && reading->item == 0) {
         event->first_width = value;
         if (value < 0 || __builtin_mul_overflow(event->first_size, value, &event->first_size))
             event->first_size = -1;
     }
 }
 
-static void take_argument(struct reading *reading, const char *text, size_t length) {
-    struct kineto_event *event = &reading->event;
-    const unsigned char *bytes = (const unsigned char *)text;
-    switch (reading->field) {
-    case FIELD_COLLECTIVE:
-        copy_text(event->collective, sizeof event->collective, bytes, length);
+static void take_member(struct reading *reading, const char *text, size_t length) {
+    void *at = (char *)&reading->event + reading->field->at;
+    const int64_t value = whole(text, length); /* some writers quote numbers */
+    switch (reading->field->kind) {
+    case READ_PHASE:
+        reading->phase = length == 1 ? *text : 0;
         break;
-    case FIELD_GROUP:
-        copy_text(event->group, sizeof event->group, bytes, length);
+    case READ_CATEGORY:
+        take_category(reading, text, length);
         break;
-    case FIELD_MEMBERS:
-        copy_text(event->members, sizeof event->members, bytes, length);
+    case READ_TEXT:
+        copy_text(at, reading->field->size, text, length);
         break;
-    case FIELD_TYPE:
-        copy_text(event->type, sizeof event->type, bytes, length);
+    case READ_START:
+        reading->event.start_ns = kineto_nanoseconds(text, length);
+        reading->has_start = true;
         break;
-    default: /* some writers quote numbers */
-        take_number(reading, whole(text, length));
+    case READ_DURATION:
+        reading->duration_ns = kineto_nanoseconds(text, length);
+        break;
+    case READ_THREAD: /* one that is no number is of events that are nobody's */
+        *(uint32_t *)at = value < 0 ? 0 : (uint32_t)value;
+        break;
+    case READ_ID:
+        *(uint32_t *)at = id_of(value);
+        break;
+    case READ_SEQUENCE:
+        *(uint32_t *)at =
+            value < 0 || value >= KINETO_NO_SEQUENCE ? KINETO_NO_SEQUENCE : (uint32_t)value;
+        break;
+    case READ_BYTES:
+        *(uint64_t *)at = value < 0 ? 0 : (uint64_t)value;
+        break;
+    case READ_COUNT:
+        *(int64_t *)at = value;
+        break;
+    default:
+        break;
     }
 }
 
 static void take_value(struct reading *reading, const char *text, size_t length) {
     if (!reading->in_events)
         take_header(reading, text, length);
-    else if (reading->depth == DEPTH_EVENT && reading->field == FIELD_CATEGORY)
-        take_category(reading, text, length);
-    else if (reading->depth == DEPTH_EVENT)
-        take_member(reading, text, length);
-    else if (reading->depth == DEPTH_ARGUMENTS)
-        take_argument(reading, text, length);
-    else if (reading->depth > DEPTH_ARGUMENTS)
+    else if (reading->field && reading->depth > DEPTH_ARGUMENTS)
         take_item(reading, text, length);
+    else if (reading->field)
+        take_member(reading, text, length);
 }
 
 static int on_string(void *context, const unsigned char *text, size_t length) {
@@ -327,18 +259,22 @@ static int on_number(void *context, const char *text, size_t length) {
 
 /* ---- nesting ---- */
 
-static enum field field_of(struct reading *reading, const unsigned char *key, size_t length) {
-    if (reading->depth == DEPTH_EVENT) {
-        for (size_t i = 0; i < sizeof event_keys / sizeof *event_keys; i++)
-            if (strlen(event_keys[i].key) == length && !memcmp(event_keys[i].key, key, length))
-                return event_keys[i].field;
-    } else if (reading->depth == DEPTH_ARGUMENTS) {
-        for (size_t i = 0; i < sizeof argument_keys / sizeof *argument_keys; i++)
-            if (strlen(argument_keys[i].key) == length &&
-                !memcmp(argument_keys[i].key, key, length))
-                return argument_keys[i].field;
-    }
-    return FIELD_NONE;
+static const struct field *find_field(const struct field fields[], size_t count,
+                                      const unsigned char *key, size_t length) {
+    for (size_t i = 0; i < count; i++)
+        if (strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length))
+            return &fields[i];
+    return NULL;
+}
+
+static const struct field *field_of(const struct reading *reading, const unsigned char *key,
+                                    size_t length) {
+    if (reading->depth == DEPTH_EVENT)
+        return find_field(event_fields, sizeof event_fields / sizeof *event_fields, key, length);
+    if (reading->depth == DEPTH_ARGUMENTS)
+        return find_field(argument_fields, sizeof argument_fields / sizeof *argument_fields, key,
+                          length);
+    return NULL;
 }
 
 static int on_key(void *context, const unsigned char *key, size_t length) {
@@ -346,10 +282,10 @@ static int on_key(void *context, const unsigned char *key, size_t length) {
     if (reading->in_events) {
         reading->field = field_of(reading, key, length);
         reading->item = 0;
-        if (reading->field == FIELD_DIMENSIONS)
+        if (reading->field && reading->field->kind == READ_DIMENSIONS)
             reading->event.first_size = 1;
     } else if (reading->depth == 1 || (reading->depth == 2 && reading->in_distributed)) {
-        copy_text(reading->key, sizeof reading->key, key, length);
+        copy_text(reading->key, sizeof reading->key, (const char *)key, length);
     }
     return 1;
 }
@@ -371,7 +307,7 @@ static void clear_event(struct reading *reading) {
     reading->phase = 0;
     reading->duration_ns = 0;
     reading->has_start = false;
-    reading->field = FIELD_NONE;
+    reading->field = NULL;
 }
 
 /* Of Python's functions those count that are calls of modules: there may be millions of others. */
@@ -400,6 +336,8 @@ static int on_open(void *context) {
     if (reading->in_events) {
         if (reading->depth == DEPTH_EVENT)
             clear_event(reading);
+        else if (reading->depth == DEPTH_ARGUMENTS)
+            reading->field = NULL;
     } else if (reading->depth == 2) {
         reading->in_events = !strcmp(reading->key, "traceEvents");
         reading->in_distributed = !strcmp(reading->key, "distributedInfo");

@@ -19,7 +19,8 @@ static void note_damage(struct nsys_file *file, const char *doing) {
                  sqlite3_errmsg(file->database));
 }
 
-bool nsys_has(const struct nsys_file *file, const char *table, const char *column) {
+/* Also for a NULL column: the table. */
+static bool has_column(const struct nsys_file *file, const char *table, const char *column) {
     sqlite3_stmt *select = NULL;
     bool found = false;
     if (sqlite3_prepare_v2(
@@ -36,7 +37,8 @@ bool nsys_has(const struct nsys_file *file, const char *table, const char *colum
     return found;
 }
 
-bool nsys_value(struct nsys_file *file, const char *sql, char text[], size_t size) {
+/* The only value of a query as text, cut to size; false: there is none. */
+static bool find_value(struct nsys_file *file, const char *sql, char text[], size_t size) {
     sqlite3_stmt *select = NULL;
     const char *value = NULL;
     if (sqlite3_prepare_v2(file->database, sql, -1, &select, NULL) == SQLITE_OK &&
@@ -48,7 +50,8 @@ bool nsys_value(struct nsys_file *file, const char *sql, char text[], size_t siz
     return value != NULL;
 }
 
-int nsys_open(struct nsys_file *file, const char *path, struct mp_error *error) {
+/* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (no SQLite file, or none of Nsight Systems'). */
+static int open_export(struct nsys_file *file, const char *path, struct mp_error *error) {
     char text[32];
     *file = (struct nsys_file){.path = path};
     if (access(path, F_OK))
@@ -67,22 +70,22 @@ int nsys_open(struct nsys_file *file, const char *path, struct mp_error *error) 
             "%s: can't be read as an SQLite file: %s; nsys export --type sqlite makes one "
             "of a report",
             path, sqlite3_errmsg(file->database));
-    if (!nsys_has(file, "NVTX_EVENTS", "start") &&
-        !nsys_has(file, "CUPTI_ACTIVITY_KIND_KERNEL", "start") &&
-        !nsys_has(file, "MPI_COLLECTIVES_EVENTS", "start"))
+    if (!has_column(file, "NVTX_EVENTS", "start") &&
+        !has_column(file, "CUPTI_ACTIVITY_KIND_KERNEL", "start") &&
+        !has_column(file, "MPI_COLLECTIVES_EVENTS", "start"))
         return mp_fail(
             error, MP_EFORMAT,
             "%s: has none of the tables NVTX_EVENTS, CUPTI_ACTIVITY_KIND_KERNEL and "
             "MPI_COLLECTIVES_EVENTS: no export of Nsight Systems, or nsys recorded neither "
             "(nsys profile --trace=nvtx,cuda,mpi)",
             path);
-    if (nsys_value(file, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME", text,
+    if (find_value(file, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME", text,
                    sizeof text))
         file->epoch_ns = strtoll(text, NULL, 10);
     return MP_OK;
 }
 
-void nsys_close(struct nsys_file *file) {
+static void close_export(struct nsys_file *file) {
     sqlite3_close(file->database);
 }
 
@@ -94,7 +97,7 @@ static void add_column(const struct nsys_file *file, const char *table, const ch
     const bool is_text = *name == '@';
     const char *plain = name + is_text;
     const bool there =
-        nsys_has(file, table, plain) && (!is_text || nsys_has(file, "StringIds", "value"));
+        has_column(file, table, plain) && (!is_text || has_column(file, "StringIds", "value"));
     const char *form = !there    ? "%sNULL%.0s"
                        : is_text ? "%s(SELECT value FROM StringIds WHERE id = \"%s\")"
                                  : "%s\"%s\"";
@@ -105,7 +108,7 @@ void nsys_select(struct nsys_file *file, const char *table, const char *const co
                  const char *condition, sqlite3_stmt **statement) {
     char list[COLUMNS_BYTES] = "", sql[2 * COLUMNS_BYTES];
     *statement = NULL;
-    if (!nsys_has(file, table, NULL))
+    if (!has_column(file, table, NULL))
         return;
     for (int i = 0; column[i]; i++)
         add_column(file, table, column[i], list);
@@ -220,7 +223,7 @@ static int environment_rank(struct nsys_file *file) {
         "SLURM_PROCID",         NULL};
     char *text = malloc(ENVIRONMENT_BYTES);
     int rank = -1;
-    if (text && nsys_value(file,
+    if (text && find_value(file,
                            "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = "
                            "'DeviceEnvironment'",
                            text, ENVIRONMENT_BYTES))
@@ -250,7 +253,7 @@ static int begin_process(struct nsys_file *file, struct nsys_process *own, const
     int code = mp_recording_process(recording, &about, &own->process, error);
     if (!code && note)
         mp_recording_note(own->process, note);
-    if (!code && nsys_value(file,
+    if (!code && find_value(file,
                             "SELECT value FROM META_DATA_EXPORT WHERE name LIKE "
                             "'%SCHEMA_VERSION%' ORDER BY name LIMIT 1",
                             version, sizeof version))
@@ -273,7 +276,12 @@ static bool is_rank(const struct nsys_process *own, bool needs_work) {
     return needs_work ? own->has_work || own->rank >= 0 : own->has_ranges;
 }
 
-int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp_error *error) {
+/* Finds the file's processes and begins them in the recording, each with its rank: by MPI's table;
+ * for a file with one process by the environment that it was started with, or "rank N" in the
+ * file's name; else the next ones that are free, in the order of process ids, which is noted.
+ * Errors: those of mp_recording_process, MP_EFORMAT (no process has any range). */
+static int begin_processes(struct nsys_file *file, struct mp_recording *recording,
+                           struct mp_error *error) {
     char host[64] = "", note[256];
     bool needs_work;
     int code = MP_OK, unknown = 0;
@@ -283,7 +291,7 @@ int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp
     if (ranks == 0)
         return mp_fail(error, MP_EFORMAT, "%s: no process has a range or a kernel in it%s%s",
                        file->path, file->damage[0] ? "; " : "", file->damage);
-    nsys_value(file, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'", host,
+    find_value(file, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'", host,
                sizeof host);
     for (int i = 0; i < file->processes; i++) {
         struct nsys_process *own = &file->item[i];
@@ -330,11 +338,11 @@ static bool recognises(const char *path, const char *head, size_t size) {
     struct mp_error unused;
     bool is_own = true;
     if (file && size >= sizeof magic && !memcmp(head, magic, sizeof magic)) {
-        if (nsys_open(file, path, &unused))
+        if (open_export(file, path, &unused))
             is_own = !ends_in(path, ".sqlite"); /* damaged: reading it says so */
         else
-            is_own = nsys_has(file, "NVTX_EVENTS", "run_id");
-        nsys_close(file);
+            is_own = has_column(file, "NVTX_EVENTS", "run_id");
+        close_export(file);
     }
     free(file);
     return !is_own || is_report(path);
@@ -354,8 +362,8 @@ static void describe_missing(const struct nsys_file *file, char text[400]) {
     size_t length = 0;
     text[0] = '\0';
     for (size_t i = 0; i < sizeof tables / sizeof *tables && length < 400; i++)
-        if (!nsys_has(file, tables[i].table, NULL) &&
-            (!tables[i].unless || nsys_has(file, tables[i].unless, NULL)))
+        if (!has_column(file, tables[i].table, NULL) &&
+            (!tables[i].unless || has_column(file, tables[i].unless, NULL)))
             length += (size_t)snprintf(text + length, 400 - length, "%s%s",
                                        length > 0 ? ", " : "the file has ", tables[i].meaning);
 }
@@ -384,9 +392,9 @@ static void say_notes(struct nsys_file *file) {
 
 static int read_all(struct nsys_file *file, struct mp_recording *recording,
                     struct mp_error *error) {
-    int code = nsys_open(file, file->path, error);
+    int code = open_export(file, file->path, error);
     if (!code)
-        code = nsys_begin(file, recording, error);
+        code = begin_processes(file, recording, error);
     if (!code)
         code = nsys_read_ranges(file, error);
     if (!code)
@@ -410,7 +418,7 @@ static int read_file(const char *path, const struct mp_rules *rules, struct mp_r
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
     file->path = path;
     int code = read_all(file, recording, error);
-    nsys_close(file);
+    close_export(file);
     free(file);
     return code;
 }

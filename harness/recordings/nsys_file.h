@@ -46,12 +46,6 @@ static inline int64_t nsys_time(const struct nsys_file *file, sqlite3_stmt *row,
     return (int64_t)((uint64_t)file->epoch_ns + (uint64_t)sqlite3_column_int64(row, column));
 }
 
-/* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (no SQLite file, or none of Nsight Systems'). */
-int nsys_open(struct nsys_file *file, const char *path, struct mp_error *error);
-void nsys_close(struct nsys_file *file);
-
-bool nsys_has(const struct nsys_file *file, const char *table, const char *column);
-
 /* Selects columns of a table: "name", or "@name" for the text of StringIds that it refers to.  NULL
  * stands for columns that this version does not have.  *statement NULL: there is no such table, or
  * it can't be read (damage). */
@@ -60,15 +54,6 @@ void nsys_select(struct nsys_file *file, const char *table, const char *const co
 
 /* Whether there is a further row; the statement is finalised after the last. Accepts NULL. */
 bool nsys_next(struct nsys_file *file, sqlite3_stmt **statement);
-
-/* The only value of a query as text, cut to size; false: there is none. */
-bool nsys_value(struct nsys_file *file, const char *sql, char text[], size_t size);
-
-/* Finds the file's processes and begins them in the recording, each with its rank: by MPI's table;
- * for a file with one process by the environment that it was started with, or "rank N" in the
- * file's name; else the next ones that are free, in the order of process ids, which is noted.
- * Errors: those of mp_recording_process, MP_EFORMAT (no process has any range). */
-int nsys_begin(struct nsys_file *file, struct mp_recording *recording, struct mp_error *error);
 
 /* The process to which a row belongs; NULL: it is left out, and counted. */
 struct nsys_process *nsys_process_of(struct nsys_file *file, int64_t global);

@@ -8,10 +8,8 @@
 
 #include <stdio.h>
 
-#include "harness/record/recorded_loads.h"
-#include "harness/record/rules.h"
+#include "harness/record/run.h"
 #include "harness/recordings/writer.h"
-#include "results/store/store.h"
 
 struct mp_recording_format {
     const char *name;        /* of --as */
@@ -44,14 +42,9 @@ struct mp_recordings {
     const char *const *path; /* [paths] */
     int paths;
     const char *database;
-    const char *system;                  /* what reports call it; NULL: the format's name */
-    const char *workload;                /* NULL: "recorded" */
-    struct mp_record_loads_source loads; /* as in mp_record_run, as all below */
-    const char *job_text;
-    const struct mp_rules *rules;
-    const char *suggested;
-    bool suggest;
-    const char *resume;
+    /* What else is known of the run.  `system` NULL: the format's name; command, spools, importer
+     * and is_earlier are set here. */
+    struct mp_record_run run;
 };
 
 /* Reads all files into spools in a folder beside the database, which is gone afterwards, and adds

@@ -67,6 +67,7 @@ struct table {
     char text[LINE_BYTES];
     char *field[COLUMNS_LIMIT]; /* in text */
     int fields;
+    bool whole; /* the line ends with a line feed */
 };
 
 /* ---- lines ---- */
@@ -77,13 +78,19 @@ static int wrong(const struct table *table, struct mp_error *error, const char *
                    (long long)table->line, what, value, right);
 }
 
+/* Of the mark that spreadsheets put before UTF-8. */
+static size_t mark_length(const char *text) {
+    return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 /* The next line's fields; false: there is none. */
 static bool next_line(struct table *table) {
     if (!gzgets(table->file, table->text, sizeof table->text))
         return false;
     table->line++;
     table->fields = 0;
-    char *from = table->text, *to = table->text;
+    table->whole = strchr(table->text, '\n');
+    char *from = table->text + mark_length(table->text), *to = table->text;
     bool more = true;
     while (more && table->fields < COLUMNS_LIMIT) {
         bool quoted = *from == '"';
@@ -329,16 +336,14 @@ static int read_lines(struct table *table, struct mp_error *error) {
         struct mp_error torn = {0};
         if (table->fields == 1 && !*table->field[0])
             continue;
-        const int64_t line = table->line;
         int code = table->fields == table->columns ? take_span(table, &torn) : MP_EFORMAT;
         if (code && !torn.code)
             wrong(table, &torn, "a line beginning with", table->field[0],
                   "as many fields as in the header are right");
         if (!code)
             continue;
-        if (code != MP_EFORMAT || next_line(table) || table->ranks == 0)
+        if (code != MP_EFORMAT || table->whole || !gzeof(table->file) || table->ranks == 0)
             return mp_fail(error, code, "%s", torn.text);
-        table->line = line;
         cut_all(table, "which is not whole");
         return MP_OK;
     }
@@ -383,10 +388,12 @@ static int read_table(const char *path, const struct mp_rules *rules,
 static bool recognises(const char *path, const char *head, size_t size) {
     char line[1024] = ",";
     (void)path;
+    const size_t mark = size >= 3 ? mark_length(head) : 0;
     size_t length = 1;
-    for (; length < sizeof line - 2 && length <= size && !strchr("\r\n", head[length - 1]);
+    for (; length < sizeof line - 2 && mark + length <= size &&
+           !strchr("\r\n", head[mark + length - 1]);
          length++)
-        line[length] = head[length - 1];
+        line[length] = head[mark + length - 1];
     return strstr(line, ",rank") && strstr(line, ",start") && strstr(line, ",end");
 }
 

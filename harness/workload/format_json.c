@@ -2,56 +2,104 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "harness/workload/format_readers.h"
 #include "harness/workload/input.h"
 
-enum { SIZE_LIMIT = 64 << 20, FIRST_SIZE = 1 << 16 };
+enum { SIZE_LIMIT = 64 << 20 };
 
-/* The whole text; free it. */
-static int read_text(const char *path, char **text, size_t *size, struct mp_error *error) {
-    struct mp_input *input = NULL;
-    size_t capacity = FIRST_SIZE;
-    *text = NULL;
-    *size = 0;
-    int code = mp_input_open(path, &input, error);
-    for (size_t got = 1; !code && got; *size += got) {
-        if (!*text || *size == capacity) {
-            capacity = *text ? 2 * capacity : capacity;
-            char *larger = realloc(*text, capacity);
-            if (!larger) {
-                code = mp_fail(error, MP_ENOMEM, "%s: no memory for its text", path);
-                break;
-            }
-            *text = larger;
-        }
-        code = mp_input_read(input, *text + *size, capacity - *size, &got, error);
-        if (!code && *size + got > SIZE_LIMIT)
-            code = mp_fail(error, MP_ELIMIT, "%s: more than %d bytes of JSON", path, SIZE_LIMIT);
-        if (code)
-            break;
-    }
-    mp_input_destroy(input);
+struct reading {
+    const char *path;
+    struct mp_input *input;
+    size_t size; /* read so far */
+    int code;
+    struct mp_error *error;
+};
+
+static size_t read_more(void *to, size_t size, void *context) {
+    struct reading *reading = context;
+    size_t got = 0;
+    reading->code = mp_input_read(reading->input, to, size, &got, reading->error);
+    reading->size += got;
+    if (!reading->code && reading->size > SIZE_LIMIT)
+        reading->code = mp_fail(reading->error, MP_ELIMIT, "%s: more than %d bytes of JSON",
+                                reading->path, SIZE_LIMIT);
+    return reading->code ? (size_t)-1 : got;
+}
+
+/* Reads an object from a file of at most SIZE_LIMIT bytes (unpacked); json_decref it. */
+static int read_object(const char *path, json_t **object, struct mp_error *error) {
+    struct reading reading = {.path = path, .error = error};
+    json_error_t wrong;
+    int code = mp_input_open(path, &reading.input, error);
+    if (code)
+        return code;
+    *object = json_load_callback(read_more, &reading, JSON_REJECT_DUPLICATES, &wrong);
+    mp_input_destroy(reading.input);
+    if (reading.code)
+        code = reading.code;
+    else if (!*object)
+        code = mp_fail(error, MP_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, wrong.line,
+                       wrong.column, wrong.text);
+    else if (!json_is_object(*object))
+        code = mp_fail(error, MP_EFORMAT, "%s: a JSON array; an object is right", path);
+    if (code)
+        json_decref(*object);
     return code;
 }
 
-int mp_json_read(const char *path, json_t **object, struct mp_error *error) {
-    char *text;
-    size_t size;
-    int code = read_text(path, &text, &size, error);
+/* ---- loads in memory ---- */
+
+static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    (void)error;
+    struct mp_held *held = self;
+    *end = held->next == held->iterations * held->shape.layers;
+    if (*end)
+        return MP_OK;
+    block->iteration = held->iteration[held->next / held->shape.layers];
+    block->micro_batch = 0;
+    block->layer = (int)(held->next % held->shape.layers);
+    int64_t loads = (int64_t)held->shape.ranks * held->shape.experts;
+    memcpy(block->load.count, held->count + held->next * loads,
+           (size_t)loads * sizeof *held->count);
+    held->next++;
+    return MP_OK;
+}
+
+static void held_destroy(void *self) {
+    struct mp_held *held = self;
+    if (!held)
+        return;
+    free(held->iteration);
+    free(held->count);
+    free(held);
+}
+
+int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
+                 struct mp_trace_stream **stream, struct mp_error *error) {
+    static const struct mp_trace_stream_operations operations = {held_next, held_destroy};
+    struct mp_trace_info info = {0};
+    char notes[MP_JSON_NOTES] = "";
+    json_t *object = NULL;
+    int code = read_object(path, &object, error);
+    if (code)
+        return code;
+    struct mp_held *held = calloc(1, sizeof *held);
+    code = held ? read(path, object, held, &info, notes, error)
+                : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    json_decref(object);
+    if (!code)
+        code = mp_format_describe(path, kind, notes, &info, error);
     if (!code) {
-        json_error_t wrong;
-        *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &wrong);
-        if (!*object)
-            code = mp_fail(error, MP_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, wrong.line,
-                           wrong.column, wrong.text);
-        else if (!json_is_object(*object)) {
-            json_decref(*object);
-            code = mp_fail(error, MP_EFORMAT, "%s: a JSON array; an object is right", path);
-        }
+        info.shape = held->shape;
+        return mp_trace_stream_create(&operations, held, &info, stream, error);
     }
-    free(text);
+    held_destroy(held);
     return code;
 }
+
+/* ---- values ---- */
 
 int mp_json_array(const char *path, const json_t *value, const char *what, size_t length,
                   struct mp_error *error) {

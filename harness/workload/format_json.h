@@ -1,16 +1,32 @@
-/* JSON files as a tree, and numbers in them with their place. */
+/* JSON files as a tree, numbers in them with their place, and their loads. */
 #ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_JSON_H
 #define MOEPERF_HARNESS_WORKLOAD_FORMAT_JSON_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-#include "reference/base/error.h"
+#include "harness/workload/trace.h"
 
-/* Reads an object from a file of at most 64 MiB (unpacked); json_decref it.  Errors name line and
- * column: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (syntax, double keys, nesting too deep, no object),
- * MP_ELIMIT, MP_ENOMEM. */
-int mp_json_read(const char *path, json_t **object, struct mp_error *error);
+/* Loads in memory: one micro-batch, iterations' loads one after the other. */
+struct mp_held {
+    int64_t iterations;
+    int64_t *iteration; /* [iterations], owned */
+    uint32_t *count;    /* [iterations][layers][ranks][experts], owned */
+    int64_t next;       /* block */
+    struct mp_trace_shape shape;
+};
+
+enum { MP_JSON_NOTES = 200 };
+/* Fills in the loads of a file's object, and what info and its notes say beside the shape. */
+typedef int mp_json_loads(const char *path, const json_t *object, struct mp_held *held,
+                          struct mp_trace_info *info, char notes[MP_JSON_NOTES],
+                          struct mp_error *error);
+
+/* The loads of a file of at most 64 MiB (unpacked) that holds an object, as a stream.  Errors name
+ * line and column: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (syntax, double keys, nesting too deep, no
+ * object), MP_ELIMIT, MP_ENOMEM, and what `read` returns. */
+int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
+                 struct mp_trace_stream **stream, struct mp_error *error);
 
 /* An array (of `length`, or of at least one if `length` is 0) named `what`.  MP_EFORMAT. */
 int mp_json_array(const char *path, const json_t *value, const char *what, size_t length,

@@ -81,17 +81,4 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
  * around it, quotes, and ".0" are accepted), else what is wrong: "is negative", ... */
 const char *mp_format_whole(const char *text, int64_t most, int64_t *value);
 
-/* Loads in memory as a stream: one micro-batch, iterations' loads one after the other. */
-struct mp_held {
-    int64_t iterations;
-    int64_t *iteration; /* [iterations], owned */
-    uint32_t *count;    /* [iterations][layers][ranks][experts], owned */
-    int64_t next;       /* block */
-    struct mp_trace_shape shape;
-};
-/* Takes over `held` (from calloc) and info's texts, also when it fails. */
-int mp_held_stream(struct mp_held *held, struct mp_trace_info *info,
-                   struct mp_trace_stream **stream, struct mp_error *error);
-void mp_held_destroy(struct mp_held *held); /* accepts NULL */
-
 #endif

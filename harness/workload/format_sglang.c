@@ -24,9 +24,10 @@ static int read_layer(const char *path, const json_t *rows, size_t layer, int ex
     return code;
 }
 
-/* *dense: as the info has it. */
-static int read_loads(const char *path, const json_t *object, struct mp_held *held, int *dense,
+static int read_loads(const char *path, const json_t *object, struct mp_held *held,
+                      struct mp_trace_info *info, char notes[MP_JSON_NOTES],
                       struct mp_error *error) {
+    int *dense = &info->dense_layers;
     const json_t *rows = json_object_get(object, "logical_count");
     if (!rows && json_object_get(object, "snapshots"))
         return mp_fail(error, MP_EFORMAT,
@@ -63,37 +64,15 @@ static int read_loads(const char *path, const json_t *object, struct mp_held *he
     }
     if (!code && held->shape.layers == 0)
         code = mp_fail(error, MP_EFORMAT, "%s: logical_count is zero in every layer", path);
+    info->of_run = true;
+    snprintf(notes, MP_JSON_NOTES,
+             "sum over all iterations and sources; %d layers without routes left out%s, the others "
+             "numbered from 0",
+             (int)layers - held->shape.layers, *dense > 0 ? " (the first ones: dense)" : "");
     return code;
 }
 
 int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
                           struct mp_error *error) {
-    json_t *object = NULL;
-    int code = mp_json_read(path, &object, error);
-    if (code)
-        return code;
-    int dense_layers = 0;
-    struct mp_trace_info info = {0};
-    struct mp_held *held = calloc(1, sizeof *held);
-    code = held ? read_loads(path, object, held, &dense_layers, error)
-                : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
-    if (!code) {
-        int dense = (int)json_array_size(json_object_get(object, "logical_count"));
-        dense -= held->shape.layers;
-        char notes[200];
-        snprintf(
-            notes, sizeof notes,
-            "sum over all iterations and sources; %d layers without routes left out%s, the others "
-            "numbered from 0",
-            dense, dense_layers > 0 ? " (the first ones: dense)" : "");
-        info.of_run = true;
-        info.dense_layers = dense_layers;
-        code = mp_format_describe(path, "sglang", notes, &info, error);
-    }
-    json_decref(object);
-    if (code) {
-        mp_held_destroy(held);
-        return code;
-    }
-    return mp_held_stream(held, &info, stream, error);
+    return mp_json_open(path, "sglang", read_loads, stream, error);
 }

@@ -76,11 +76,14 @@ static int read_snapshot(const char *path, const json_t *snapshot, size_t index,
 }
 
 static int read_loads(const char *path, const json_t *object, struct mp_held *held,
+                      struct mp_trace_info *info, char notes[MP_JSON_NOTES],
                       struct mp_error *error) {
     const json_t *snapshots = json_object_get(object, "snapshots");
     int64_t layers = 0;
     int64_t experts = 0;
     int code;
+    (void)info;
+    snprintf(notes, MP_JSON_NOTES, "latest loads of each snapshot, sum over all sources");
     if ((code = read_number(path, object, "num_moe_layers", 65536, &layers, error)) ||
         (code = read_number(path, object, "num_logical_experts", 65536, &experts, error)) ||
         (code = mp_json_array(path, snapshots, "snapshots", 0, error)))
@@ -109,21 +112,5 @@ static int read_loads(const char *path, const json_t *object, struct mp_held *he
 }
 
 int mp_format_open_vllm(const char *path, struct mp_trace_stream **stream, struct mp_error *error) {
-    json_t *object = NULL;
-    int code = mp_json_read(path, &object, error);
-    if (code)
-        return code;
-    struct mp_trace_info info = {0};
-    struct mp_held *held = calloc(1, sizeof *held);
-    code = held ? read_loads(path, object, held, error)
-                : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
-    json_decref(object);
-    if (!code)
-        code = mp_format_describe(
-            path, "vllm-eplb", "latest loads of each snapshot, sum over all sources", &info, error);
-    if (code) {
-        mp_held_destroy(held);
-        return code;
-    }
-    return mp_held_stream(held, &info, stream, error);
+    return mp_json_open(path, "vllm-eplb", read_loads, stream, error);
 }

@@ -162,38 +162,3 @@ const char *mp_format_whole(const char *text, int64_t most, int64_t *value) {
     *value = sum;
     return NULL;
 }
-
-static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
-    (void)error;
-    struct mp_held *held = self;
-    *end = held->next == held->iterations * held->shape.layers;
-    if (*end)
-        return MP_OK;
-    block->iteration = held->iteration[held->next / held->shape.layers];
-    block->micro_batch = 0;
-    block->layer = (int)(held->next % held->shape.layers);
-    int64_t loads = (int64_t)held->shape.ranks * held->shape.experts;
-    memcpy(block->load.count, held->count + held->next * loads,
-           (size_t)loads * sizeof *held->count);
-    held->next++;
-    return MP_OK;
-}
-
-void mp_held_destroy(struct mp_held *held) {
-    if (!held)
-        return;
-    free(held->iteration);
-    free(held->count);
-    free(held);
-}
-
-static void held_destroy(void *self) {
-    mp_held_destroy(self);
-}
-
-int mp_held_stream(struct mp_held *held, struct mp_trace_info *info,
-                   struct mp_trace_stream **stream, struct mp_error *error) {
-    static const struct mp_trace_stream_operations operations = {held_next, held_destroy};
-    info->shape = held->shape;
-    return mp_trace_stream_create(&operations, held, info, stream, error);
-}

@@ -155,26 +155,6 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
 
 /* ---- opening ---- */
 
-static int find_only_run(struct run_trace *run, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int64_t runs = 0;
-    int code =
-        mp_store_query(run->store, "SELECT count(*), min(run_id) FROM run", NULL, 0, &row, error);
-    if (!code && mp_store_next(run->store, row, error) == 1) {
-        runs = sqlite3_column_int64(row, 0);
-        run->run_id = sqlite3_column_int64(row, 1);
-    }
-    sqlite3_finalize(row);
-    if (error->code || code)
-        return error->code;
-    if (runs != 1)
-        return mp_fail(error, MP_EINVAL,
-                       "%s has %lld runs and a trace is of one; name it (moeperf report --db %s "
-                       "--runs lists them)",
-                       run->database, (long long)runs, run->database);
-    return MP_OK;
-}
-
 /* Ranks, experts per token and words from the run's row. */
 static int describe_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
@@ -183,13 +163,8 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
                        "SELECT ranks, ifnull(gate, ''), suite, job, system, workload, started_at "
                        "FROM run WHERE run_id = ?1",
                        &run->run_id, 1, &row, error);
-    if (!code) {
+    if (!code)
         code = mp_store_next(run->store, row, error);
-        if (code == 0)
-            code = mp_fail(error, MP_ENOTFOUND,
-                           "%s has no run %lld; moeperf report --db %s --runs lists them",
-                           run->database, (long long)run->run_id, run->database);
-    }
     if (code == 1) {
         const char *text[5];
         for (int i = 0; i < 5; i++) {
@@ -213,20 +188,14 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
 
 /* Layers and experts from its first load. */
 static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int code = mp_store_query(run->store,
-                              "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM load "
-                              "WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
-                              "FROM load WHERE run_id = ?1 AND iteration >= 0",
-                              &run->run_id, 1, &row, error);
-    if (!code)
-        code = mp_store_next(run->store, row, error);
-    if (code == 1) {
-        info->shape.layers = sqlite3_column_int(row, 0);
-        info->shape.experts = sqlite3_column_int(row, 1);
-        code = MP_OK;
-    }
-    sqlite3_finalize(row);
+    int64_t most[2];
+    int code = mp_store_numbers(run->store,
+                                "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM "
+                                "load WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
+                                "FROM load WHERE run_id = ?1 AND iteration >= 0",
+                                &run->run_id, 1, most, 2, error);
+    info->shape.layers = (int)most[0];
+    info->shape.experts = (int)most[1];
     if (!code && info->shape.layers < 1)
         code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s recorded no loads",
                        (long long)run->run_id, run->database);
@@ -237,19 +206,11 @@ static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct 
 static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
                           struct mp_error *error) {
     const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
-    sqlite3_stmt *row = NULL;
-    int64_t left_out = 0;
-    int code = mp_store_query(run->store,
-                              "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
-                              "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
-                              values, 2, &row, error);
-    if (!code)
-        code = mp_store_next(run->store, row, error);
-    if (code == 1) {
-        left_out = sqlite3_column_int64(row, 0);
-        code = MP_OK;
-    }
-    sqlite3_finalize(row);
+    int64_t left_out;
+    int code = mp_store_numbers(run->store,
+                                "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
+                                "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
+                                values, 2, &left_out, 1, error);
     if (code)
         return code;
     if (left_out == 0)
@@ -265,16 +226,12 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
     const char *const asked[] = {
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'choice' AND ?1 = ?1",
         "SELECT 1 FROM choice WHERE run_id = ?1 AND iteration >= 0 LIMIT 1"};
-    int code = 1;
-    for (int i = 0; i < 2 && code == 1; i++) {
-        sqlite3_stmt *row = NULL;
-        code = mp_store_query(run->store, asked[i], &run->run_id, 1, &row, error);
-        if (!code)
-            code = mp_store_next(run->store, row, error);
-        sqlite3_finalize(row);
-    }
-    if (code != 1 || info->shape.top_k == 0)
-        return code < 0 ? code : MP_OK;
+    int64_t there = 1;
+    int code = MP_OK;
+    for (int i = 0; i < 2 && !code && there; i++)
+        code = mp_store_numbers(run->store, asked[i], &run->run_id, 1, &there, 1, error);
+    if (code || !there || info->shape.top_k == 0)
+        return code;
     info->routes = true;
     run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
     if (!run->tokens)
@@ -286,7 +243,7 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
 }
 
 static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
-    int code = run->run_id ? MP_OK : find_only_run(run, error);
+    int code = mp_store_choose_run(run->store, &run->run_id, error);
     if (!code)
         code = describe_run(run, info, error);
     if (!code)

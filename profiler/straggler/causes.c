@@ -502,6 +502,16 @@ void mp_causes_split_transfer(const struct mp_causes *causes, int node,
     part[MP_CAUSE_COMMUNICATION] = seconds - part[MP_CAUSE_ROUTING];
 }
 
+void mp_causes_even(const struct mp_causes *causes, int node, struct mp_graph_seconds *now) {
+    const struct mp_graph_node *own = &causes->graph->node[node];
+    const struct mp_reference *reference = &causes->reference[own->group];
+    double part[MP_CAUSES];
+    mp_causes_split_transfer(causes, node, reference, fmax(0, own->transfer - reference->transfer),
+                             part);
+    now->own -= mp_causes_surplus(causes, node);
+    now->transfer -= part[MP_CAUSE_ROUTING];
+}
+
 void mp_causes_split(const struct mp_causes *causes, int node, const struct mp_reference *reference,
                      double seconds, double part[MP_CAUSES]) {
     const struct mp_recorded_span *span = span_of(causes, node);

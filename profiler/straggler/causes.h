@@ -94,6 +94,10 @@ struct mp_reference mp_causes_against(const struct mp_causes *causes, int group,
 /* s that a node takes for its tokens beyond the ranks' mean; negative: it has fewer. */
 double mp_causes_surplus(const struct mp_causes *causes, int node);
 
+/* Takes from a node's seconds what its rank would not need with the ranks' mean tokens, or adds
+ * what it would. */
+void mp_causes_even(const struct mp_causes *causes, int node, struct mp_graph_seconds *now);
+
 /* Lower median of value[count], which is sorted; NAN for none. */
 double mp_lower_median(double value[], int count);
 

@@ -259,15 +259,6 @@ static void fill_victim(const struct search *search, struct mp_straggler_finding
     finding->victim_waiting = all > 0 ? finding->caused * most / all : NAN;
 }
 
-/* Every rank at the mean tokens. */
-static void even_tokens(const struct search *search, int index) {
-    const struct mp_causes *causes = &search->analysis->causes;
-    double own[MP_CAUSES], transfer[MP_CAUSES], gap;
-    excess_of(search, index, own, transfer, &gap);
-    search->now[index].own -= mp_causes_surplus(causes, index);
-    search->now[index].transfer -= transfer[MP_CAUSE_ROUTING];
-}
-
 /* The run without what the finding says. */
 static void fill_saved(struct search *search, struct mp_straggler_finding *finding) {
     struct mp_graph *graph = search->analysis->graph;
@@ -278,7 +269,7 @@ static void fill_saved(struct search *search, struct mp_straggler_finding *findi
     mp_graph_recorded(graph, search->now);
     for (size_t n = 0; n < graph->times.spans; n++) {
         if (finding->cause == MP_CAUSE_ROUTING)
-            even_tokens(search, (int)n);
+            mp_causes_even(&search->analysis->causes, (int)n, &search->now[n]);
         if (finding->cause == MP_CAUSE_STAGE)
             search->now[n].own -=
                 search_stage_surplus(search->analysis, (int)n,

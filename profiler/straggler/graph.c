@@ -251,6 +251,10 @@ static void build(struct mp_graph *graph, double tolerance, struct key key[],
     }
 }
 
+/* Times are rounded: a table's to a microsecond, say, and its start and wait added up to one more,
+ * so that who waited for the last one seems to have left before it came. */
+static const double rounding = 2e-6;
+
 int mp_graph_create(const struct mp_recorded_times *times, double tolerance, struct mp_graph **made,
                     struct mp_error *error) {
     struct mp_graph *graph = calloc(1, sizeof *graph);
@@ -264,7 +268,7 @@ int mp_graph_create(const struct mp_recorded_times *times, double tolerance, str
     int code = allocate(graph, &working, &key, &moment, error);
     if (!code) {
         mp_graph_find_pipeline(graph);
-        build(graph, tolerance, key, moment);
+        build(graph, tolerance > rounding ? tolerance : rounding, key, moment);
         code = make_kinds(graph, error);
     }
     mp_arena_release(&working);

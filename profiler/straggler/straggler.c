@@ -15,7 +15,7 @@ const char *mp_abstention_text(enum mp_abstention abstention) {
     case MP_ABSTAINS_MISSING:
         return "ranks left no recording, so who is waited for is not known";
     case MP_ABSTAINS_NO_SPANS:
-        return "no iteration was recorded by every rank";
+        return "no steady iteration was recorded by every rank (the first is left out)";
     case MP_ABSTAINS_NO_MEETINGS:
         return "the recording says nothing of ranks waiting for each other";
     case MP_ABSTAINS_CLOCKS:

@@ -179,6 +179,11 @@ static void predict(struct fssdp *self, int layer) {
                 (uint32_t)((sum[expert] + divisor / 2) / divisor);
 }
 
+static void fssdp_policy(const void *opaque, struct mp_policy *policy) {
+    const struct fssdp *self = opaque;
+    policy->rematerialise = self->options.rematerialise;
+}
+
 /* The paper copies whatever hides under attention.  Where the processor that computes also copies,
  * nothing hides, and copying all t makes every rank slower; frugal weighs each number of copies by
  * the rule of calibration. */
@@ -186,7 +191,6 @@ static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error
     struct fssdp *self = opaque;
     struct mp_placement *proposal = &self->calibrator.proposal;
 
-    plan->rematerialise = self->options.rematerialise;
     if (self->frugal) {
         predict(self, plan->layer);
         self->sharder.hot[plan->layer] =
@@ -287,7 +291,7 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |  \
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,                               \
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
-    .destroy = fssdp_destroy, .initial_owners = fssdp_initial_owners,                              \
+    .destroy = fssdp_destroy, .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,      \
     .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
     .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = fssdp_save,            \
     .load = fssdp_load

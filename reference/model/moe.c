@@ -139,7 +139,7 @@ static int32_t *positions(const struct mp_model *model, const struct mp_block_st
     return state->position + (size_t)shard * (size_t)model->tokens * (size_t)model->shape.top_k;
 }
 
-/* The matrix that plan.one_hot is about, with these weights. */
+/* The matrix that policy.one_hot is about, with these weights. */
 static void *one_hot(struct mp_model *model, const struct mp_block_state *state,
                      const float *weight) {
     size_t cells = (size_t)state->routing.send_total * (size_t)model->tokens;

@@ -26,7 +26,7 @@ void mp_replay_skew(int experts, int hot, double share, double weight[]);
 int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
                       int32_t choice[], struct mp_error *error);
 
-/* What a gate that limits outgoing tokens (plan.outgoing_limit, FasterMoE's topology-aware gate;
+/* What a gate that limits outgoing tokens (policy.outgoing_limit, FasterMoE's topology-aware gate;
  * limit_choices in device.h) makes of one source's loads, two experts for each token, in place.
  * Loads don't say which choices are a token's first and which its second, nor what it would choose
  * next.  The rule:
@@ -37,10 +37,10 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
  * What has been limited is not changed again.  inside [experts]: at least two are; limit >= 0. */
 void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t count[]);
 
-/* What a loss that knows the topology makes of one source's loads (plan.pull), in place: the routes
- * inside become 1 - pull of what they are and `pull` of `share` of all, rounded; on either side in
- * proportion to what experts had, evenly where none had any, none with more than `tokens`.  inside
- * [experts]: without experts on both sides nothing changes. */
+/* What a loss that knows the topology makes of one source's loads (policy.pull), in place: the
+ * routes inside become 1 - pull of what they are and `pull` of `share` of all, rounded; on either
+ * side in proportion to what experts had, evenly where none had any, none with more than `tokens`.
+ * inside [experts]: without experts on both sides nothing changes. */
 void mp_replay_pull(int experts, const bool inside[], double share, double pull, int64_t tokens,
                     uint32_t count[]);
 

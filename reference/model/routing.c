@@ -201,7 +201,7 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
 }
 
 /* The parts of a pair's rows that first choices take, and behind all of these those that second
- * ones do: plan.overlaid. */
+ * ones do: policy.overlaid. */
 static int overlay_parts(const struct mp_plan *plan, const struct mp_load *load, int rank,
                          struct mp_routing *routing, struct mp_error *error) {
     if (!load || !load->first)
@@ -370,9 +370,9 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
     if (!mp_exchange_takes_degree(mp_exchange_of(plan->exchange), plan->degree))
         return mp_fail(error, MP_EPLAN, "layer %d: an exchange that is %s takes no degree %d",
                        plan->layer, mp_exchange_name(plan->exchange), plan->degree);
-    if (plan->chunk_routes && plan->route_order != MP_ROUTES_BY_TOKEN)
+    if (plan->chunk_routes && plan->policy->route_order != MP_ROUTES_BY_TOKEN)
         return mp_fail(error, MP_EPLAN, "layer %d: chunks of tokens take routes by token, not %s",
-                       plan->layer, mp_route_order_name(plan->route_order));
+                       plan->layer, mp_route_order_name(plan->policy->route_order));
     if (mp_plan_steps(plan) < 1)
         return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
                        plan->layer, plan->group_size, ranks);
@@ -392,18 +392,18 @@ int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int
     if (code)
         return code;
     struct groups groups = groups_of(plan, rank);
-    routing->order = plan->route_order;
-    routing->renormalise_survivors = plan->renormalise_survivors;
+    routing->order = plan->policy->route_order;
+    routing->renormalise_survivors = plan->policy->renormalise_survivors;
     routing->padding = plan->padding;
-    routing->one_hot = plan->one_hot;
-    routing->overlaid = plan->overlaid;
+    routing->one_hot = plan->policy->one_hot;
+    routing->overlaid = plan->policy->overlaid;
     routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
     routing->degree = plan->degree;
     find_late_copies(plan, rank, routing);
     code = list_parts(plan, load, rank, routing, error);
     if (!code)
         code = place_parts(plan, rank, routing, error);
-    if (!code && plan->overlaid)
+    if (!code && plan->policy->overlaid)
         code = overlay_parts(plan, load, rank, routing, error);
     if (code)
         return code;

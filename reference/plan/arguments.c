@@ -104,6 +104,7 @@ static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, i
 
 int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
                         char *argv[], struct cli_words *words, struct mp_error *error) {
+    const int first = (int)strcspn(usage->synopsis, "\n"); /* of it: an error is one line */
     words->count = 0;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
@@ -118,11 +119,12 @@ int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting
             continue;
         }
         if (words->count >= usage->words_most)
-            return mp_fail(error, MP_EINVAL, "\"%.200s\" is one argument too many; usage: %s",
-                           argv[i], usage->synopsis);
+            return mp_fail(error, MP_EINVAL, "\"%.200s\" is one argument too many; usage: %.*s",
+                           argv[i], first, usage->synopsis);
         words->word[words->count++] = argv[i];
     }
     if (words->count < usage->words_least)
-        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %s", usage->synopsis);
+        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %.*s", first,
+                       usage->synopsis);
     return 0;
 }

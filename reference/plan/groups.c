@@ -57,9 +57,10 @@ void mp_expert_groups_holders(const void *self, struct mp_placement home[]) {
                 mp_placement_add(&home[layer], expert, holder_of(groups, group, expert));
 }
 
-enum mp_optimizer_split mp_expert_groups_optimizer(const void *self) {
+void mp_expert_groups_policy(const void *self, struct mp_policy *policy) {
     const struct mp_expert_groups *groups = self;
-    return groups->groups > 1 ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+    if (groups->groups > 1)
+        policy->optimizer = MP_OPTIMIZER_REPLICATED;
 }
 
 int mp_expert_groups_copies_limit(const void *self) {

@@ -37,12 +37,12 @@ int mp_expert_groups_create(const char *system, const struct mp_setting *setting
  * more than others do where it can be helped.  Replicas persist: no plan adds any. */
 void mp_expert_groups_owners(const void *self, int32_t owner[]);
 void mp_expert_groups_holders(const void *self, struct mp_placement home[]);
-enum mp_optimizer_split mp_expert_groups_optimizer(const void *self);
+void mp_expert_groups_policy(const void *self, struct mp_policy *policy);
 int mp_expert_groups_copies_limit(const void *self);
 /* These hooks in a system's descriptor. */
 #define MP_EXPERT_GROUPS_HOOKS                                                                     \
     .initial_owners = mp_expert_groups_owners, .initial_holders = mp_expert_groups_holders,        \
-    .optimizer = mp_expert_groups_optimizer, .copies_limit = mp_expert_groups_copies_limit
+    .policy = mp_expert_groups_policy, .copies_limit = mp_expert_groups_copies_limit
 
 /* The rank of a group that keeps an expert under these homes. */
 static inline int mp_expert_groups_holder(const struct mp_expert_groups *groups,

@@ -43,8 +43,9 @@ static int nearest_source(const struct mp_plan *plan, int expert, int rank) {
     int node = mp_topology_node(topology, rank), owner = plan->during.owner[expert];
     int found = mp_placement_next(&plan->during, expert, mp_topology_node_begin(topology, node));
     bool near = found >= 0 && found < mp_topology_node_end(topology, node);
-    return near && !plan->rematerialise && mp_topology_node(topology, owner) != node ? found
-                                                                                     : owner;
+    return near && !plan->policy->rematerialise && mp_topology_node(topology, owner) != node
+               ? found
+               : owner;
 }
 
 /* All from ranks that have them before any of these copies. */

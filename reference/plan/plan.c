@@ -14,19 +14,6 @@ const char *mp_stage_name(enum mp_stage stage) {
     return (unsigned)stage < MP_STAGES ? name[stage] : "no-stage";
 }
 
-const char *mp_optimizer_name(enum mp_optimizer_split split) {
-    static const char *const name[MP_OPTIMIZER_SPLITS] = {
-        "owner",         "replicated",     "slices",
-        "slices-of-sum", "replica-slices", "replica-slices-of-sum"};
-    return (unsigned)split < MP_OPTIMIZER_SPLITS ? name[split] : "no-split";
-}
-
-const char *mp_route_order_name(enum mp_route_order order) {
-    static const char *const name[MP_ROUTE_ORDERS] = {"by-token", "by-choice", "by-probability",
-                                                      "at-random"};
-    return (unsigned)order < MP_ROUTE_ORDERS ? name[order] : "no-order";
-}
-
 #define FACT(member) offsetof(struct mp_plan_facts, member)
 
 const struct mp_named_number mp_plan_fact_names[] = {
@@ -83,25 +70,12 @@ void mp_transfers_destroy(struct mp_transfers *list) {
 static void set_defaults(struct mp_plan *plan) {
     plan->fetch.count = plan->reduce.count = plan->share.count = 0;
     plan->coming = NULL;
-    plan->gather_stage = MP_STAGE_AFTER_STEP;
-    plan->gather_ahead = 0;
-    plan->fetch_early = false;
-    plan->offload = false;
-    plan->rematerialise = false;
-    plan->free_transfers = false;
-    plan->outgoing_limit = -1;
-    plan->pull = 0;
-    plan->outside_cost = 1;
     plan->pair = 0;
     for (int expert = 0; expert < plan->experts; expert++)
         plan->capacity[expert] = -1;
     plan->source_capacity = -1;
     plan->outside_capacity = -1;
-    plan->route_order = MP_ROUTES_BY_TOKEN;
-    plan->renormalise_survivors = false;
     plan->padding = 0;
-    plan->one_hot = false;
-    plan->overlaid = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
     memset(plan->level_size, 0, sizeof plan->level_size);
@@ -111,7 +85,7 @@ static void set_defaults(struct mp_plan *plan) {
 
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,
                    struct mp_plan *plan, struct mp_error *error) {
-    *plan = (struct mp_plan){0};
+    *plan = (struct mp_plan){.policy = &mp_policy_plain};
     if (topology->ranks < 1 || topology->ranks_per_node < 1 || experts < 1 || expert_bytes < 1)
         return mp_fail(error, MP_EINVAL,
                        "a plan needs ranks, ranks per node, experts and bytes per expert of at "
@@ -208,18 +182,16 @@ static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
 }
 
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
-                  const struct mp_placement *home, enum mp_optimizer_split optimizer,
-                  struct mp_error *error) {
+                  const struct mp_placement *home, struct mp_error *error) {
     size_t pairs = (size_t)plan->topology.ranks * (size_t)plan->experts;
 
     plan->iteration = iteration;
     plan->layer = layer;
-    plan->optimizer = optimizer;
     mp_placement_copy(&plan->before, home);
     mp_placement_copy(&plan->during, home);
     set_defaults(plan);
     memset(plan->part_begin, 0, (pairs + 1) * sizeof *plan->part_begin);
-    return mp_optimizer_sums(optimizer) ? tie_holders(plan, error) : MP_OK;
+    return mp_optimizer_sums(plan->policy->optimizer) ? tie_holders(plan, error) : MP_OK;
 }
 
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
@@ -235,7 +207,7 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
         return mp_fail(error, MP_EINVAL,
                        "iteration %lld, layer %d: rank %d already holds expert %d",
                        (long long)plan->iteration, plan->layer, rank, expert);
-    if (mp_optimizer_sliced(plan->optimizer))
+    if (mp_optimizer_sliced(plan->policy->optimizer))
         return mp_fail(error, MP_EINVAL,
                        "iteration %lld, layer %d: no rank has expert %d whole, to copy it from",
                        (long long)plan->iteration, plan->layer, expert);
@@ -253,36 +225,6 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
     }
     mp_placement_add(&plan->during, expert, rank);
     return MP_OK;
-}
-
-void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
-                         int64_t received[]) {
-    int ranks = plan->topology.ranks;
-
-    for (int rank = 0; rank < ranks; rank++) {
-        if (computed)
-            computed[rank] = 0;
-        if (sent)
-            sent[rank] = 0;
-        if (received)
-            received[rank] = 0;
-    }
-    for (int source = 0; source < ranks; source++) {
-        const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
-        /* The parts of a source lie together, whatever the expert. */
-        for (int64_t index = begin[0]; index < begin[plan->experts]; index++) {
-            struct mp_dispatch_part part = plan->part[index];
-            for (int32_t at = part.first; at < part.first + part.run; at++) {
-                int holder = plan->holder[at];
-                if (computed)
-                    computed[holder] += part.count;
-                if (sent && holder != source)
-                    sent[source] += part.count;
-                if (received && holder != source)
-                    received[holder] += part.count;
-            }
-        }
-    }
 }
 
 /* Extra copies over all ranks and the most on one, 64 ranks at a time: no working memory. */
@@ -309,15 +251,15 @@ static void count_slices(const struct mp_plan *plan, struct mp_plan_facts *facts
 
     for (int expert = 0; expert < plan->experts; expert++) {
         int64_t holders = mp_placement_copies(&plan->during, expert);
-        int64_t keepers = mp_keepers(plan->optimizer, &plan->before, expert);
+        int64_t keepers = mp_keepers(plan->policy->optimizer, &plan->before, expert);
         foreign += holders * (plan->expert_bytes * (keepers - 1) / keepers);
         facts->bytes[MP_STAGE_BACKWARD_REDUCE] +=
-            mp_optimizer_sums(plan->optimizer) /* holders serve themselves */
+            mp_optimizer_sums(plan->policy->optimizer) /* holders serve themselves */
                 ? plan->gradient_bytes * (keepers - holders) / keepers
                 : holders * (plan->gradient_bytes * (keepers - 1) / keepers);
     }
-    facts->bytes[plan->gather_stage] += foreign;
-    if (plan->rematerialise && plan->gather_stage == MP_STAGE_BEFORE_GATE)
+    facts->bytes[mp_plan_gather_stage(plan)] += foreign;
+    if (plan->policy->rematerialise && plan->policy->gather_before_gate)
         facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += foreign;
 }
 
@@ -326,10 +268,11 @@ static void count_host(const struct mp_plan *plan, struct mp_plan_facts *facts) 
     const struct mp_placement *home = plan->coming ? plan->coming : &plan->before;
     int64_t updates = 0;
 
-    if (!plan->offload)
+    if (!plan->policy->offload)
         return;
     for (int expert = 0; expert < plan->experts; expert++)
-        updates += mp_optimizer_sliced(plan->optimizer) ? 1 : mp_placement_copies(home, expert);
+        updates +=
+            mp_optimizer_sliced(plan->policy->optimizer) ? 1 : mp_placement_copies(home, expert);
     facts->bytes_host = updates * (plan->gradient_bytes + plan->expert_bytes);
 }
 
@@ -340,13 +283,13 @@ static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *fa
         for (int index = 0; index < lists[list]->count; index++) {
             const struct mp_transfer *transfer = &lists[list]->item[index];
             facts->bytes[transfer->stage] += transfer->bytes;
-            if (list == 0 && plan->rematerialise)
+            if (list == 0 && plan->policy->rematerialise)
                 facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += transfer->bytes;
         }
-    if (mp_optimizer_sliced(plan->optimizer))
+    if (mp_optimizer_sliced(plan->policy->optimizer))
         count_slices(plan, facts);
     count_host(plan, facts);
-    if (plan->forward_only)
+    if (plan->policy->forward_only)
         facts->bytes[MP_STAGE_BACKWARD_PREFETCH] = facts->bytes[MP_STAGE_BACKWARD_REDUCE] =
             facts->bytes_host = 0;
 }

@@ -1,4 +1,5 @@
-/* Plan: everything a system decided for one layer of one iteration, as data.
+/* Plan: everything a system decided for one layer of one iteration, as data, beside what it has
+ * settled for the whole run (policy.h).
  *
  * A system fills plans and moves no byte; the trainer carries them out with real numbers, the
  * predictor in model time.  mp_plan_check (plan_check.h) is the law that every plan obeys. */
@@ -12,6 +13,7 @@
 #include "reference/plan/load.h"
 #include "reference/plan/named.h"
 #include "reference/plan/placement.h"
+#include "reference/plan/policy.h"
 #include "reference/plan/topology.h"
 #include "reference/schedule/exchange/exchange.h"
 
@@ -50,71 +52,6 @@ int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
 int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error);
 void mp_transfers_destroy(struct mp_transfers *list);
 
-/* Where parameters and optimizer state live between iterations, and how gradients get there.  The
- * same in all plans of a run, since memory is laid out for it. */
-enum mp_optimizer_split {
-    /* The owner keeps all of it.  Whatever else holds the expert is a copy of this iteration. */
-    MP_OPTIMIZER_OWNER,
-    /* Every holder of `before` keeps all of it (tied replicas): gradients of all holders are summed
-     * in the owner (reduce), the sum goes back to the replicas (share), and each of them makes the
-     * same update. */
-    MP_OPTIMIZER_REPLICATED,
-    /* Every rank keeps a uniform slice of every expert; no rank keeps one whole.  Holders'
-     * parameters are put together from all ranks' slices in plan.gather_stage; every holder sends
-     * every rank its slice of the gradient, where they are summed (FSEP, LAER-MoE). */
-    MP_OPTIMIZER_SLICES,
-    /* The same, but holders first sum their gradients as replicas do (reduce, share), and one of
-     * them sends each rank its slice: mp_plan_slice_source (SYMI, section 4). */
-    MP_OPTIMIZER_SLICES_OF_SUM,
-    /* Holders of `before` keep a uniform slice of the expert each, nobody else any: ZeRO-1 over the
-     * expert's replicas (ZeRO, arXiv 1910.02054).  Holders' parameters are put together from each
-     * other's slices; every holder sends each other one its slice of its own gradient (a
-     * reduce-scatter).  Every expert has as many holders, and homes never change. */
-    MP_OPTIMIZER_REPLICA_SLICES,
-    /* The same, but holders first sum their gradients as replicas do (reduce, share), and each of
-     * them uses its slice of the sum (an all-reduce). */
-    MP_OPTIMIZER_REPLICA_SLICES_OF_SUM,
-    MP_OPTIMIZER_SPLITS
-};
-const char *mp_optimizer_name(enum mp_optimizer_split split); /* "owner", ... */
-static inline bool mp_optimizer_sliced(enum mp_optimizer_split split) {
-    return split >= MP_OPTIMIZER_SLICES;
-}
-/* Slices are kept by the expert's holders, not by all ranks. */
-static inline bool mp_optimizer_of_replicas(enum mp_optimizer_split split) {
-    return split >= MP_OPTIMIZER_REPLICA_SLICES;
-}
-/* Every holder gets the sum of all holders' gradients. */
-static inline bool mp_optimizer_sums(enum mp_optimizer_split split) {
-    return split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM ||
-           split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
-}
-/* Keepers of an expert's slices where `home` says who holds it between iterations, ascending:
- * number i keeps slice i.  The first one from `rank` on, or -1; and how many there are. */
-static inline int mp_keeper_next(enum mp_optimizer_split split, const struct mp_placement *home,
-                                 int expert, int rank) {
-    if (mp_optimizer_of_replicas(split))
-        return mp_placement_next(home, expert, rank);
-    return rank < home->ranks ? rank : -1;
-}
-static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_placement *home,
-                             int expert) {
-    return mp_optimizer_of_replicas(split) ? mp_placement_copies(home, expert) : home->ranks;
-}
-
-enum { MP_MOST_AHEAD = 3 }; /* layers, of plan.gather_ahead */
-
-/* In which order a source's routes to one expert are handed to the parts of its dispatch; those
- * that no part is left for are dropped, so that this says who loses. */
-enum mp_route_order {
-    MP_ROUTES_BY_TOKEN,       /* token by token, the choices of a token together */
-    MP_ROUTES_BY_CHOICE,      /* all first choices before all second ones */
-    MP_ROUTES_BY_PROBABILITY, /* highest probability first, ties to the earlier token */
-    MP_ROUTES_AT_RANDOM,      /* drawn from (job's seed, iteration, layer, source) */
-    MP_ROUTE_ORDERS
-};
-const char *mp_route_order_name(enum mp_route_order order); /* "by-token", ... */
-
 /* Part of the routes of one (source, expert): `count` of them go to each of `run` holders of the
  * expert, those at plan.holder[first] .. plan.holder[first + run - 1].  Runs keep a dispatch small
  * when an expert has many holders. */
@@ -136,14 +73,12 @@ struct mp_dispatch_window {
 };
 
 struct mp_plan {
+    const struct mp_policy *policy; /* of the run; borrowed */
     int64_t iteration;
     int layer;
     int experts;
     int64_t expert_bytes;   /* parameters of one expert, bytes */
     int64_t gradient_bytes; /* their gradient; as many unless whoever creates the plan says more */
-    /* The iteration ends with forward: gradients, and what backward needs again, never travel,
-     * which facts say.  Lists are those of training all the same.  The same in all plans. */
-    bool forward_only;
     struct mp_topology topology;
 
     struct mp_placement before; /* owners, and holders that persist between iterations */
@@ -154,37 +89,6 @@ struct mp_plan {
     /* Homes that tied replicas are on their way to (rehome.h: asynchronous), whose ranks share the
      * sums, too.  NULL: none; borrowed. */
     const struct mp_placement *coming;
-    enum mp_optimizer_split optimizer;
-    /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
-     * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */
-    enum mp_stage gather_stage;
-    /* With gather_stage MP_STAGE_BEFORE_GATE: how many layers ahead they set out, 0 ..
-     * MP_MOST_AHEAD; 0: under the attention of their own layer.  The same in all plans. */
-    int gather_ahead;
-    /* Copies of MP_STAGE_BEFORE_GATE set out when rows of the layer before have, and travel under
-     * its experts, too (those of layer 0 under its attention).  The same in all plans. */
-    bool fetch_early;
-    /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
-     * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
-     * of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans. */
-    bool offload;
-    /* Copies are freed after forward and fetched again for backward; with gather_stage
-     * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */
-    bool rematerialise;
-    /* What `fetch`, `reduce`, `share` and planning cost is not counted: clocks stand still.  For
-     * yardsticks only (MP_SYSTEM_UNATTAINABLE). */
-    bool free_transfers;
-
-    /* The gate, if the system changes it: at most this many tokens of a source have their first
-     * choice outside their node; -1: the gate's choices stand (FasterMoE's topology-aware gate).
-     * Known before the gate.  Loads that are replayed, or predicted with, keep it by a rule
-     * (reference/model/replay.h). */
-    int64_t outgoing_limit;
-    /* For loads that are replayed, or predicted with: how far a balancing loss that knows the
-     * topology brings a source's share of routes inside its node towards the one that goes with 1
-     * over the cost of a byte, which is `outside_cost` to another node and 1 inside; 0: nothing, 1:
-     * all the way (TA-MoE; reference/model/replay.h).  Known before the gate. */
-    double pull, outside_cost;
 
     /* Holders of every expert in `during`, ascending: those of expert e are
      * holder[holder_begin[e]] .. holder[holder_begin[e + 1] - 1].  Listed when dispatch begins. */
@@ -206,26 +110,10 @@ struct mp_plan {
     int64_t source_capacity; /* most routes of one (source, expert); -1: no limit */
     /* The same where no holder is in the source's node; -1: source_capacity. */
     int64_t outside_capacity;
-    enum mp_route_order route_order;
-    /* Weights of a token's routes are divided by the sum over those that were not dropped (at most
-     * the smallest normal float), whatever the gate does before drops. */
-    bool renormalise_survivors;
     /* Rows that every (source, expert) takes in the exchange and in computing, whatever its load;
      * the rows without a token are zeros.  0: exact.  Then every pair has one part with one holder,
      * which may have count 0. */
     int64_t padding;
-    /* Rows get into the order of their destinations, and back to their tokens, by products with the
-     * matrix [rows sent][tokens] that has a one, or the weight, where a row is a token's (GShard's
-     * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
-    bool one_hot;
-    /* Rows may be of two routes: of a (source, expert) with a first and b second choices, these
-     * have rows b .. 2 b - 1 of its `padding`, those rows 0 .. a - 1 (HetuMoE's released top-2
-     * gate).  A row has the second choice's token, if it is one's; both routes get what comes of
-     * it, each with its own weight, and its gradient is the sum of theirs.  Parts count rows with a
-     * token, so that a first choice without its token in a row counts as dropped.  Takes padding,
-     * no one_hot, MP_ROUTES_BY_CHOICE, at most two choices and loads that know first ones (of
-     * others, parts count what they would without this). */
-    bool overlaid;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
     int group_size;                 /* of an exchange in steps: divides the ranks */
     /* Of one that deduplicates: sizes of groups of neighbouring ranks inside one another, outermost
@@ -264,7 +152,13 @@ static inline struct mp_levels mp_plan_token_levels(const struct mp_plan *plan) 
     return levels;
 }
 
-/* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched. */
+/* When parameters are put together from slices. */
+static inline enum mp_stage mp_plan_gather_stage(const struct mp_plan *plan) {
+    return plan->policy->gather_before_gate ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_STEP;
+}
+
+/* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched.  Its
+ * policy is mp_policy_plain unless whoever creates it says another one. */
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,
                    struct mp_plan *plan, struct mp_error *error);
 void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
@@ -273,14 +167,10 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, gate unchanged, routes by token, no row of two, no re-materialisation, no offload, flat
- * exact exchange of degree 1, no chunk_routes, gather_stage MP_STAGE_AFTER_STEP, none ahead or
- * early.  With tied replicas, or slices of a sum, reduce and share get every holder beside the
- * owner. MP_ENOMEM.
- */
+ * capacity, flat exact exchange of degree 1, no chunk_routes.  With tied replicas, or slices of a
+ * sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
-                  const struct mp_placement *home, enum mp_optimizer_split optimizer,
-                  struct mp_error *error);
+                  const struct mp_placement *home, struct mp_error *error);
 
 /* Adds a copy: `rank` becomes a holder in `during`, fetch gets owner -> rank in this stage and
  * reduce gets rank -> owner in MP_STAGE_BACKWARD_REDUCE, so that spAG and spRS stay each other's
@@ -336,7 +226,7 @@ int64_t mp_plan_overlaid_rows(int64_t first, int64_t second, int64_t rows);
 static inline int64_t mp_plan_kept(const struct mp_plan *plan, const struct mp_load *load,
                                    int source, int expert) {
     int64_t routes = mp_load_at(load, source, expert), most = plan->source_capacity;
-    if (plan->overlaid && load->first) {
+    if (plan->policy->overlaid && load->first) {
         int64_t first = load->first[(int64_t)source * load->experts + expert];
         return mp_plan_overlaid_rows(first, routes - first, plan->padding);
     }
@@ -350,13 +240,6 @@ int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank);
 
 /* Routes of (source, expert) that go to `rank`. */
 int64_t mp_plan_routes_to(const struct mp_plan *plan, int source, int expert, int rank);
-
-/* What the dispatch means for ranks; any of the outputs may be NULL.  All are [ranks], routes.
- *   computed   routes that rank r computes
- *   sent       routes of r computed elsewhere (crossing its border outwards)
- *   received   routes computed on r that come from elsewhere */
-void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
-                         int64_t received[]);
 
 /* Totals of a plan, as kept with the run.  Bytes are those of the fetch, reduce and share lists by
  * stage, and with slices what travels to put parameters together and gradients apart; with

@@ -160,7 +160,7 @@ static void check_holders(struct check *check) {
             report(check, MP_PLAN_HOLDER_OUT_OF_RANGE, "expert %d is held by rank %d of %d", expert,
                    (check->words - 1) * 64 + __builtin_ctzll(outside), check->ranks);
         int copies = mp_placement_copies(before, expert);
-        if (copies > 1 && check->plan->optimizer == MP_OPTIMIZER_OWNER)
+        if (copies > 1 && check->plan->policy->optimizer == MP_OPTIMIZER_OWNER)
             report(check, MP_PLAN_OWNER_ACCOMPANIED,
                    "expert %d is kept by %d ranks, and its optimizer by its owner %d alone", expert,
                    copies, before->owner[expert]);
@@ -184,7 +184,7 @@ static void check_transfer(struct check *check, const struct mp_transfer *transf
 /* Fetches of a stage travel together, so that none can feed another; and for backward all do. */
 static void check_source(struct check *check, const struct mp_transfer *fetch) {
     const struct mp_plan *plan = check->plan;
-    const struct mp_placement *has = plan->rematerialise ? &plan->before : &check->present;
+    const struct mp_placement *has = plan->policy->rematerialise ? &plan->before : &check->present;
 
     if (is_expert(check, fetch->expert) && !holds(check, has, fetch->expert, fetch->from))
         report(check, MP_PLAN_FETCH_FROM_NON_HOLDER,
@@ -214,9 +214,9 @@ static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
 static void check_slices(struct check *check) {
     const struct mp_plan *plan = check->plan;
 
-    int first = mp_keepers(plan->optimizer, &plan->before, 0);
+    int first = mp_keepers(plan->policy->optimizer, &plan->before, 0);
     for (int expert = 1; expert < check->experts; expert++) {
-        int keepers = mp_keepers(plan->optimizer, &plan->before, expert);
+        int keepers = mp_keepers(plan->policy->optimizer, &plan->before, expert);
         if (keepers != first)
             report(check, MP_PLAN_SLICES,
                    "expert %d is kept in %d slices and expert 0 in %d: slices are equally long",
@@ -242,20 +242,17 @@ static void check_fetches(struct check *check) {
                        fetch->expert, fetch->to, mp_stage_name(fetch->stage));
         }
     }
-    const struct mp_plan *plan = check->plan;
-    bool sliced = mp_optimizer_sliced(plan->optimizer);
-    if (plan->gather_ahead < 0 || plan->gather_ahead > MP_MOST_AHEAD ||
-        (plan->gather_ahead > 0 && (!sliced || plan->gather_stage != MP_STAGE_BEFORE_GATE)))
+    const struct mp_policy *policy = check->plan->policy;
+    bool sliced = mp_optimizer_sliced(policy->optimizer);
+    if (policy->gather_ahead < 0 || policy->gather_ahead > MP_MOST_AHEAD ||
+        (policy->gather_ahead > 0 && !mp_policy_gathers(policy)))
         report(check, MP_PLAN_SLICES,
                "experts are to be put together %d layers ahead, in stage %s, with an optimizer %s",
-               plan->gather_ahead, mp_stage_name(plan->gather_stage),
-               mp_optimizer_name(plan->optimizer));
-    if (sliced && (list->count > 0 || (plan->gather_stage != MP_STAGE_BEFORE_GATE &&
-                                       plan->gather_stage != MP_STAGE_AFTER_STEP)))
+               policy->gather_ahead, mp_stage_name(mp_plan_gather_stage(check->plan)),
+               mp_optimizer_name(policy->optimizer));
+    if (sliced && list->count > 0)
         report(check, MP_PLAN_SLICES,
-               "experts are kept in slices; there are %d fetches beside them, and they are put "
-               "together in stage %s",
-               list->count, mp_stage_name(plan->gather_stage));
+               "experts are kept in slices, and there are %d fetches beside them", list->count);
     check_slices(check);
     for (int expert = 0; expert < check->experts && !sliced; expert++)
         for (int rank = mp_placement_next(&check->plan->during, expert, 0); is_rank(check, rank);
@@ -294,14 +291,14 @@ static void check_reduce(struct check *check, const struct mp_transfer *reduce) 
 
 /* What a rank holds beside what memory between iterations is made for. */
 static bool is_extra(const struct check *check, int expert, int rank) {
-    if (mp_optimizer_sliced(check->plan->optimizer))
+    if (mp_optimizer_sliced(check->plan->policy->optimizer))
         return true;
     return !mp_placement_holds(&check->plan->before, expert, rank);
 }
 
 static void check_reduces(struct check *check) {
     const struct mp_placement *during = &check->plan->during;
-    enum mp_optimizer_split optimizer = check->plan->optimizer;
+    enum mp_optimizer_split optimizer = check->plan->policy->optimizer;
     bool summed = !mp_optimizer_sliced(optimizer) || mp_optimizer_sums(optimizer);
 
     for (int index = 0; index < check->plan->reduce.count; index++)
@@ -353,13 +350,13 @@ static void check_share(struct check *check, const struct mp_transfer *share) {
 /* Replicas that update, or that pass slices of the sum on, get it; nobody else does. */
 static void check_shares(struct check *check) {
     const struct mp_placement *before = &check->plan->before;
-    bool wanted = mp_optimizer_sums(check->plan->optimizer);
+    bool wanted = mp_optimizer_sums(check->plan->policy->optimizer);
 
     for (int index = 0; index < check->plan->share.count; index++)
         check_share(check, &check->plan->share.item[index]);
     if (!wanted && check->plan->share.count > 0)
         report(check, MP_PLAN_SHARE_WRONG, "%d gradient sums are shared with an optimizer %s",
-               check->plan->share.count, mp_optimizer_name(check->plan->optimizer));
+               check->plan->share.count, mp_optimizer_name(check->plan->policy->optimizer));
     for (int expert = 0; expert < check->experts && wanted; expert++)
         for (int rank = 0; rank < check->ranks; rank++)
             if (rank != before->owner[expert] && keeps(check, expert, rank) &&
@@ -498,23 +495,23 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
         report(check, MP_PLAN_EXCHANGE, "an exchange that is %s takes no degree %d", exchange->name,
                plan->degree);
     if (exchange && exchange->deduplicates && plan->degree > 1 &&
-        plan->route_order != MP_ROUTES_BY_TOKEN)
+        plan->policy->route_order != MP_ROUTES_BY_TOKEN)
         report(check, MP_PLAN_EXCHANGE, "chunks of tokens take routes by token, not %s",
-               mp_route_order_name(plan->route_order));
+               mp_route_order_name(plan->policy->route_order));
     if (exchange && exchange->deduplicates)
         check_levels(check);
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);
-    if (plan->one_hot && plan->padding == 0)
+    if (plan->policy->one_hot && plan->padding == 0)
         report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
-    if (plan->overlaid &&
-        (plan->padding == 0 || plan->one_hot || plan->route_order != MP_ROUTES_BY_CHOICE))
+    if (plan->policy->overlaid && (plan->padding == 0 || plan->policy->one_hot ||
+                                   plan->policy->route_order != MP_ROUTES_BY_CHOICE))
         report(check, MP_PLAN_PADDING,
                "rows of two routes are padded, copied and by choice; these are padded to %lld, %s "
                "and %s",
-               (long long)plan->padding, plan->one_hot ? "one-hot" : "copied",
-               mp_route_order_name(plan->route_order));
+               (long long)plan->padding, plan->policy->one_hot ? "one-hot" : "copied",
+               mp_route_order_name(plan->policy->route_order));
     if (plan->padding > law->padding_limit)
         report(check, MP_PLAN_PADDING, "%lld rows of a pair are padded to, the limit is %lld",
                (long long)plan->padding, (long long)law->padding_limit);

@@ -24,8 +24,7 @@ enum mp_plan_violation {
     MP_PLAN_REDUCE_NOT_TO_OWNER,    /* a gradient that goes elsewhere than to the owner */
     MP_PLAN_REDUCE_FROM_NON_HOLDER, /* a gradient from a rank that computes nothing of it */
     MP_PLAN_SHARE_WRONG,      /* a replica that does not get the sum once, or another that does */
-    MP_PLAN_SLICES,           /* slices and copies, put together in another stage, or unequally */
-                              /* many of an expert; host memory without slices */
+    MP_PLAN_SLICES,           /* slices and copies, or unequally many of an expert */
     MP_PLAN_WRONG_STAGE,      /* a fetch in a reduce stage or the other way round */
     MP_PLAN_WRONG_BYTES,      /* a transfer whose bytes are not the expert's */
     MP_PLAN_WRONG_LAYER,      /* a transfer of another layer, or an expert out of range */

@@ -32,7 +32,7 @@ static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
                               &planner->plan[i], error);
         if (!code && gradient_bytes > 0)
             planner->plan[i].gradient_bytes = gradient_bytes;
-        planner->plan[i].forward_only = setting->forward_only;
+        planner->plan[i].policy = &planner->policy;
         if (!code && planner->keeps_plans)
             code = mp_plan_reserve(&planner->plan[i],
                                    setting->experts * (setting->topology.ranks - 1), error);
@@ -50,7 +50,7 @@ static int create_system(struct mp_planner *planner, const void *options, struct
         .extra_copies_limit = system->copies_limit ? system->copies_limit(planner->self) : 0,
         .padding_limit = mp_system_padding_limit(system, &planner->setting, options),
     };
-    planner->optimizer = mp_system_optimizer(system, planner->self);
+    mp_system_policy(system, planner->self, &planner->setting, &planner->policy);
     return MP_OK;
 }
 
@@ -78,7 +78,7 @@ static int find_homes_limit(struct mp_planner *planner, struct mp_error *error) 
     const struct mp_setting *setting = &planner->setting;
     const struct mp_system *system = planner->system;
     int ranks = setting->topology.ranks, experts = setting->layers * setting->experts;
-    if (mp_optimizer_sliced(planner->optimizer)) {
+    if (mp_optimizer_sliced(planner->policy.optimizer)) {
         planner->homes_limit = planner->law.extra_copies_limit;
         return MP_OK;
     }
@@ -94,23 +94,21 @@ static int find_homes_limit(struct mp_planner *planner, struct mp_error *error) 
 /* Homes change inside a step: room for all that may move, now. */
 static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
     int64_t most = (int64_t)planner->homes_limit * planner->setting.topology.ranks;
-    if (mp_optimizer_sliced(planner->optimizer))
+    if (mp_optimizer_sliced(planner->policy.optimizer))
         most *= planner->setting.layers;
     return mp_transfers_reserve(&planner->moves, most, error);
 }
 
 /* Choices, and rows of tokens, are of whole experts. */
 static int check_cut(const struct mp_planner *planner, struct mp_error *error) {
-    const struct mp_plan *first = &planner->plan[0];
-    if (first->outgoing_limit < 0 && !(first->pull > 0) &&
-        !mp_exchange_of(first->exchange)->deduplicates)
+    bool deduplicates = mp_exchange_of(planner->plan[0].exchange)->deduplicates;
+    if (planner->policy.outgoing_limit < 0 && !(planner->policy.pull > 0) && !deduplicates)
         return MP_OK;
     return mp_fail(error, MP_EREFUSED,
                    "system %s, whose plans %s, takes no experts cut into shards, but %d of each",
                    planner->system->name,
-                   mp_exchange_of(first->exchange)->deduplicates
-                       ? "send a row of a token to all its experts on a rank"
-                       : "change what the gate chooses",
+                   deduplicates ? "send a row of a token to all its experts on a rank"
+                                : "change what the gate chooses",
                    planner->setting.shards);
 }
 
@@ -135,14 +133,7 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         code = mp_planner_begin_layer(planner, 0, 0, error);
     if (!code && mp_setting_shards(setting) > 1)
         code = check_cut(planner, error);
-    if (code)
-        return code;
-    planner->gather_stage = planner->plan[0].gather_stage;
-    planner->gather_ahead = planner->plan[0].gather_ahead;
-    planner->fetch_early = planner->plan[0].fetch_early;
-    planner->rematerialise = planner->plan[0].rematerialise;
-    planner->offload = planner->plan[0].offload;
-    return MP_OK;
+    return code;
 }
 
 int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,
@@ -241,7 +232,7 @@ static int list_moves(struct mp_planner *planner, struct mp_error *error) {
     int64_t bytes = planner->move.parameters;
     if (!planner->change.leave_state)
         bytes += planner->move.state;
-    if (mp_optimizer_sliced(planner->optimizer))
+    if (mp_optimizer_sliced(planner->policy.optimizer))
         bytes = 0;
     return mp_rehome_transfers(planner->home, planner->change.next, planner->setting.layers,
                                &planner->setting.topology, bytes, &planner->moves, error);
@@ -260,7 +251,7 @@ int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
         mp_placement_copy(&change->next[layer], &planner->home[layer]);
     int code = system->after_step(planner->self, iteration, load, planner->home, change, error);
     if (!code && planner->check_plans)
-        code = mp_rehome_check(planner->home, change, layers, planner->optimizer,
+        code = mp_rehome_check(planner->home, change, layers, planner->policy.optimizer,
                                planner->homes_limit, error);
     if (!code && change->changed)
         code = list_moves(planner, error);

@@ -36,12 +36,7 @@ struct mp_planner {
     struct mp_setting setting;
     struct mp_plan_law law;
     bool check_plans;
-    enum mp_optimizer_split optimizer;
-    /* Of the first plan, and the same in all others. */
-    enum mp_stage gather_stage;
-    int gather_ahead;
-    bool fetch_early;
-    bool rematerialise, offload;
+    struct mp_policy policy; /* all plans point to it, so that a planner stays where it is */
     /* Most experts over all layers that a rank keeps between iterations, replicas included: what
      * the system says, otherwise the larger of an even share and what the first homes need.  With a
      * sliced optimizer: most holders of one layer on a rank. */
@@ -55,7 +50,8 @@ struct mp_planner {
     int planned;          /* layer whose plan is complete in plan[0]; -1: none; not if kept */
 };
 
-/* Creates the system, its first homes and plans, and begins a first plan to learn of the run.
+/* Creates the system, its first homes and plans, and begins a first plan, which says how rows
+ * travel.
  * Errors: mp_system_create's; MP_EREFUSED if experts are cut into shards and plans
  * want them whole; MP_ENOMEM.  On an error there is nothing to destroy. */
 int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,

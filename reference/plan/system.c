@@ -7,28 +7,13 @@
 #include <string.h>
 
 const char *mp_system_capability_name(unsigned bit) {
-    switch (bit) {
-    case MP_SYSTEM_REPLICATES:
-        return "replicates";
-    case MP_SYSTEM_DROPS:
-        return "drops";
-    case MP_SYSTEM_CHANGES_GATE:
-        return "changes-gate";
-    case MP_SYSTEM_MOVES_OWNERS:
-        return "moves-owners";
-    case MP_SYSTEM_PLANS_BEFORE_GATE:
-        return "plans-before-gate";
-    case MP_SYSTEM_UNEVEN_EXPERTS:
-        return "uneven-experts";
-    case MP_SYSTEM_MORE_RANKS:
-        return "more-ranks";
-    case MP_SYSTEM_UNATTAINABLE:
-        return "unattainable";
-    case MP_SYSTEM_USES_TRANSITIONS:
-        return "uses-transitions";
-    default:
-        return NULL;
-    }
+    static const char *const name[] = {
+        "replicates",     "drops",      "changes-gate", "moves-owners",    "plans-before-gate",
+        "uneven-experts", "more-ranks", "unattainable", "uses-transitions"};
+    for (unsigned i = 0; i < sizeof name / sizeof *name; i++)
+        if (bit == 1u << i)
+            return name[i];
+    return NULL;
 }
 
 #define FIGURE(member) offsetof(struct mp_setting, member)
@@ -90,8 +75,8 @@ static const char *function_fault(const struct mp_system *system) {
     if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit && !system->initial_holders)
         return "replicates needs copies_limit or initial_holders";
     if (system->initial_holders &&
-        (!(can & MP_SYSTEM_REPLICATES) || !(system->optimizer || system->split)))
-        return "initial_holders needs replicates and optimizer";
+        (!(can & MP_SYSTEM_REPLICATES) || !(system->optimizer || system->policy)))
+        return "initial_holders needs replicates and optimizer or policy";
     if (!system->save != !system->load)
         return "save and load come together";
     if (!system->facts != !system->found)
@@ -212,13 +197,20 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
     return make(system, setting, options, self, error);
 }
 
+void mp_system_policy(const struct mp_system *system, const void *self,
+                      const struct mp_setting *setting, struct mp_policy *policy) {
+    *policy = mp_policy_plain;
+    policy->optimizer = system->optimizer;
+    policy->forward_only = setting->forward_only;
+    if (system->policy)
+        system->policy(self, policy);
+}
+
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error) {
-    int code =
-        mp_plan_begin(plan, iteration, layer, home, mp_system_optimizer(system, self), error);
+    int code = mp_plan_begin(plan, iteration, layer, home, error);
 
-    plan->offload = system->offload && system->offload(self);
     if (!code && system->before_gate)
         code = system->before_gate(self, plan, error);
     return code ? code : check_declared(system, plan, error);

@@ -15,7 +15,7 @@
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
 
-enum { MP_SYSTEM_ABI = 4 };
+enum { MP_SYSTEM_ABI = 5 };
 
 /* What a system may do to a run.  Checked against its functions once, at registration. */
 enum mp_system_capability {
@@ -119,12 +119,10 @@ struct mp_system {
      * home is [layers], with the initial owners as only holders. */
     void (*initial_holders)(const void *self, struct mp_placement home[]);
 
-    /* How parameters and optimizer state lie between iterations, the same for the whole run: this,
-     * or what the function says, if there is one. */
-    enum mp_optimizer_split split;
-    enum mp_optimizer_split (*optimizer)(const void *self);
-    /* Optional, false without it: the plans' `offload`.  The same for the whole run. */
-    bool (*offload)(const void *self);
+    /* What is the same in all plans of the run: mp_policy_plain, but with this optimizer, and with
+     * what the function changes of both, if there is one.  Asked once, after create. */
+    enum mp_optimizer_split optimizer;
+    void (*policy)(const void *self, struct mp_policy *policy);
 
     /* Required if MP_SYSTEM_REPLICATES, unless the optimizer is replicated and no plan adds copies.
      * The most extra copies that one rank will hold of one layer, 0 .. experts: memory for them is
@@ -140,10 +138,9 @@ struct mp_system {
     int64_t (*padding_limit)(const struct mp_setting *setting, const void *options);
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
-     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
-     * gather_ahead, fetch_early, rematerialise, free_transfers, outgoing_limit, an exchange of
-     * several rounds and its highest degree (for which the trainer makes room; after_gate may still
-     * make it flat, and the degree lower), where they differ from the plan's start. */
+     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets an exchange of several
+     * rounds and its highest degree (for which the trainer makes room; after_gate may still make it
+     * flat, and the degree lower), where they differ from the plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
@@ -177,10 +174,9 @@ static inline enum mp_exchange_kind mp_system_exchange(const struct mp_system *s
     return system->exchange ? system->exchange : (enum mp_exchange_kind)of_job;
 }
 
-static inline enum mp_optimizer_split mp_system_optimizer(const struct mp_system *system,
-                                                          const void *self) {
-    return system->optimizer ? system->optimizer(self) : system->split;
-}
+/* The policy of a run with such a system and setting: asks it. */
+void mp_system_policy(const struct mp_system *system, const void *self,
+                      const struct mp_setting *setting, struct mp_policy *policy);
 
 /* The system for such a job; *self is NULL on errors.  These are: MP_EREFUSED with the sentence of
  * its create where that says MP_EINVAL, if it pads rows and the setting's exchange takes none, or
@@ -192,7 +188,7 @@ void mp_system_destroy(const struct mp_system *system, void *self); /* accepts N
 /* Of a system that mp_system_create makes or made. */
 struct mp_arena *mp_system_arena(void *self);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin
- * with the system's optimizer and offload, then before_gate if there is one.  Errors: the hook's;
+ * of a plan with the system's policy, then before_gate if there is one.  Errors: the hook's;
  * MP_EPLAN if an expert has a holder beside its owner and the system does not declare
  * MP_SYSTEM_REPLICATES. */
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,

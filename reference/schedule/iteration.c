@@ -1,10 +1,11 @@
 
 #include "reference/schedule/schedule.h"
 
-int mp_schedule_create(const struct mp_executor *executor, void *self, int layers, int ranks,
+int mp_schedule_create(const struct mp_executor *executor, void *self,
+                       const struct mp_policy *policy, int layers, int ranks,
                        struct mp_schedule *schedule, struct mp_error *error) {
     *schedule = (struct mp_schedule){
-        .executor = executor, .self = self, .layers = layers, .micro_batches = 1};
+        .executor = executor, .self = self, .policy = policy, .layers = layers, .micro_batches = 1};
     for (int i = 0; i < MP_SUMS_ON_THEIR_WAY; i++)
         schedule->sums[i].layer = -1;
     size_t steps = (size_t)mp_exchange_most_steps(ranks);
@@ -93,7 +94,7 @@ static bool travels(const struct mp_schedule *schedule, int layer, enum mp_opera
 /* What is fetched before the gate, of this layer; and what is put together from slices of those
  * that are due to set out with it: every layer's do, as plans are alike in that. */
 static int start_gathers(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int last = layer + schedule->ahead, code = MP_OK;
+    int last = layer + schedule->policy->gather_ahead, code = MP_OK;
     bool fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
     for (int l = layer > 0 ? last : 0; fetching && !code && l <= last; l++)
         if (l < schedule->layers)
@@ -319,7 +320,7 @@ static int prepare(struct mp_schedule *schedule, int layer, struct mp_error *err
 }
 
 static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = layer > 0 && schedule->early ? MP_OK : prepare(schedule, layer, error);
+    int code = layer > 0 && schedule->policy->fetch_early ? MP_OK : prepare(schedule, layer, error);
     schedule->fetching = !code && travels(schedule, layer, MP_TRAVEL_FETCH);
     if (!code)
         code = alone(schedule, work, MP_PHASE_ATTENTION,
@@ -360,7 +361,7 @@ static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_erro
         code = send_rows(&passage, error);
     if (!code && !late_first)
         code = start_late(schedule, layer, error);
-    if (!code && schedule->early && layer + 1 < schedule->layers)
+    if (!code && schedule->policy->fetch_early && layer + 1 < schedule->layers)
         code = prepare(schedule, layer + 1, error);
     if (!code)
         code = share(&passage, error);
@@ -422,7 +423,7 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
     if (!code)
         code = alone(schedule, work, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
     if (!code)
-        code = start_refetch(schedule, layer - 1 - schedule->ahead, error);
+        code = start_refetch(schedule, layer - 1 - schedule->policy->gather_ahead, error);
     if (!code)
         code = alone(schedule, work, MP_PHASE_ATTENTION,
                      of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
@@ -446,7 +447,7 @@ static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *erro
 static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     int last = schedule->layers - 1;
     int code = MP_OK;
-    for (int l = last; !code && l >= last - schedule->ahead; l--)
+    for (int l = last; !code && l >= last - schedule->policy->gather_ahead; l--)
         code = start_refetch(schedule, l, error);
     if (!code)
         code = alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
@@ -482,7 +483,7 @@ static int gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
 }
 
 int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
-    return schedule->gathers_homes ? gather_homes(schedule, error) : MP_OK;
+    return mp_policy_gathers_homes(schedule->policy) ? gather_homes(schedule, error) : MP_OK;
 }
 
 static const struct mp_operation MOVES = {MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0};
@@ -495,7 +496,8 @@ static int move(struct mp_schedule *schedule, struct mp_error *error) {
 static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
     const struct mp_rehome *change = NULL;
-    schedule->gathered = schedule->gathers_homes && !schedule->forward_only;
+    schedule->gathered =
+        mp_policy_gathers_homes(schedule->policy) && !schedule->policy->forward_only;
     if (!schedule->learns)
         return MP_OK;
     begin(schedule, activity);
@@ -503,7 +505,7 @@ static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     end(schedule, activity);
     if (code || !change->changed)
         return code;
-    schedule->gathered = schedule->gathers_homes;
+    schedule->gathered = mp_policy_gathers_homes(schedule->policy);
     schedule->moving = change->asynchronous;
     return schedule->moving ? MP_OK : move(schedule, error);
 }
@@ -535,15 +537,16 @@ static int agree(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* What forward is for. */
 static int conclude(struct mp_schedule *schedule, struct mp_error *error) {
-    return schedule->forward_only
+    return schedule->policy->forward_only
                ? alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_FORWARD, -1, 0), error)
                : backward(schedule, error);
 }
 
 static int update(struct mp_schedule *schedule, struct mp_error *error) {
-    return schedule->forward_only ? MP_OK
-                                  : alone(schedule, work, MP_PHASE_OPTIMIZER,
-                                          of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0), error);
+    return schedule->policy->forward_only
+               ? MP_OK
+               : alone(schedule, work, MP_PHASE_OPTIMIZER,
+                       of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0), error);
 }
 
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {

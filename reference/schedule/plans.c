@@ -3,10 +3,6 @@
 
 #include "reference/schedule/schedule.h"
 
-bool mp_plan_gathers(const struct mp_plan *plan) {
-    return mp_optimizer_sliced(plan->optimizer) && plan->gather_stage == MP_STAGE_BEFORE_GATE;
-}
-
 static bool fetches_in(const struct mp_plan *plan, enum mp_stage stage) {
     for (int i = 0; i < plan->fetch.count; i++)
         if (plan->fetch.item[i].stage == stage)
@@ -17,7 +13,7 @@ static bool fetches_in(const struct mp_plan *plan, enum mp_stage stage) {
 /* Whether a copy is freed after backward, so that its gradient can't wait for the last
  * micro-batch. */
 static bool frees_copies(const struct mp_plan *plan) {
-    if (!plan->rematerialise)
+    if (!plan->policy->rematerialise)
         return fetches_in(plan, MP_STAGE_AFTER_GATE);
     for (int i = 0; i < plan->reduce.count; i++)
         if (!mp_placement_holds(&plan->before, plan->reduce.item[i].expert,
@@ -28,8 +24,8 @@ static bool frees_copies(const struct mp_plan *plan) {
 
 unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches) {
     bool first = micro_batch == 0, last = micro_batch + 1 == micro_batches;
-    bool gathers = mp_plan_gathers(plan), again = plan->rematerialise;
-    bool sliced = mp_optimizer_sliced(plan->optimizer);
+    bool gathers = mp_policy_gathers(plan->policy), again = plan->policy->rematerialise;
+    bool sliced = mp_optimizer_sliced(plan->policy->optimizer);
     unsigned travels = 0;
     if ((first || again) && (gathers || fetches_in(plan, MP_STAGE_BEFORE_GATE)))
         travels |= 1u << MP_TRAVEL_FETCH;
@@ -121,5 +117,5 @@ void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_l
             mark_steps(plan, &copy, layer->needs_late);
     }
     layer->own_first = layer->own && all_stay && !fetches_in(plan, MP_STAGE_BEFORE_GATE) &&
-                       plan->optimizer == MP_OPTIMIZER_OWNER;
+                       plan->policy->optimizer == MP_OPTIMIZER_OWNER;
 }

@@ -65,6 +65,7 @@
 
 #include "profiler/record/record.h"
 #include "reference/base/arena.h"
+#include "reference/plan/policy.h"
 #include "reference/plan/rehome.h"
 
 enum mp_operation_kind {
@@ -148,13 +149,10 @@ enum { MP_SUMS_ON_THEIR_WAY = 2 }; /* layers */
 struct mp_schedule {
     const struct mp_executor *executor;
     void *self;
+    const struct mp_policy *policy;
     int layers, micro_batches;
-    bool forward_only;                /* serving */
     bool learns;                      /* the system looks at the loads after the step */
-    bool gathers_homes;               /* slices are put together after the step */
     bool shares;                      /* there is a shared expert */
-    int ahead;                        /* layers that they set out ahead, if before the gate */
-    bool early;                       /* copies are fetched from the layer before on */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
     bool *needs_late;                 /* [layers][most steps], of all layers, owned */
@@ -168,14 +166,11 @@ struct mp_schedule {
     struct mp_arena arena; /* of the tables */
 };
 
-/* Executor and self are borrowed.  MP_ENOMEM. */
-int mp_schedule_create(const struct mp_executor *executor, void *self, int layers, int ranks,
+/* Executor, self and policy are borrowed.  MP_ENOMEM. */
+int mp_schedule_create(const struct mp_executor *executor, void *self,
+                       const struct mp_policy *policy, int layers, int ranks,
                        struct mp_schedule *schedule, struct mp_error *error);
 void mp_schedule_destroy(struct mp_schedule *schedule); /* accepts a zeroed one */
-/* Of how many layers, one after the other, fetches may be on their way together. */
-static inline int mp_schedule_fetches(const struct mp_schedule *schedule) {
-    return 1 + schedule->ahead + schedule->early;
-}
 
 /* All blocks forward, without the head. */
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);
@@ -193,8 +188,6 @@ int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *erro
  * backward travel in the first one, gradients of what stays in the last; what is freed or decided
  * anew travels in each. */
 unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches);
-/* Whether holders' parameters are put together from slices before the gate. */
-bool mp_plan_gathers(const struct mp_plan *plan);
 /* Sets steps, passes_on, own, own_first and needs_late. */
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer);
 /* Steps of the exchange, and the first in which rows from one rank to another travel: the only one

@@ -383,13 +383,13 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
         return code;
     if (moving) /* no update comes between this and the next forward */
         mp_experts_refresh_all(&trainer->model.experts, trainer->model.stream);
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
+    struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_CHECKPOINT);
     code = save(trainer, name, &held, error);
     release_partial(&held);
     if (code)
         return code;
     trainer->iteration--;
-    mp_trainer_spent(trainer, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
+    mp_spans_spent(&trainer->spans, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
     trainer->iteration++;
     return code;
 }
@@ -494,8 +494,9 @@ static int restore_homes(struct mp_trainer *trainer, const char *folder, struct 
         carry_homes(trainer->planner.change.next, trainer->job.layers, (char *)shard.memory, true);
     const struct mp_rehome change = {.next = trainer->planner.change.next, .changed = true};
     if (!code)
-        code = mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
-                               trainer->planner.optimizer, trainer->planner.homes_limit, error);
+        code =
+            mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
+                            trainer->planner.policy.optimizer, trainer->planner.homes_limit, error);
     mp_shard_close(&shard);
     if (!code)
         adopt_homes(trainer);

@@ -1,60 +1,57 @@
-/* Rows of tokens instead of routes: an exchange that deduplicates.
- *
- * How many tokens of each rank and chunk go to every group of all levels is exchanged first.  Then
- * travel, beside each row, the places of its token's routes in their source's send order and their
- * weights: what a rank needs to know of it to pass it on, and to copy it to its experts' rows
- * (distinct.h). A place tells the rank, as all know the plan; routes that a row is not sent for are
- * left out. Weights' gradients return the same way.  One layer's rows are under way at a time, all
- * of their chunks perhaps, each of which has places of its own.
- */
+#include "reference/trainer/distinct.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "reference/trainer/internal.h"
 
 /* What travels beside a row: [K] places, -1: not by this row, and [K] weights. */
 enum { WORDS_PER_ROUTE = 2 };
 
-int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t ranks = (size_t)trainer->comm->ranks, top_k = (size_t)trainer->model.shape.top_k;
-    size_t chunks = (size_t)trainer->path_steps;
-    size_t counts = (size_t)mp_levels_most_groups(trainer->comm->ranks) * chunks;
-    size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
+int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *arena,
+                            struct mp_error *error) {
+    size_t ranks = (size_t)exchange->paths->comm->ranks,
+           top_k = (size_t)exchange->paths->model->shape.top_k;
+    size_t chunks = (size_t)exchange->paths->steps;
+    size_t counts = (size_t)mp_levels_most_groups(exchange->paths->comm->ranks) * chunks;
+    size_t layers = (size_t)exchange->paths->model->shape.layers;
     bool failed = false;
-    MP_TAKE(&trainer->arena, trainer->distinct, counts);
-    MP_TAKE(&trainer->arena, trainer->host_routes, 2 * (size_t)trainer->model.tokens * top_k);
-    MP_TAKE(&trainer->arena, trainer->sources, 2 * ranks);
+    if (!exchange->paths->exchange || !exchange->paths->exchange->deduplicates)
+        return MP_OK;
+    MP_TAKE(arena, exchange->counts, counts);
+    MP_TAKE(arena, exchange->host_routes, 2 * (size_t)exchange->paths->model->tokens * top_k);
+    MP_TAKE(arena, exchange->sources, 2 * ranks);
     if (chunks > 1)
-        MP_TAKE(&trainer->arena, trainer->chunk_routes, layers * ranks * chunks * experts);
+        MP_TAKE(arena, exchange->chunk_routes,
+                layers * ranks * chunks * (size_t)exchange->paths->model->shape.experts);
     for (size_t l = 0; l < layers; l++) {
-        trainer->load[l].distinct = calloc(ranks * counts, sizeof *trainer->distinct);
-        failed |= !trainer->load[l].distinct;
+        exchange->load[l].distinct = calloc(ranks * counts, sizeof *exchange->counts);
+        failed |= !exchange->load[l].distinct;
     }
-    if (trainer->arena.lacking || failed)
+    if (arena->lacking || failed)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
-                       trainer->model.tokens);
+                       exchange->paths->model->tokens);
     for (int i = 0; i < 2; i++) {
-        trainer->beside[i].bytes = WORDS_PER_ROUTE * top_k * sizeof(int32_t);
-        trainer->host_beside[i] = (struct mp_rows){.bytes = trainer->beside[i].bytes, .host = true};
+        exchange->beside[i].bytes = WORDS_PER_ROUTE * top_k * sizeof(int32_t);
+        exchange->host_beside[i] =
+            (struct mp_rows){.bytes = exchange->beside[i].bytes, .host = true};
     }
-    trainer->host_fans = (struct mp_rows){.bytes = sizeof(int32_t), .host = true};
+    exchange->host_fans = (struct mp_rows){.bytes = sizeof(int32_t), .host = true};
     return MP_OK;
 }
 
-void mp_trainer_destroy_distinct(struct mp_trainer *trainer) {
-    for (int i = 0; trainer->distinct && i < 2; i++) {
-        mp_rows_release(trainer->device, &trainer->beside[i]);
-        mp_rows_release(trainer->device, &trainer->host_beside[i]);
+void mp_distinct_rows_destroy(struct mp_distinct_rows *exchange) {
+    for (int i = 0; exchange->counts && i < 2; i++) {
+        mp_rows_release(exchange->paths->model->device, &exchange->beside[i]);
+        mp_rows_release(exchange->paths->model->device, &exchange->host_beside[i]);
     }
-    if (trainer->distinct)
-        mp_rows_release(trainer->device, &trainer->host_fans);
+    if (exchange->counts)
+        mp_rows_release(exchange->paths->model->device, &exchange->host_fans);
 }
 
 /* ---- passages ---- */
 
 /* The rows of a layer's chunk. */
 struct passage {
-    struct mp_trainer *trainer;
+    struct mp_distinct_rows *exchange;
     int layer, chunk, chunks;
     struct mp_block_state *state;
     struct mp_levels levels;
@@ -93,19 +90,19 @@ static int beside_rows(const struct passage *passage) {
     return most;
 }
 
-static struct passage first_passage(struct mp_trainer *trainer, int layer) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
-    return (struct passage){.trainer = trainer,
+static struct passage first_passage(struct mp_distinct_rows *exchange, int layer) {
+    const struct mp_plan *plan = mp_planner_plan(exchange->paths->planner, layer);
+    return (struct passage){.exchange = exchange,
                             .layer = layer,
                             .chunks = plan->degree,
-                            .state = &trainer->model.state[layer],
+                            .state = &exchange->paths->model->state[layer],
                             .levels = mp_plan_token_levels(plan),
                             .rounds = mp_plan_token_levels(plan).count,
-                            .path = &trainer->path[layer * trainer->path_steps],
-                            .begin = trainer->path_rows,
-                            .top_k = trainer->model.shape.top_k,
-                            .ranks = trainer->comm->ranks,
-                            .rank = trainer->comm->rank};
+                            .path = &exchange->paths->path[layer * exchange->paths->steps],
+                            .begin = exchange->paths->begin,
+                            .top_k = exchange->paths->model->shape.top_k,
+                            .ranks = exchange->paths->comm->ranks,
+                            .rank = exchange->paths->comm->rank};
 }
 
 /* Goes on to the next chunk, once its rows are counted. */
@@ -118,8 +115,9 @@ static void next_passage(struct passage *passage) {
     passage->chunk++;
 }
 
-static struct passage passage_of(struct mp_trainer *trainer, const struct mp_operation *operation) {
-    struct passage passage = first_passage(trainer, operation->layer);
+static struct passage passage_of(struct mp_distinct_rows *exchange,
+                                 const struct mp_operation *operation) {
+    struct passage passage = first_passage(exchange, operation->layer);
     while (passage.chunk < operation->step)
         next_passage(&passage);
     return passage;
@@ -127,7 +125,7 @@ static struct passage passage_of(struct mp_trainer *trainer, const struct mp_ope
 
 /* Of tokens, the first of a chunk. */
 static int first_token(const struct passage *passage, int chunk) {
-    return (int)((int64_t)passage->trainer->model.tokens * chunk / passage->chunks);
+    return (int)((int64_t)passage->exchange->paths->model->tokens * chunk / passage->chunks);
 }
 
 /* The chunk's part of what is beside rows. */
@@ -137,19 +135,24 @@ static void *beside_of(const struct passage *passage, const struct mp_rows *rows
 
 /* ---- counts ---- */
 
-void mp_trainer_count_chunks(struct mp_trainer *trainer, int layer) {
-    size_t experts = (size_t)trainer->job.experts, top_k = (size_t)trainer->model.shape.top_k;
-    uint32_t *counts = trainer->counts + 2 * experts;
-    const int32_t *choice = trainer->host_routes;
-    int chunks = trainer->path_steps;
-    if (!trainer->chunk_routes)
-        return;
-    trainer->device->operations->copy_to_host(
-        trainer->device, trainer->model.stream, trainer->host_routes,
-        trainer->model.state[layer].choice, (size_t)trainer->model.tokens * top_k * sizeof *choice);
+/* Of this rank: places and weights of as many are in host_routes. */
+static size_t routes_of(const struct mp_distinct_rows *exchange) {
+    return (size_t)exchange->paths->model->tokens * (size_t)exchange->paths->model->shape.top_k;
+}
+
+void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer,
+                                   uint32_t counts[]) {
+    size_t experts = (size_t)exchange->paths->model->shape.experts,
+           top_k = (size_t)exchange->paths->model->shape.top_k;
+    const int32_t *choice = exchange->host_routes;
+    int chunks = exchange->paths->steps;
+    exchange->paths->model->device->operations->copy_to_host(
+        exchange->paths->model->device, exchange->paths->model->stream, exchange->host_routes,
+        exchange->paths->model->state[layer].choice,
+        (size_t)exchange->paths->model->tokens * top_k * sizeof *choice);
     memset(counts, 0, (size_t)chunks * experts * sizeof *counts);
     for (int chunk = 0; chunk < chunks; chunk++, counts += experts) {
-        int64_t tokens = mp_exchange_chunk(trainer->model.tokens, chunks, chunk);
+        int64_t tokens = mp_exchange_chunk(exchange->paths->model->tokens, chunks, chunk);
         for (const int32_t *end = choice + (size_t)tokens * top_k; choice < end; choice++)
             if (*choice >= 0)
                 counts[*choice]++;
@@ -173,7 +176,7 @@ static int rank_of(const struct passage *passage, int source, int32_t place) {
 /* This rank's tokens of a chunk in every group. */
 static void count_distinct(const struct passage *passage, const int32_t place[]) {
     const struct mp_levels *levels = &passage->levels;
-    uint32_t *groups = passage->trainer->distinct + passage->chunk * mp_levels_groups(levels);
+    uint32_t *groups = passage->exchange->counts + passage->chunk * mp_levels_groups(levels);
     int first = first_token(passage, passage->chunk),
         end = first_token(passage, passage->chunk + 1);
     memset(groups, 0, (size_t)mp_levels_groups(levels) * sizeof *groups);
@@ -193,35 +196,23 @@ static void count_distinct(const struct passage *passage, const int32_t place[])
 
 /* Of all chunks, and all ranks', and the paths that follow. */
 static int gather_distinct(struct passage passage, const int32_t place[], struct mp_error *error) {
-    struct mp_trainer *trainer = passage.trainer;
-    struct mp_load *load = &trainer->load[passage.layer];
+    struct mp_distinct_rows *exchange = passage.exchange;
+    struct mp_load *load = &exchange->load[passage.layer];
     int counts = mp_levels_groups(&passage.levels);
     for (; passage.chunk < passage.chunks;
          passage.chunk++, passage.begin += passage.ranks * passage.ranks)
         count_distinct(&passage, place);
     load->distinct_counts = passage.chunks * counts;
-    int code = mp_gather_counts_start(trainer->comm, trainer->distinct, load->distinct_counts,
-                                      load->distinct, trainer->gather, error);
+    int code =
+        mp_gather_counts_start(exchange->paths->comm, exchange->counts, load->distinct_counts,
+                               load->distinct, exchange->gather, error);
     if (!code)
-        code = mp_request_wait(trainer->gather, error);
+        code = mp_request_wait(exchange->gather, error);
     for (int c = 0; !code && c < passage.chunks; c++)
-        mp_exchange_path_distinct(&passage.levels, passage.rank, load->distinct + c * counts,
-                                  load->distinct_counts,
-                                  &trainer->path[passage.layer * trainer->path_steps + c]);
+        mp_exchange_path_distinct(
+            &passage.levels, passage.rank, load->distinct + c * counts, load->distinct_counts,
+            &exchange->paths->path[passage.layer * exchange->paths->steps + c]);
     return code;
-}
-
-/* Places and weights of this rank's routes, each [N * K], where this rank's tokens are to be. */
-static void read_routes(const struct passage *passage, int32_t **place, float **weight) {
-    struct mp_trainer *trainer = passage->trainer;
-    const struct mp_device_operations *operations = trainer->device->operations;
-    size_t routes = (size_t)trainer->model.tokens * (size_t)passage->top_k;
-    *place = trainer->host_routes;
-    *weight = (float *)(trainer->host_routes + routes);
-    operations->copy_to_host(trainer->device, trainer->model.stream, *place,
-                             passage->state->position, routes * sizeof **place);
-    operations->copy_to_host(trainer->device, trainer->model.stream, *weight,
-                             passage->state->weight, routes * sizeof **weight);
 }
 
 /* ---- room ---- */
@@ -237,7 +228,7 @@ static void size_fans(struct passage passage) {
     struct mp_fan *fan = distinct->fan;
     const int last = passage.rounds - 1;
     distinct->fans = 1 + passage.rounds * passage.chunks;
-    fan[0] = (struct mp_fan){.in = passage.trainer->model.tokens,
+    fan[0] = (struct mp_fan){.in = passage.exchange->paths->model->tokens,
                              .ways = smaller(mp_topology_nodes(&groups[0]), passage.top_k)};
     for (; passage.chunk < passage.chunks; passage.chunk++, passage.path++) {
         distinct->fan[0].out += sent_rows(&passage, 0);
@@ -254,16 +245,16 @@ static void size_fans(struct passage passage) {
 }
 
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
-    struct mp_trainer *trainer = passage->trainer;
+    struct mp_distinct_rows *exchange = passage->exchange;
     int64_t before = mp_rows_bytes(rows, 0);
-    bool is_there =
-        mp_rows_reserve(trainer->device, trainer->model.stream, needed, needed + needed / 4, rows);
-    trainer->model.row_bytes += mp_rows_bytes(rows, 0) - before;
+    bool is_there = mp_rows_reserve(exchange->paths->model->device, exchange->paths->model->stream,
+                                    needed, needed + needed / 4, rows);
+    exchange->paths->model->row_bytes += mp_rows_bytes(rows, 0) - before;
     return is_there;
 }
 
 static int reserve_all(struct passage passage, struct mp_error *error) {
-    struct mp_trainer *trainer = passage.trainer;
+    struct mp_distinct_rows *exchange = passage.exchange;
     struct mp_distinct *distinct = &passage.state->distinct;
     int64_t numbers = mp_distinct_numbers(distinct->fan, distinct->fans, passage.top_k);
     int64_t transit = 0;
@@ -271,14 +262,15 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
         transit += passage.path->transit_rows;
         next_passage(&passage);
     }
-    int64_t beside = passage.beside, on_host = larger(passage.beside, trainer->model.tokens);
+    int64_t beside = passage.beside,
+            on_host = larger(passage.beside, exchange->paths->model->tokens);
     bool is_there =
         reserve(&passage, numbers, &distinct->rows) &&
-        reserve(&passage, numbers + passage.state->routing.receive_total, &trainer->host_fans);
+        reserve(&passage, numbers + passage.state->routing.receive_total, &exchange->host_fans);
     for (int i = 0; i < 2 && is_there; i++)
-        is_there = reserve(&passage, transit, &trainer->transit[i]) &&
-                   reserve(&passage, beside, &trainer->beside[i]) &&
-                   reserve(&passage, on_host, &trainer->host_beside[i]);
+        is_there = reserve(&passage, transit, &exchange->paths->transit[i]) &&
+                   reserve(&passage, beside, &exchange->beside[i]) &&
+                   reserve(&passage, on_host, &exchange->host_beside[i]);
     return is_there ? MP_OK
                     : mp_fail(error, MP_ENOMEM,
                               "layer %d: no memory for %lld rows that this rank passes on, and "
@@ -288,15 +280,16 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
 
 /* ---- fans ---- */
 
-#define QUEUE(trainer, name, stream, ...)                                                          \
-    (trainer)->device->operations->name((trainer)->device, stream, __VA_ARGS__)
+#define QUEUE(exchange, name, stream, ...)                                                         \
+    (exchange)->paths->model->device->operations->name((exchange)->paths->model->device, stream,   \
+                                                       __VA_ARGS__)
 
 static int fan_number(const struct passage *passage, int number) {
     return number > 0 ? passage->rounds * passage->chunk + number : 0;
 }
 
 static struct mp_fan *host_fan(const struct passage *passage, int number) {
-    return &passage->trainer->host_fan[fan_number(passage, number)];
+    return &passage->exchange->host_fan[fan_number(passage, number)];
 }
 
 static const struct mp_fan *fan_of(const struct passage *passage, int number) {
@@ -305,7 +298,7 @@ static const struct mp_fan *fan_of(const struct passage *passage, int number) {
 
 static void upload(const struct passage *passage, int number, mp_stream stream) {
     const struct mp_fan *fan = host_fan(passage, number);
-    QUEUE(passage->trainer, copy_from_host, stream, fan_of(passage, number)->gather, fan->gather,
+    QUEUE(passage->exchange, copy_from_host, stream, fan_of(passage, number)->gather, fan->gather,
           (size_t)mp_fan_numbers(fan, passage->top_k) * sizeof(int32_t));
 }
 
@@ -316,7 +309,7 @@ static void spread_row(const struct passage *passage, int round, int source, con
     int top_k = passage->top_k, key[MP_CHOICES_LIMIT], behind[MP_CHOICES_LIMIT] = {0}, ways = 0;
     size_t words = WORDS_PER_ROUTE * (size_t)top_k;
     const struct mp_fan *fan = host_fan(passage, round);
-    int32_t *rows = beside_of(passage, &passage->trainer->host_beside[1]);
+    int32_t *rows = beside_of(passage, &passage->exchange->host_beside[1]);
     int32_t *sum = fan->sum + (size_t)row * (size_t)fan->ways;
     int32_t *pick = fan->pick + (size_t)row * (size_t)top_k;
     for (int j = 0; j < top_k; j++) {
@@ -368,7 +361,7 @@ static void spread_tokens(const struct passage *passage, const int32_t place[],
 static const int *order_sources(const struct passage *passage, int round) {
     const struct mp_levels *levels = &passage->levels;
     int *begin = passage->state->routing.next_row, ranks = passage->ranks;
-    int *order = passage->trainer->sources, *sorted = order + ranks;
+    int *order = passage->exchange->sources, *sorted = order + ranks;
     for (int i = 0; i < ranks; i++)
         order[i] = i;
     for (int before = 0; before < round; before++) {
@@ -391,7 +384,7 @@ static const int *order_sources(const struct passage *passage, int round) {
 
 /* How many rows of a source's tokens come to this rank in a round. */
 static uint32_t rows_from(const struct passage *passage, int source, int round) {
-    const struct mp_load *load = &passage->trainer->load[passage->layer];
+    const struct mp_load *load = &passage->exchange->load[passage->layer];
     const struct mp_levels *levels = &passage->levels;
     const uint32_t *distinct =
         load->distinct + source * load->distinct_counts + passage->chunk * mp_levels_groups(levels);
@@ -404,7 +397,7 @@ static uint32_t rows_from(const struct passage *passage, int source, int round) 
 static void spread_on(const struct passage *passage, int round) {
     const int *order = order_sources(passage, round - 1);
     int *next = passage->state->routing.next_row, row = 0;
-    const int32_t *in = beside_of(passage, &passage->trainer->host_beside[0]);
+    const int32_t *in = beside_of(passage, &passage->exchange->host_beside[0]);
     begin_rows(passage->path->round[round].send_rows, passage->ranks, next);
     for (const int *source = order; source < order + passage->ranks; source++)
         for (uint32_t i = rows_from(passage, *source, round - 1); i > 0; i--, row++)
@@ -417,7 +410,7 @@ static void place_row(const struct passage *passage, int source, int row,
                       const int32_t expert_row[], const struct mp_fan *fan) {
     size_t top_k = (size_t)passage->top_k;
     const int *begin = passage->begin + (size_t)source * (size_t)passage->ranks;
-    const int32_t *in = beside_of(passage, &passage->trainer->host_beside[0]);
+    const int32_t *in = beside_of(passage, &passage->exchange->host_beside[0]);
     in += (size_t)row * WORDS_PER_ROUTE * top_k;
     int first = passage->state->routing.next_row[source];
     for (size_t j = 0; j < top_k; j++) {
@@ -431,12 +424,12 @@ static void place_row(const struct passage *passage, int source, int row,
 
 /* Rows of the last round. */
 static void spread_to_experts(const struct passage *passage) {
-    struct mp_trainer *trainer = passage->trainer;
+    struct mp_distinct_rows *exchange = passage->exchange;
     const struct mp_routing *routing = &passage->state->routing;
     const struct mp_routing_segment *segment = &routing->segment[passage->chunk];
     const struct mp_fan *fan = host_fan(passage, passage->rounds);
     const int32_t *arrives = passage->state->index.memory; /* of rows in expert order */
-    int32_t *expert_row = (int32_t *)trainer->host_fans.memory + trainer->host_fans.room;
+    int32_t *expert_row = (int32_t *)exchange->host_fans.memory + exchange->host_fans.room;
     const int *order = order_sources(passage, passage->rounds - 1);
     int row = 0;
     expert_row -= routing->receive_total;
@@ -452,31 +445,39 @@ static void spread_to_experts(const struct passage *passage) {
 
 /* What leaves with the first rows of all chunks. */
 static void spread_all(struct passage passage, const int32_t place[], const float weight[]) {
-    struct mp_trainer *trainer = passage.trainer;
+    struct mp_distinct_rows *exchange = passage.exchange;
     struct mp_distinct *distinct = &passage.state->distinct;
     mp_distinct_place(distinct->fan, distinct->fans, passage.top_k, distinct->rows.memory);
-    memcpy(trainer->host_fan, distinct->fan, sizeof trainer->host_fan);
-    mp_distinct_place(trainer->host_fan, distinct->fans, passage.top_k, trainer->host_fans.memory);
+    memcpy(exchange->host_fan, distinct->fan, sizeof exchange->host_fan);
+    mp_distinct_place(exchange->host_fan, distinct->fans, passage.top_k,
+                      exchange->host_fans.memory);
     for (; passage.chunk < passage.chunks; next_passage(&passage))
         spread_tokens(&passage, place, weight);
-    upload(&passage, 0, trainer->model.stream);
-    QUEUE(trainer, copy_from_host, trainer->model.stream, trainer->beside[0].memory,
-          trainer->host_beside[1].memory, (size_t)passage.beside * trainer->beside[0].bytes);
+    upload(&passage, 0, exchange->paths->model->stream);
+    QUEUE(exchange, copy_from_host, exchange->paths->model->stream, exchange->beside[0].memory,
+          exchange->host_beside[1].memory, (size_t)passage.beside * exchange->beside[0].bytes);
 }
 
-int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct passage passage = first_passage(trainer, layer);
-    int32_t *place;
-    float *weight;
-    read_routes(&passage, &place, &weight);
-    int code = gather_distinct(passage, place, error);
-    if (code)
-        return code;
+int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct mp_error *error) {
+    const struct mp_device_operations *operations = exchange->paths->model->device->operations;
+    const struct passage passage = first_passage(exchange, layer);
+    size_t routes = routes_of(exchange);
+    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
+                             exchange->host_routes, passage.state->position,
+                             routes * sizeof *exchange->host_routes);
+    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
+                             exchange->host_routes + routes, passage.state->weight,
+                             routes * sizeof *exchange->host_routes);
+    return gather_distinct(passage, exchange->host_routes, error);
+}
+
+int mp_distinct_rows_make(struct mp_distinct_rows *exchange, int layer, struct mp_error *error) {
+    const struct passage passage = first_passage(exchange, layer);
     size_fans(passage);
-    int64_t before = trainer->model.row_bytes;
-    code = mp_trainer_note_rows(trainer, layer, before, reserve_all(passage, error), error);
+    int code = reserve_all(passage, error);
     if (!code)
-        spread_all(passage, place, weight);
+        spread_all(passage, exchange->host_routes,
+                   (const float *)(exchange->host_routes + routes_of(exchange)));
     return code;
 }
 
@@ -492,38 +493,38 @@ static bool has_beside(const struct mp_operation *operation) {
 }
 
 static void *row_of(const struct passage *passage, void *matrix, int row) {
-    return mp_element_at(passage->trainer->device, matrix,
-                         (size_t)row * (size_t)passage->trainer->job.width);
+    return mp_element_at(passage->exchange->paths->model->device, matrix,
+                         (size_t)row * (size_t)passage->exchange->paths->model->shape.width);
 }
 
 static void sum_rows(const struct passage *passage, int number, mp_stream stream, const void *in,
                      const float *weight, void *out) {
     const struct mp_fan *fan = fan_of(passage, number);
-    QUEUE(passage->trainer, combine_forward, stream, fan->in, fan->ways,
-          passage->trainer->job.width, in, fan->sum, weight, NULL, out);
+    QUEUE(passage->exchange, combine_forward, stream, fan->in, fan->ways,
+          passage->exchange->paths->model->shape.width, in, fan->sum, weight, NULL, out);
 }
 
 /* Weights' gradients, one of each route, of `rows` rows before a fan from those behind it. */
 static void pick_weights(const struct passage *passage, mp_stream stream, int rows,
                          const int32_t *pick, void *to) {
-    struct mp_trainer *trainer = passage->trainer;
-    int figure = (int)(sizeof(float) / mp_element_bytes(trainer->device));
-    QUEUE(trainer, gather_rows, stream, rows * passage->top_k, figure,
-          beside_of(passage, &trainer->beside[1]), pick, to);
+    struct mp_distinct_rows *exchange = passage->exchange;
+    int figure = (int)(sizeof(float) / mp_element_bytes(exchange->paths->model->device));
+    QUEUE(exchange, gather_rows, stream, rows * passage->top_k, figure,
+          beside_of(passage, &exchange->beside[1]), pick, to);
 }
 
 /* A round's rows from those of the one before, with what is beside them; or back. */
 static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
     struct mp_distinct_turn *turn = context;
-    struct mp_trainer *trainer = turn->trainer;
+    struct mp_distinct_rows *exchange = turn->exchange;
     const struct mp_operation *operation = &turn->operation;
-    const struct passage passage = passage_of(trainer, operation);
+    const struct passage passage = passage_of(exchange, operation);
     const int round = goes_there(operation) ? ++turn->round : --turn->round;
     const struct mp_fan *fan = fan_of(&passage, round);
-    void *come = mp_trainer_transit(trainer, operation, 0);
-    void *leave = mp_trainer_transit(trainer, operation, 1);
-    size_t row = trainer->beside[0].bytes;
-    void *here = beside_of(&passage, &trainer->beside[0]);
+    void *come = mp_paths_transit(exchange->paths, operation, 0);
+    void *leave = mp_paths_transit(exchange->paths, operation, 1);
+    size_t row = exchange->beside[0].bytes;
+    void *here = beside_of(&passage, &exchange->beside[0]);
     (void)error;
     if (!goes_there(operation)) {
         sum_rows(&passage, round, stream, come, NULL, leave);
@@ -532,38 +533,40 @@ static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
         return MP_OK;
     }
     if (has_beside(operation)) {
-        QUEUE(trainer, copy_to_host, stream, beside_of(&passage, &trainer->host_beside[0]),
-              beside_of(&passage, &trainer->beside[1]), (size_t)fan->in * row);
+        QUEUE(exchange, copy_to_host, stream, beside_of(&passage, &exchange->host_beside[0]),
+              beside_of(&passage, &exchange->beside[1]), (size_t)fan->in * row);
         spread_on(&passage, round);
         upload(&passage, round, stream);
-        QUEUE(trainer, copy_from_host, stream, here, beside_of(&passage, &trainer->host_beside[1]),
-              (size_t)fan->out * row);
+        QUEUE(exchange, copy_from_host, stream, here,
+              beside_of(&passage, &exchange->host_beside[1]), (size_t)fan->out * row);
     }
-    QUEUE(trainer, gather_rows, stream, fan->out, trainer->job.width, come, fan->gather, leave);
+    QUEUE(exchange, gather_rows, stream, fan->out, exchange->paths->model->shape.width, come,
+          fan->gather, leave);
     return MP_OK;
 }
 
-int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_request *request, struct mp_error *error) {
-    const struct passage passage = passage_of(trainer, operation);
-    struct mp_model *model = &trainer->model;
+int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_operation *operation,
+                           struct mp_request *request, struct mp_error *error) {
+    const struct passage passage = passage_of(exchange, operation);
+    struct mp_model *model = exchange->paths->model;
     bool there = goes_there(operation), forward = operation->direction == MP_FORWARD;
     int first = passage.state->routing.segment[passage.chunk].first;
     void *of_tokens = row_of(&passage, model->send, passage.sent);
     void *of_experts = row_of(&passage, model->expert_rows, passage.arrived);
-    void *beside[] = {beside_of(&passage, &trainer->beside[0]),
-                      beside_of(&passage, &trainer->beside[1])};
+    void *beside[] = {beside_of(&passage, &exchange->beside[0]),
+                      beside_of(&passage, &exchange->beside[1])};
     const struct mp_exchange_cargo cargo[] = {
-        {(size_t)trainer->setting.route_bytes,
+        {exchange->paths->transit[0].bytes,
          there ? of_tokens : of_experts,
          there ? of_experts : of_tokens,
-         {mp_trainer_transit(trainer, operation, 0), mp_trainer_transit(trainer, operation, 1)}},
-        {there ? trainer->beside[0].bytes : (size_t)passage.top_k * sizeof(float),
+         {mp_paths_transit(exchange->paths, operation, 0),
+          mp_paths_transit(exchange->paths, operation, 1)}},
+        {there ? exchange->beside[0].bytes : (size_t)passage.top_k * sizeof(float),
          beside[0],
          beside[1],
          {beside[1], beside[0]}}};
-    struct mp_distinct_turn *turn = &trainer->distinct_turn[2 * passage.chunk + !there];
-    *turn = (struct mp_distinct_turn){trainer,
+    struct mp_distinct_turn *turn = &exchange->turn[2 * passage.chunk + !there];
+    *turn = (struct mp_distinct_turn){exchange,
                                       *operation,
                                       there ? 0 : passage.rounds,
                                       {make_rows, turn, there && has_beside(operation)}};
@@ -571,41 +574,43 @@ int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operat
         sum_rows(&passage, passage.rounds, model->stream,
                  row_of(&passage, forward ? passage.state->combine_in : model->received, first),
                  forward ? fan_of(&passage, passage.rounds)->weight : NULL, of_experts);
-    return mp_exchange_made_start(trainer->comm, passage.path, !there, cargo,
+    return mp_exchange_made_start(exchange->paths->comm, passage.path, !there, cargo,
                                   has_beside(operation) ? 2 : 1, &turn->maker, model->stream,
                                   request, error);
 }
 
 /* Rows of experts from what has come. */
 static void arrive(const struct passage *passage, bool forward) {
-    struct mp_trainer *trainer = passage->trainer;
-    struct mp_model *model = &trainer->model;
+    struct mp_distinct_rows *exchange = passage->exchange;
+    struct mp_model *model = exchange->paths->model;
     struct mp_block_state *state = passage->state;
     const struct mp_fan *fan = fan_of(passage, passage->rounds);
     int first = state->routing.segment[passage->chunk].first;
     void *come = row_of(passage, model->expert_rows, passage->arrived);
     if (!forward) {
-        QUEUE(trainer, combine_backward, model->stream, fan->in, fan->ways, trainer->job.width,
-              row_of(passage, state->combine_in, first), fan->sum, fan->weight, come, false,
-              row_of(passage, model->received, first), beside_of(passage, &trainer->beside[0]));
+        QUEUE(exchange, combine_backward, model->stream, fan->in, fan->ways,
+              exchange->paths->model->shape.width, row_of(passage, state->combine_in, first),
+              fan->sum, fan->weight, come, false, row_of(passage, model->received, first),
+              beside_of(passage, &exchange->beside[0]));
         return;
     }
-    QUEUE(trainer, copy_to_host, model->stream, beside_of(passage, &trainer->host_beside[0]),
-          beside_of(passage, &trainer->beside[1]), (size_t)fan->in * trainer->beside[1].bytes);
+    QUEUE(exchange, copy_to_host, model->stream, beside_of(passage, &exchange->host_beside[0]),
+          beside_of(passage, &exchange->beside[1]), (size_t)fan->in * exchange->beside[1].bytes);
     spread_to_experts(passage);
     upload(passage, passage->rounds, model->stream);
-    QUEUE(trainer, gather_rows, model->stream, fan->out, trainer->job.width, come, fan->gather,
-          row_of(passage, state->expert_in, first));
+    QUEUE(exchange, gather_rows, model->stream, fan->out, exchange->paths->model->shape.width, come,
+          fan->gather, row_of(passage, state->expert_in, first));
 }
 
-void mp_trainer_arrive_distinct(struct mp_trainer *trainer, const struct mp_operation *operation) {
-    const struct passage passage = passage_of(trainer, operation);
+void mp_distinct_rows_arrive(struct mp_distinct_rows *exchange,
+                             const struct mp_operation *operation) {
+    const struct passage passage = passage_of(exchange, operation);
     int first = first_token(&passage, passage.chunk), top_k = passage.top_k;
     if (goes_there(operation))
         arrive(&passage, operation->direction == MP_FORWARD);
     else if (has_beside(operation))
-        pick_weights(&passage, trainer->model.stream,
+        pick_weights(&passage, exchange->paths->model->stream,
                      first_token(&passage, passage.chunk + 1) - first,
                      fan_of(&passage, 0)->pick + (size_t)first * (size_t)top_k,
-                     trainer->model.dweight + (size_t)first * (size_t)top_k);
+                     exchange->paths->model->dweight + (size_t)first * (size_t)top_k);
 }

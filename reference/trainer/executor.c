@@ -5,7 +5,7 @@
 
 static void begin(void *self, struct mp_scheduled_phase activity) {
     struct mp_trainer *trainer = self;
-    trainer->span = mp_trainer_mark(trainer, activity.phase);
+    trainer->phase = mp_spans_mark(&trainer->spans, activity.phase);
 }
 
 /* Rows that a phase of the exchange has worked on: those that this rank sends. */
@@ -50,8 +50,8 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     default:
         break;
     }
-    mp_trainer_spent(trainer, trainer->span, activity.phase, activity.direction, activity.layer,
-                     tokens, flops);
+    mp_spans_spent(&trainer->spans, trainer->phase, activity.phase, activity.direction,
+                   activity.layer, tokens, flops);
 }
 
 /* ---- own work ---- */
@@ -130,8 +130,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
 static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
     struct mp_dense *dense = &trainer->model.dense;
     size_t first = dense->bucket[bucket], last = dense->bucket[bucket + 1];
-    trainer->bucket_flight[bucket] =
-        mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_ALLREDUCE);
+    trainer->bucket_flight[bucket] = mp_spans_departed(&trainer->spans, MP_PHASE_ALLREDUCE);
     return mp_all_reduce_start(trainer->comm, dense->gradient + first, last - first,
                                trainer->model.stream, trainer->bucket[bucket], error);
 }
@@ -140,9 +139,9 @@ static int wait_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *
     const struct mp_dense *dense = &trainer->model.dense;
     size_t floats = dense->bucket[bucket + 1] - dense->bucket[bucket];
     int code = mp_request_wait(trainer->bucket[bucket], error);
-    mp_trainer_arrived(trainer, trainer->bucket_flight[bucket], MP_PHASE_ALLREDUCE, MP_BACKWARD,
-                       bucket < trainer->job.layers ? bucket : -1,
-                       (int64_t)(floats * sizeof(float)));
+    mp_spans_arrived(&trainer->spans, trainer->bucket_flight[bucket], MP_PHASE_ALLREDUCE,
+                     MP_BACKWARD, bucket < trainer->job.layers ? bucket : -1,
+                     (int64_t)(floats * sizeof(float)));
     return code;
 }
 
@@ -168,13 +167,14 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_SUM_DENSE:
         return start_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_MOVES:
-        return mp_trainer_start_moves(trainer, error);
+        trainer->totals.moves += trainer->planner.moves.count;
+        return mp_moves_start(&trainer->moves, error);
     case MP_TRAVEL_HOMES:
-        return mp_trainer_start_homes(trainer, operation->layer, error);
+        return mp_carriages_start_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_LOSS:
         return agree(trainer, error);
     default:
-        return mp_trainer_start_transfer(trainer, operation, error);
+        return mp_carriages_start(&trainer->carriages, operation, error);
     }
 }
 
@@ -189,13 +189,13 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_TRAVEL_SUM_DENSE:
         return wait_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_HOMES:
-        return mp_trainer_wait_homes(trainer, operation->layer, error);
+        return mp_carriages_wait_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_MOVES:
-        return mp_trainer_wait_moves(trainer, error);
+        return mp_moves_wait(&trainer->moves, error);
     case MP_TRAVEL_LOSS: /* starting it has waited for it */
         return MP_OK;
     default:
-        return mp_trainer_wait_transfer(trainer, operation, error);
+        return mp_carriages_wait(&trainer->carriages, operation, error);
     }
 }
 

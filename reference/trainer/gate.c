@@ -13,11 +13,12 @@ static const uint32_t *replayed_row(struct mp_trainer *trainer, int layer, int s
     if (!trainer->replay_limit.inside)
         return row;
     memcpy(trainer->limited, row, (size_t)loads->experts * sizeof *row);
-    if (plan->pull > 0) {
+    if (plan->policy->pull > 0) {
         int node = mp_topology_node(&plan->topology, trainer->comm->rank);
         mp_replay_pull(loads->experts, trainer->replay_limit.inside,
-                       mp_topology_share_inside(&plan->topology, node, plan->outside_cost),
-                       plan->pull, trainer->model.tokens / loads->sources, trainer->limited);
+                       mp_topology_share_inside(&plan->topology, node, plan->policy->outside_cost),
+                       plan->policy->pull, trainer->model.tokens / loads->sources,
+                       trainer->limited);
         return trainer->limited;
     }
     mp_replay_limit(loads->experts, trainer->replay_limit.inside,
@@ -45,7 +46,7 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
 }
 
 int mp_trainer_counts(const struct mp_trainer *trainer) {
-    return (2 + (trainer->chunk_routes ? trainer->path_steps : 0)) * trainer->job.experts;
+    return (2 + (trainer->distinct.chunk_routes ? trainer->paths.steps : 0)) * trainer->job.experts;
 }
 
 int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error) {
@@ -105,7 +106,7 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
         memcpy(load->count + r * (size_t)load->experts, count, experts * sizeof *count);
         memcpy(load->first + r * (size_t)load->experts, count + experts, experts * sizeof *count);
         if (chunks > 0)
-            memcpy(trainer->chunk_routes + ((size_t)layer * ranks + r) * chunks,
+            memcpy(trainer->distinct.chunk_routes + ((size_t)layer * ranks + r) * chunks,
                    count + 2 * experts, chunks * sizeof *count);
     }
     mp_load_repeat(load, (int)experts);
@@ -168,7 +169,8 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
                        trainer->model.shape.top_k, insiders);
     int64_t most = trainer->model.tokens;
     *limit = (struct mp_gate_limit){
-        (int)(plan->outgoing_limit < most ? plan->outgoing_limit : most), trainer->inside};
+        (int)(plan->policy->outgoing_limit < most ? plan->policy->outgoing_limit : most),
+        trainer->inside};
     return MP_OK;
 }
 
@@ -188,9 +190,9 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     int experts = trainer->job.experts;
     struct mp_gate_limit limit = {0};
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
-    bool limited = plan->outgoing_limit >= 0;
+    bool limited = plan->policy->outgoing_limit >= 0;
     int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
-    if (plan->pull > 0) { /* of replayed loads: a gate that learns has its loss */
+    if (plan->policy->pull > 0) { /* of replayed loads: a gate that learns has its loss */
         find_inside(trainer, plan);
         limit.inside = trainer->inside;
     }
@@ -202,21 +204,21 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
         mp_model_gate(&trainer->model, layer, trainer->forced,
                       limited && !trainer->forced ? &limit : NULL, trainer->counts,
                       trainer->counts + experts);
-    if (!code)
-        mp_trainer_count_chunks(trainer, layer);
+    if (!code && trainer->distinct.chunk_routes)
+        mp_distinct_rows_count_chunks(&trainer->distinct, layer, trainer->counts + 2 * experts);
     return code;
 }
 
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
-    int code = mp_trainer_pause(trainer, plan, error);
+    int code = mp_spans_pause(&trainer->spans, error);
     if (!code)
         code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
     if (!code)
-        code = mp_trainer_resume(trainer, plan, error);
-    if (trainer->chunk_routes)
-        plan->chunk_routes = trainer->chunk_routes +
+        code = mp_spans_resume(&trainer->spans, error);
+    if (trainer->distinct.chunk_routes)
+        plan->chunk_routes = trainer->distinct.chunk_routes +
                              (size_t)layer * (size_t)trainer->comm->ranks *
                                  ((size_t)mp_trainer_counts(trainer) - 2 * (size_t)plan->experts);
     if (!code)
@@ -231,10 +233,6 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
 
 int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
                     struct mp_error *error) {
-    int code = before_gate
-                   ? mp_planner_begin_layer(&trainer->planner, trainer->iteration, layer, error)
-                   : end_plan(trainer, layer, error);
-    return code
-               ? code
-               : mp_trainer_check_layout(trainer, mp_planner_plan(&trainer->planner, layer), error);
+    return before_gate ? mp_planner_begin_layer(&trainer->planner, trainer->iteration, layer, error)
+                       : end_plan(trainer, layer, error);
 }

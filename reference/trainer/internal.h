@@ -6,38 +6,13 @@
 
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
-#include "reference/trainer/inject.h"
+#include "reference/trainer/carriages.h"
+#include "reference/trainer/distinct.h"
 #include "reference/trainer/loads_file.h"
+#include "reference/trainer/moves.h"
 #include "reference/trainer/sizes.h"
-#include "reference/trainer/stamps.h"
+#include "reference/trainer/spans.h"
 #include "reference/trainer/trainer.h"
-
-/* An operation in flight. */
-struct mp_flight {
-    int64_t start_ns;
-    uint64_t range; /* of NVTX tools; 0: none listens */
-    int begin;      /* of the stamps */
-};
-
-/* Where a span of the compute stream began. */
-struct mp_mark {
-    int64_t start_ns, waited_ns, sent_bytes, between_bytes;
-    int begin, first_wait; /* of the stamps */
-};
-
-/* Parameters or gradients of a layer's experts on their way. */
-struct mp_transfer_in_flight {
-    struct mp_flight flight;
-    struct mp_request *request[2]; /* [1]: NULL but where two stages travel */
-};
-
-/* Rows of tokens on their way. */
-struct mp_distinct_turn {
-    struct mp_trainer *trainer;
-    struct mp_operation operation;
-    int round; /* whose rows have been made last */
-    struct mp_exchange_maker maker;
-};
 
 struct mp_trainer {
     struct mp_job job;
@@ -60,14 +35,8 @@ struct mp_trainer {
     int64_t iteration;
     int64_t updates; /* optimizer steps taken, for AdamW's bias correction */
 
-    struct mp_placement *source;         /* [L] who still has to send what, while experts move */
-    struct mp_plan_facts *facts;         /* [L] of the last plans */
-    struct mp_load *load;                /* [L] */
-    struct mp_transfer *round;           /* [moves limit] moves carried out together */
-    void **round_from[3], **round_to[3]; /* [moves limit]: parameters, first, second moment */
-    bool *moved;                         /* [moves limit] */
-    int32_t *old_moments;                /* [L * E] */
-    int *free_slots;                     /* [R] */
+    struct mp_plan_facts *facts; /* [L] of the last plans */
+    struct mp_load *load;        /* [L] */
 
     uint32_t *counts;     /* [2 + C][E] routes, firsts, and routes of each of C chunks of tokens */
     uint32_t *all_counts; /* [R][2 + C][E], with room for the most chunks */
@@ -83,9 +52,7 @@ struct mp_trainer {
     uint32_t *transitions;   /* [L - 1][E][E] of them; NULL: no system asks */
     double *transition_sums; /* the same over all ranks, on their way */
     float *host_loss;        /* [N] */
-    void **prefetch_chunk, **reduce_chunk;        /* [E] */
-    float **prefetch_gradient, **reduce_gradient; /* [E] */
-    bool *inside;                      /* [E] has a holder in this rank's node before the gate */
+    bool *inside;            /* [E] has a holder in this rank's node before the gate */
     struct mp_gate_limit replay_limit; /* of loads that are replayed; inside NULL: none */
     uint32_t *limited;                 /* [E] a source's loads within it */
 
@@ -93,88 +60,26 @@ struct mp_trainer {
     int requests;
     struct mp_request **rows; /* [most steps][2] of an exchange: there, and back */
     struct mp_request *gather;
-    const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
-    struct mp_exchange_path *path;           /* [L][path_steps] */
-    int path_steps;                          /* the most of a plan */
-    /* [path_steps][R][R] where blocks begin in send order; or in [R][R] rows from each rank to each
-     * other. */
-    int *path_rows;
-    struct mp_rows transit[2]; /* rows on their way through this rank */
-    /* Where the exchange deduplicates (distinct.c). */
-    uint32_t *distinct;     /* [chunks][groups of all levels] of this rank; loads have all */
-    uint32_t *chunk_routes; /* [L][R][C][E] of plans; NULL: one chunk, and C is 0 */
-    int32_t *host_routes;   /* [2][N * K] */
-    int *sources;           /* [2][R] working memory */
-    struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
-    struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
-    struct mp_fan host_fan[MP_FANS];
-    struct mp_distinct_turn distinct_turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
-    /* One for each layer that they may be ahead, and that layer itself. */
-    struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
-    struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
-    /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
-     * arrive */
-    float *arrivals[MP_SUMS_ON_THEIR_WAY];
-    /* Working memory of transfers from and to slices, [slices limit]. */
-    struct mp_transfer *slice_list;
-    void **slice_from, **slice_to;
+    struct mp_paths paths;
+    struct mp_distinct_rows distinct; /* where the exchange deduplicates */
+    struct mp_carriages carriages;
     struct mp_request **bucket; /* [L + 1] */
-    struct mp_request *move[3];
-    struct mp_flight moves_flight;
+    struct mp_moves moves;
 
-    struct mp_record_thread *compute, *communication;
-    struct mp_stamps *stamps; /* NULL: work is done when operations return */
-    int wait_begin;           /* of the stamps: where the stream was made to wait */
-    struct mp_inject inject;  /* seconds 0: nothing on this rank */
-    struct mp_mark span;      /* of the phase at hand */
-    bool validating;
+    struct mp_spans spans;
+    struct mp_mark phase;             /* of the phase at hand */
     struct mp_flight *bucket_flight;  /* [L + 1] */
     struct mp_trainer_result *result; /* of this iteration */
-    int64_t paused_ns;                /* what the clocks of this rank have stood still so far */
-    struct {
-        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes, between_bytes;
-    } pause; /* cpu_ns: of all pauses so far */
     atomic_int stop;
     struct mp_trainer_totals totals;
 
     struct mp_arena arena; /* host memory of all of the above */
 };
 
-/* ---- spans (spans.c) ---- */
-/* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
- * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
-struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase);
-/* Records what was spent since `mark` as a span of the compute stream. */
-void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
-                      enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
-/* Begins a span of the communication stream at start_ns, for NVTX tools now: an operation is in
- * flight until mp_trainer_arrived, unless the run fails in between. */
-struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_ns,
-                                     enum mp_phase phase);
-/* Records an operation that was in flight until now. */
-void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
-                        enum mp_direction direction, int layer, int64_t bytes);
-/* Lets the comm tell the stamps when the stream stands still. */
-void mp_trainer_observe_waits(struct mp_trainer *trainer);
-/* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
- * what is fetched again. */
-void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward);
-/* Loads and plan facts of an iteration (facts on rank 0). */
-void mp_trainer_record_plans(struct mp_trainer *trainer);
-
 /* ---- step.c ---- */
 /* All blocks, without the head. */
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_error *error);
-
-/* The clock that spans are measured with; it stands still between pause and resume (free
- * transfers). Pause first waits for all ranks, so that nobody's waiting is hidden.  Does nothing
- * unless the plan has free transfers. */
-int64_t mp_trainer_now(const struct mp_trainer *trainer);
-int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
-                     struct mp_error *error);
-int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
-                      struct mp_error *error);
 
 /* ---- executor.c: what the schedule's verbs mean here ---- */
 extern const struct mp_executor mp_trainer_executor;
@@ -213,68 +118,6 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
                        struct mp_error *error);
 int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
                        struct mp_error *error);
-
-/* ---- distinct.c: rows of tokens instead of routes ---- */
-int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_distinct(struct mp_trainer *trainer);
-/* Counts of a gate's choices by chunk of tokens, if there are several. */
-void mp_trainer_count_chunks(struct mp_trainer *trainer, int layer);
-/* Who gets which of them, once forward has found the routes' places.  MP_ENOMEM. */
-int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_request *request, struct mp_error *error);
-/* What becomes of them where they have arrived. */
-void mp_trainer_arrive_distinct(struct mp_trainer *trainer, const struct mp_operation *operation);
-
-/* ---- path.c: the ways that they take ---- */
-/* As the first plan says. */
-int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_paths(struct mp_trainer *trainer);
-/* For a layer's plan, with room for what this rank passes on.  MP_EPLAN (rows are passed on, and
- * not as in the first plan), MP_ELIMIT, MP_ENOMEM. */
-int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* The path of a step: one that has been built, or `direct` (out). */
-const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
-                                               const struct mp_operation *operation,
-                                               struct mp_exchange_path *direct);
-/* Where rows of a step are in transit, 0 or 1; NULL where they go directly. */
-void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_operation *operation,
-                         int place);
-
-/* ---- transfers.c: parameters and gradients of experts between ranks ---- */
-/* Memory was laid out as the first plan said. */
-int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
-                            struct mp_error *error);
-/* What of a layer is in the background lane, but for moves, homes and non-expert gradients. */
-int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
-                              struct mp_error *error);
-int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
-                             struct mp_error *error);
-
-/* ---- expert_slices.c: experts that are kept in slices ---- */
-/* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
- * [experts] is this rank's memory for them, NULL where it holds none. */
-int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
-                                   int layer, void *const chunk[], struct mp_request *request,
-                                   struct mp_error *error);
-/* The same for a layer's homes: after a step, and before the first. */
-int mp_trainer_start_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Starts sending gradients of a layer to the ranks that keep their slices; and adds them up once
- * the request is done. */
-int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
-                                 struct mp_error *error);
-void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
-
-/* ---- moves.c ---- */
-/* The planner's moves, which lead from its homes to the next ones: parameters and both moments (or,
- * if their state is left, parameters only); with slices nothing moves but the next gathering.
- * Asynchronous ones set out all at once, into slots that the system has left room for, and are
- * waited for with the state of nobody's experts touched in between.  The others are carried out
- * when they start, in rounds that never need more than the spare slot.  After the wait homes are
- * the next ones. */
-int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error);
-int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

@@ -12,124 +12,144 @@
  *
  * State that is offloaded goes from host to host.  NCCL takes page-locked memory as it takes the
  * device's (its user guide, "Data Pointers"). */
+#include "reference/trainer/moves.h"
+
 #include <string.h>
 
-#include "reference/trainer/internal.h"
+int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_error *error) {
+    size_t layers = (size_t)moves->model->experts.layers,
+           most = (size_t)moves->planner->moves.capacity;
+    int code = MP_OK;
+    MP_TAKE(arena, moves->source, layers);
+    MP_TAKE_EACH(arena, most, moves->round, moves->moved);
+    for (int w = 0; w < MP_MOVED_STATES; w++) {
+        MP_TAKE_EACH(arena, most, moves->from[w], moves->to[w]);
+    }
+    MP_TAKE(arena, moves->old_moments, layers * (size_t)moves->model->experts.experts);
+    MP_TAKE(arena, moves->free_slots, moves->comm->ranks);
+    for (size_t l = 0; moves->source && !code && l < layers; l++)
+        code = mp_placement_create(moves->comm->ranks, moves->model->experts.experts,
+                                   &moves->source[l], error);
+    return code ? code : mp_arena_check(arena, error);
+}
 
-enum { STATES = 3 }; /* parameters, first and second moments */
+void mp_moves_destroy(struct mp_moves *moves) {
+    for (int l = 0; moves->source && l < moves->model->experts.layers; l++)
+        mp_placement_destroy(&moves->source[l]);
+}
 
-static bool serves(const struct mp_trainer *trainer) {
-    return mp_job_serves(&trainer->job);
+static bool serves(const struct mp_moves *moves) {
+    return moves->planner->policy.forward_only;
 }
 
 /* How many of them move. */
-static int states_of(const struct mp_trainer *trainer) {
-    return trainer->planner.change.leave_state || serves(trainer) ? 1 : STATES;
+static int states_of(const struct mp_moves *moves) {
+    return moves->planner->change.leave_state || serves(moves) ? 1 : MP_MOVED_STATES;
 }
 
 /* Who still has to send what. */
-static void note_sources(struct mp_trainer *trainer) {
-    for (int l = 0; l < trainer->job.layers; l++)
-        memset(trainer->source[l].holder, 0,
-               (size_t)trainer->source[l].experts * (size_t)trainer->source[l].words *
-                   sizeof *trainer->source[l].holder);
-    for (int i = 0; i < trainer->planner.moves.count; i++) {
-        const struct mp_transfer *move = &trainer->planner.moves.item[i];
-        if (!trainer->moved[i])
-            mp_placement_add(&trainer->source[move->layer], move->expert, move->from);
+static void note_sources(struct mp_moves *moves) {
+    for (int l = 0; l < moves->model->experts.layers; l++)
+        memset(moves->source[l].holder, 0,
+               (size_t)moves->source[l].experts * (size_t)moves->source[l].words *
+                   sizeof *moves->source[l].holder);
+    for (int i = 0; i < moves->planner->moves.count; i++) {
+        const struct mp_transfer *move = &moves->planner->moves.item[i];
+        if (!moves->moved[i])
+            mp_placement_add(&moves->source[move->layer], move->expert, move->from);
     }
 }
 
 /* Ranks let go of what they neither keep nor have to send, and what they have then is counted. */
-static void let_go(struct mp_trainer *trainer) {
-    int experts = trainer->setting.experts;
-    note_sources(trainer);
-    for (int r = 0; r < trainer->comm->ranks; r++)
-        trainer->free_slots[r] = trainer->planner.homes_limit + 1;
-    for (int i = 0; i < trainer->job.layers * experts; i++) {
+static void let_go(struct mp_moves *moves) {
+    int experts = moves->model->experts.experts;
+    note_sources(moves);
+    for (int r = 0; r < moves->comm->ranks; r++)
+        moves->free_slots[r] = moves->planner->homes_limit + 1;
+    for (int i = 0; i < moves->model->experts.layers * experts; i++) {
         int layer = i / experts, expert = i % experts;
-        struct mp_placement *home = &trainer->planner.home[layer];
+        struct mp_placement *home = &moves->planner->home[layer];
         for (int r = mp_placement_next(home, expert, 0); r >= 0;
              r = mp_placement_next(home, expert, r + 1)) {
-            if (mp_placement_holds(&trainer->planner.change.next[layer], expert, r) ||
-                mp_placement_holds(&trainer->source[layer], expert, r)) {
-                trainer->free_slots[r]--;
+            if (mp_placement_holds(&moves->planner->change.next[layer], expert, r) ||
+                mp_placement_holds(&moves->source[layer], expert, r)) {
+                moves->free_slots[r]--;
                 continue;
             }
             mp_placement_remove(home, expert, r);
-            if (r == trainer->comm->rank)
-                mp_experts_give(&trainer->model.experts, layer, expert);
+            if (r == moves->comm->rank)
+                mp_experts_give(&moves->model->experts, layer, expert);
         }
     }
 }
 
-static int choose_round(struct mp_trainer *trainer) {
+static int choose_round(struct mp_moves *moves) {
     int count = 0;
-    for (int i = 0; i < trainer->planner.moves.count; i++) {
-        const struct mp_transfer *move = &trainer->planner.moves.item[i];
-        if (trainer->moved[i] || trainer->free_slots[move->to] == 0)
+    for (int i = 0; i < moves->planner->moves.count; i++) {
+        const struct mp_transfer *move = &moves->planner->moves.item[i];
+        if (moves->moved[i] || moves->free_slots[move->to] == 0)
             continue;
-        trainer->free_slots[move->to]--;
-        trainer->moved[i] = true;
-        trainer->round[count++] = *move;
+        moves->free_slots[move->to]--;
+        moves->moved[i] = true;
+        moves->round[count++] = *move;
     }
     return count;
 }
 
-static int locate_round(struct mp_trainer *trainer, int count, struct mp_error *error) {
-    struct mp_experts *experts = &trainer->model.experts;
-    int rank = trainer->comm->rank;
+static int locate_round(struct mp_moves *moves, int count, struct mp_error *error) {
+    struct mp_experts *experts = &moves->model->experts;
+    int rank = moves->comm->rank;
     for (int i = 0; i < count; i++) {
-        const struct mp_transfer *move = &trainer->round[i];
+        const struct mp_transfer *move = &moves->round[i];
         if (move->to == rank && mp_experts_take(experts, move->layer, move->expert) < 0)
             return mp_fail(error, MP_ELIMIT,
                            "rank %d has no slot for expert %d of layer %d, which moves to it", rank,
                            move->expert, move->layer);
-        float *state[3] = {NULL};
+        float *state[MP_MOVED_STATES] = {NULL};
         mp_experts_state(experts, move->layer, move->expert, state);
-        for (int w = 0; w < 3; w++) {
-            trainer->round_from[w][i] = move->from == rank ? state[w] : NULL;
-            trainer->round_to[w][i] = move->to == rank ? state[w] : NULL;
+        for (int w = 0; w < MP_MOVED_STATES; w++) {
+            moves->from[w][i] = move->from == rank ? state[w] : NULL;
+            moves->to[w][i] = move->to == rank ? state[w] : NULL;
         }
     }
     return MP_OK;
 }
 
-static int start_round(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
-    int code = locate_round(trainer, count, error);
+static int start_round(struct mp_moves *moves, int count, int states, struct mp_error *error) {
+    int code = locate_round(moves, count, error);
     for (int w = 0; !code && w < states; w++)
-        code = mp_move_start(trainer->comm, trainer->round, count, trainer->round_from[w],
-                             trainer->round_to[w], trainer->model.experts.chunk * sizeof(float),
-                             trainer->model.stream, trainer->move[w], error);
+        code = mp_move_start(moves->comm, moves->round, count, moves->from[w], moves->to[w],
+                             moves->model->experts.chunk * sizeof(float), moves->model->stream,
+                             moves->request[w], error);
     return code;
 }
 
-static int wait_round(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
+static int wait_round(struct mp_moves *moves, int count, int states, struct mp_error *error) {
     int code = MP_OK;
     for (int w = 0; !code && w < states; w++)
-        code = mp_request_wait(trainer->move[w], error);
+        code = mp_request_wait(moves->request[w], error);
     for (int i = 0; !code && i < count; i++)
-        mp_placement_add(&trainer->planner.home[trainer->round[i].layer], trainer->round[i].expert,
-                         trainer->round[i].to);
+        mp_placement_add(&moves->planner->home[moves->round[i].layer], moves->round[i].expert,
+                         moves->round[i].to);
     return code;
 }
 
 /* Elements for the forward that follows; asynchronous moves have an update before that, but in
  * serving. */
-static void refresh_round(struct mp_trainer *trainer, int count) {
+static void refresh_round(struct mp_moves *moves, int count) {
     for (int i = 0; i < count; i++)
-        if (trainer->round[i].to == trainer->comm->rank)
-            mp_experts_refresh(&trainer->model.experts, trainer->model.stream,
-                               trainer->round[i].layer, trainer->round[i].expert);
+        if (moves->round[i].to == moves->comm->rank)
+            mp_experts_refresh(&moves->model->experts, moves->model->stream, moves->round[i].layer,
+                               moves->round[i].expert);
 }
 
 /* What arrived in a layer goes on with the moments of what left it, in ascending order. */
-static void adopt_moments(struct mp_trainer *trainer) {
-    struct mp_experts *experts = &trainer->model.experts;
+static void adopt_moments(struct mp_moves *moves) {
+    struct mp_experts *experts = &moves->model->experts;
     int all = experts->layers * experts->experts;
     for (int l = 0; l < experts->layers; l++) {
         int left = 0; /* the next expert to have left */
-        int32_t *old = trainer->old_moments + l * experts->experts;
+        int32_t *old = moves->old_moments + l * experts->experts;
         int32_t *now = experts->moments + l * experts->experts;
         int32_t *slot = experts->slot + l * experts->experts;
         for (int e = 0; e < experts->experts; e++) {
@@ -147,76 +167,75 @@ static void adopt_moments(struct mp_trainer *trainer) {
             experts->used_moments[experts->moments[i]] = true;
 }
 
-static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
-    bool leave_state = trainer->planner.change.leave_state;
-    const struct mp_experts *experts = &trainer->model.experts;
-    int most = trainer->planner.homes_limit * trainer->comm->ranks;
-    if (trainer->planner.moves.count > most)
+static int move_experts(struct mp_moves *moves, struct mp_error *error) {
+    bool leave_state = moves->planner->change.leave_state;
+    const struct mp_experts *experts = &moves->model->experts;
+    int most = moves->planner->homes_limit * moves->comm->ranks;
+    if (moves->planner->moves.count > most)
         return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
-                       trainer->planner.moves.count, trainer->planner.homes_limit);
-    memset(trainer->moved, 0, (size_t)trainer->planner.moves.count * sizeof *trainer->moved);
-    memcpy(trainer->old_moments, experts->moments,
-           (size_t)experts->layers * (size_t)experts->experts * sizeof *trainer->old_moments);
-    for (int done = 0; done < trainer->planner.moves.count;) {
-        let_go(trainer);
-        int count = choose_round(trainer);
+                       moves->planner->moves.count, moves->planner->homes_limit);
+    memset(moves->moved, 0, (size_t)moves->planner->moves.count * sizeof *moves->moved);
+    memcpy(moves->old_moments, experts->moments,
+           (size_t)experts->layers * (size_t)experts->experts * sizeof *moves->old_moments);
+    for (int done = 0; done < moves->planner->moves.count;) {
+        let_go(moves);
+        int count = choose_round(moves);
         if (count == 0)
             return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
-                           trainer->planner.moves.count - done, trainer->planner.homes_limit);
-        int code = start_round(trainer, count, states_of(trainer), error);
+                           moves->planner->moves.count - done, moves->planner->homes_limit);
+        int code = start_round(moves, count, states_of(moves), error);
         if (!code)
-            code = wait_round(trainer, count, states_of(trainer), error);
+            code = wait_round(moves, count, states_of(moves), error);
         if (code)
             return code;
-        refresh_round(trainer, count);
+        refresh_round(moves, count);
         done += count;
     }
-    let_go(trainer);
+    let_go(moves);
     if (leave_state)
-        adopt_moments(trainer);
+        adopt_moments(moves);
     return MP_OK;
 }
 
 /* All of them in one round: what leaves is still in use. */
-static int start_all(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_transfers *moves = &trainer->planner.moves;
-    trainer->moves_flight = mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_MOVE);
-    memcpy(trainer->round, moves->item, (size_t)moves->count * sizeof *moves->item);
-    return start_round(trainer, moves->count, states_of(trainer), error);
+static int start_all(struct mp_moves *moves, struct mp_error *error) {
+    const struct mp_transfers *list = &moves->planner->moves;
+    moves->flight = mp_spans_departed(moves->spans, MP_PHASE_MOVE);
+    memcpy(moves->round, list->item, (size_t)list->count * sizeof *list->item);
+    return start_round(moves, list->count, states_of(moves), error);
 }
 
-static int64_t arrived_bytes(const struct mp_trainer *trainer) {
+static int64_t arrived_bytes(const struct mp_moves *moves) {
     int64_t bytes = 0;
-    for (int i = 0; i < trainer->planner.moves.count; i++)
-        if (trainer->planner.moves.item[i].to == trainer->comm->rank)
-            bytes += trainer->planner.moves.item[i].bytes;
+    for (int i = 0; i < moves->planner->moves.count; i++)
+        if (moves->planner->moves.item[i].to == moves->comm->rank)
+            bytes += moves->planner->moves.item[i].bytes;
     return bytes;
 }
 
-static int wait_all(struct mp_trainer *trainer, struct mp_error *error) {
-    int count = trainer->planner.moves.count;
-    int code = wait_round(trainer, count, states_of(trainer), error);
-    mp_trainer_arrived(trainer, trainer->moves_flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
-                       arrived_bytes(trainer));
-    memset(trainer->moved, true, (size_t)count * sizeof *trainer->moved);
-    if (!code && serves(trainer))
-        refresh_round(trainer, count);
+static int wait_all(struct mp_moves *moves, struct mp_error *error) {
+    int count = moves->planner->moves.count;
+    int code = wait_round(moves, count, states_of(moves), error);
+    mp_spans_arrived(moves->spans, moves->flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
+                     arrived_bytes(moves));
+    memset(moves->moved, true, (size_t)count * sizeof *moves->moved);
+    if (!code && serves(moves))
+        refresh_round(moves, count);
     if (!code)
-        let_go(trainer);
+        let_go(moves);
     return code;
 }
 
-int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    trainer->totals.moves += trainer->planner.moves.count;
-    if (mp_optimizer_sliced(trainer->planner.optimizer))
+int mp_moves_start(struct mp_moves *moves, struct mp_error *error) {
+    if (mp_optimizer_sliced(moves->planner->policy.optimizer))
         return MP_OK;
-    return trainer->planner.change.asynchronous ? start_all(trainer, error)
-                                                : move_experts(trainer, error);
+    return moves->planner->change.asynchronous ? start_all(moves, error)
+                                               : move_experts(moves, error);
 }
 
-int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    int code = trainer->planner.change.asynchronous ? wait_all(trainer, error) : MP_OK;
+int mp_moves_wait(struct mp_moves *moves, struct mp_error *error) {
+    int code = moves->planner->change.asynchronous ? wait_all(moves, error) : MP_OK;
     if (!code)
-        mp_planner_adopt_homes(&trainer->planner);
+        mp_planner_adopt_homes(moves->planner);
     return code;
 }

@@ -1,43 +1,37 @@
-/* Rows that other ranks pass on: the paths of an exchange in several rounds, and memory for what is
- * on its way through this rank.  One layer's rows are under way at a time, all of their steps
- * perhaps, each of which has places of its own. */
-#include <string.h>
+#include "reference/trainer/path.h"
 
-#include "reference/trainer/internal.h"
+#include <string.h>
 
 static bool passes_on(const struct mp_plan *plan) {
     return mp_exchange_of(plan->exchange)->rounds > 1;
 }
 
-int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, 0);
+int mp_paths_create(struct mp_paths *paths, struct mp_arena *arena, struct mp_error *error) {
+    const struct mp_plan *plan = mp_planner_plan(paths->planner, 0);
     size_t ranks = (size_t)plan->topology.ranks;
     int code = MP_OK;
     if (!passes_on(plan))
         return MP_OK;
-    trainer->path_exchange = mp_exchange_of(plan->exchange);
-    trainer->path_steps = plan->degree;
-    int paths = trainer->job.layers * trainer->path_steps;
-    MP_TAKE(&trainer->arena, trainer->path, paths);
-    MP_TAKE(&trainer->arena, trainer->path_rows, (size_t)trainer->path_steps * ranks * ranks);
-    if (trainer->arena.lacking)
-        return mp_arena_check(&trainer->arena, error);
-    if (trainer->path_exchange->deduplicates)
-        code = mp_trainer_create_distinct(trainer, error);
+    paths->exchange = mp_exchange_of(plan->exchange);
+    paths->steps = plan->degree;
+    int count = paths->model->shape.layers * paths->steps;
+    MP_TAKE(arena, paths->path, count);
+    MP_TAKE(arena, paths->begin, (size_t)paths->steps * ranks * ranks);
+    if (arena->lacking)
+        return mp_arena_check(arena, error);
     for (int i = 0; i < 2; i++)
-        trainer->transit[i].bytes = (size_t)trainer->setting.route_bytes;
-    for (int i = 0; !code && i < paths; i++)
-        code = mp_exchange_path_create(trainer->path_exchange, &plan->topology, trainer->comm->rank,
-                                       &trainer->path[i], error);
+        paths->transit[i].bytes = (size_t)paths->planner->setting.route_bytes;
+    for (int i = 0; !code && i < count; i++)
+        code = mp_exchange_path_create(paths->exchange, &plan->topology, paths->comm->rank,
+                                       &paths->path[i], error);
     return code;
 }
 
-void mp_trainer_destroy_paths(struct mp_trainer *trainer) {
-    for (int i = 0; trainer->path && i < 2; i++)
-        mp_rows_release(trainer->device, &trainer->transit[i]);
-    mp_trainer_destroy_distinct(trainer);
-    for (int i = 0; trainer->path && i < trainer->job.layers * trainer->path_steps; i++)
-        mp_exchange_path_destroy(&trainer->path[i]);
+void mp_paths_destroy(struct mp_paths *paths) {
+    for (int i = 0; paths->path && i < 2; i++)
+        mp_rows_release(paths->model->device, &paths->transit[i]);
+    for (int i = 0; paths->path && i < paths->model->shape.layers * paths->steps; i++)
+        mp_exchange_path_destroy(&paths->path[i]);
 }
 
 /* rows [ranks][ranks] from each rank to each other in a step. */
@@ -76,84 +70,83 @@ static void begin_blocks(const struct mp_plan *plan, int rows[]) {
 }
 
 /* Of all steps; rows that they have in transit. */
-static int build_steps(struct mp_trainer *trainer, const struct mp_plan *plan, int64_t *transit,
+static int build_steps(struct mp_paths *paths, const struct mp_plan *plan, int64_t *transit,
                        struct mp_error *error) {
-    struct mp_exchange_path *path = &trainer->path[plan->layer * trainer->path_steps];
+    struct mp_exchange_path *path = &paths->path[plan->layer * paths->steps];
     int code = MP_OK;
     *transit = 0;
     for (int step = 0; !code && step < plan->degree; step++) {
-        count_rows(plan, step, trainer->path_rows);
-        code = mp_exchange_path_build(trainer->path_exchange, &plan->topology, trainer->comm->rank,
-                                      trainer->path_rows, &path[step], error);
+        count_rows(plan, step, paths->begin);
+        code = mp_exchange_path_build(paths->exchange, &plan->topology, paths->comm->rank,
+                                      paths->begin, &path[step], error);
         *transit += path[step].transit_rows;
     }
     return code;
 }
 
 /* The trainer has made room for what the first plan of the run says. */
-static int check_first(const struct mp_trainer *trainer, const struct mp_plan *plan,
+static int check_first(const struct mp_paths *paths, const struct mp_plan *plan,
                        struct mp_error *error) {
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
-    if (exchange != trainer->path_exchange)
+    if (exchange != paths->exchange)
         return mp_fail(error, MP_EPLAN,
                        "iteration %lld, layer %d: the exchange is %s, in the first plan of the run "
                        "it was %s",
                        (long long)plan->iteration, plan->layer, exchange->name,
-                       trainer->path_exchange ? trainer->path_exchange->name : "in one round");
-    if (plan->degree > trainer->path_steps ||
-        (exchange->deduplicates && plan->degree < trainer->path_steps))
+                       paths->exchange ? paths->exchange->name : "in one round");
+    if (plan->degree > paths->steps || (exchange->deduplicates && plan->degree < paths->steps))
         return mp_fail(error, MP_EPLAN,
                        "iteration %lld, layer %d: the exchange has degree %d, the first plan of "
                        "the run %d before its gate",
-                       (long long)plan->iteration, plan->layer, plan->degree, trainer->path_steps);
+                       (long long)plan->iteration, plan->layer, plan->degree, paths->steps);
     return MP_OK;
 }
 
-int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+int mp_paths_build(struct mp_paths *paths, int layer, struct mp_error *error) {
+    const struct mp_plan *plan = mp_planner_plan(paths->planner, layer);
     if (!passes_on(plan))
         return MP_OK;
-    int code = check_first(trainer, plan, error);
+    int code = check_first(paths, plan, error);
     if (code)
         return code;
-    if (trainer->path_exchange->deduplicates) { /* the rest is known when routes have places */
-        begin_blocks(plan, trainer->path_rows);
+    if (paths->exchange->deduplicates) { /* the rest is known when routes have places */
+        begin_blocks(plan, paths->begin);
         return MP_OK;
     }
     int64_t rows;
-    code = build_steps(trainer, plan, &rows, error);
+    code = build_steps(paths, plan, &rows, error);
     for (int i = 0; !code && i < 2; i++) {
-        struct mp_rows *transit = &trainer->transit[i];
+        struct mp_rows *transit = &paths->transit[i];
         int64_t before = mp_rows_bytes(transit, 0);
-        if (!mp_rows_reserve(trainer->device, trainer->model.stream, rows, rows + rows / 4,
+        if (!mp_rows_reserve(paths->model->device, paths->model->stream, rows, rows + rows / 4,
                              transit))
             code = mp_fail(error, MP_ENOMEM,
                            "layer %d: no memory for %lld rows that this rank passes on twice over; "
                            "exchange flat takes none",
                            layer, (long long)rows);
-        trainer->model.row_bytes += mp_rows_bytes(transit, 0) - before;
+        paths->model->row_bytes += mp_rows_bytes(transit, 0) - before;
     }
     return code;
 }
 
-const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
-                                               const struct mp_operation *operation,
-                                               struct mp_exchange_path *direct) {
+const struct mp_exchange_path *mp_paths_of(const struct mp_paths *paths,
+                                           const struct mp_operation *operation,
+                                           struct mp_exchange_path *direct) {
     const struct mp_routing_step *step =
-        &trainer->model.state[operation->layer].routing.step[operation->step];
-    if (passes_on(mp_planner_plan(&trainer->planner, operation->layer)))
-        return &trainer->path[operation->layer * trainer->path_steps + operation->step];
+        &paths->model->state[operation->layer].routing.step[operation->step];
+    if (passes_on(mp_planner_plan(paths->planner, operation->layer)))
+        return &paths->path[operation->layer * paths->steps + operation->step];
     *direct = (struct mp_exchange_path){
-        .ranks = trainer->comm->ranks,
+        .ranks = paths->comm->ranks,
         .rounds = 1,
         .round = {{.send_rows = step->send_rows, .receive_rows = step->receive_rows}}};
     return direct;
 }
 
-void *mp_trainer_transit(const struct mp_trainer *trainer, const struct mp_operation *operation,
-                         int place) {
-    const struct mp_rows *rows = &trainer->transit[place];
-    const struct mp_exchange_path *path = trainer->path + operation->layer * trainer->path_steps;
+void *mp_paths_transit(const struct mp_paths *paths, const struct mp_operation *operation,
+                       int place) {
+    const struct mp_rows *rows = &paths->transit[place];
+    const struct mp_exchange_path *path = paths->path + operation->layer * paths->steps;
     int64_t first = 0;
     for (int step = 0; rows->memory && step < operation->step; step++)
         first += path[step].transit_rows;

@@ -43,7 +43,7 @@ int mp_trainer_create_routes(struct mp_trainer *trainer, struct mp_error *error)
 void mp_trainer_read_choices(struct mp_trainer *trainer, int layer) {
     const struct mp_model *model = &trainer->model;
     size_t choices = choices_of_layer(trainer);
-    if (trainer->choices && !trainer->validating)
+    if (trainer->choices && !trainer->spans.validating)
         trainer->device->operations->copy_to_host(
             trainer->device, model->stream, trainer->choices + (size_t)layer * choices,
             model->state[layer].choice, choices * sizeof *trainer->choices);
@@ -52,7 +52,7 @@ void mp_trainer_read_choices(struct mp_trainer *trainer, int layer) {
 void mp_trainer_record_choices(struct mp_trainer *trainer, int layer) {
     size_t choices = choices_of_layer(trainer);
     if (trainer->job.record_routes)
-        mp_record_choices(trainer->compute, trainer->iteration, layer, trainer->job.experts,
+        mp_record_choices(trainer->spans.compute, trainer->iteration, layer, trainer->job.experts,
                           trainer->model.shape.top_k, (int64_t)choices,
                           trainer->choices + (size_t)layer * choices);
 }

@@ -19,7 +19,8 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
     struct mp_model *model = &trainer->model;
     struct mp_block_state *state = &model->state[operation->layer];
     if (state->routing.deduplicated)
-        return mp_trainer_start_distinct(trainer, operation, request_of(trainer, operation), error);
+        return mp_distinct_rows_start(&trainer->distinct, operation, request_of(trainer, operation),
+                                      error);
     const struct mp_routing_step *at = &state->routing.step[operation->step];
     int arrives = state->routing.segment[operation->step].first;
     bool forward = operation->direction == MP_FORWARD;
@@ -34,10 +35,10 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
     if (state->routing.stays)
         from = to;
     struct mp_exchange_path direct;
-    return mp_exchange_path_start(trainer->comm, mp_trainer_path(trainer, operation, &direct), back,
-                                  (size_t)trainer->setting.route_bytes, from, to,
-                                  (void *[]){mp_trainer_transit(trainer, operation, 0),
-                                             mp_trainer_transit(trainer, operation, 1)},
+    return mp_exchange_path_start(trainer->comm, mp_paths_of(&trainer->paths, operation, &direct),
+                                  back, (size_t)trainer->setting.route_bytes, from, to,
+                                  (void *[]){mp_paths_transit(&trainer->paths, operation, 0),
+                                             mp_paths_transit(&trainer->paths, operation, 1)},
                                   model->stream, request_of(trainer, operation), error);
 }
 
@@ -45,7 +46,7 @@ int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *
                          struct mp_error *error) {
     int code = mp_request_wait(request_of(trainer, operation), error);
     if (!code && trainer->model.state[operation->layer].routing.deduplicated)
-        mp_trainer_arrive_distinct(trainer, operation);
+        mp_distinct_rows_arrive(&trainer->distinct, operation);
     return code;
 }
 
@@ -53,6 +54,15 @@ int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *
 static uint64_t route_seed(const struct mp_trainer *trainer, int layer) {
     return mp_model_route_seed((uint64_t)trainer->job.seed, trainer->iteration, layer,
                                trainer->comm->rank);
+}
+
+static int make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    int code = mp_distinct_rows_gather(&trainer->distinct, layer, error);
+    if (code)
+        return code;
+    int64_t before = trainer->model.row_bytes;
+    code = mp_distinct_rows_make(&trainer->distinct, layer, error);
+    return mp_trainer_note_rows(trainer, layer, before, code, error);
 }
 
 int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation,
@@ -65,7 +75,7 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
     }
     mp_model_permute(model, layer, route_seed(trainer, layer));
     if (model->state[layer].routing.deduplicated) {
-        code = mp_trainer_make_distinct(trainer, layer, error);
+        code = make_distinct(trainer, layer, error);
         if (!code)
             mp_model_gather_sent(model, layer, model->state[layer].normed2);
     }

@@ -1,51 +1,96 @@
 /* Iterations and validation: what the schedule does, with its data before and its records behind.
  */
 
-#include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
+#include "reference/trainer/numbers.h"
+
+/* ---- records ---- */
+
+/* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
+ * what is fetched again. */
+static void count_plan(struct mp_trainer *trainer, const struct mp_plan *plan, bool backward) {
+    struct mp_plan_facts *facts = &trainer->facts[plan->layer];
+    struct mp_trainer_totals *totals = &trainer->totals;
+    const struct mp_policy *policy = plan->policy;
+    mp_plan_facts(plan, &trainer->load[plan->layer], facts);
+    for (int i = 0; i < plan->fetch.count; i++)
+        totals->copies[plan->fetch.item[i].stage]++;
+    if (mp_optimizer_sliced(policy->optimizer))
+        totals->copies[mp_plan_gather_stage(plan)] += facts->copies;
+    if (backward && policy->rematerialise)
+        totals->copies[MP_STAGE_BACKWARD_PREFETCH] +=
+            mp_policy_gathers(policy) ? facts->copies : plan->fetch.count;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        if (backward || stage != MP_STAGE_BACKWARD_PREFETCH)
+            totals->bytes[stage] += facts->bytes[stage];
+    totals->replicas += policy->forward_only ? 0 : plan->share.count;
+    totals->routes += facts->routes;
+    totals->dropped += facts->routes_dropped;
+}
+
+static void count_plans(struct mp_trainer *trainer, bool backward) {
+    for (int l = 0; l < trainer->job.layers; l++)
+        count_plan(trainer, mp_planner_plan(&trainer->planner, l), backward);
+}
+
+/* Bytes of experts that moved, and of parameters put together for the next step: at their homes as
+ * they are by now. */
+static int64_t bytes_after_step(const struct mp_trainer *trainer) {
+    const struct mp_planner *planner = &trainer->planner;
+    int64_t keepers = trainer->model.experts.keepers, bytes = 0;
+    for (int i = 0; i < planner->moves.count; i++)
+        bytes += planner->moves.item[i].bytes;
+    if (!trainer->schedule.gathered)
+        return bytes;
+    for (int l = 0; l < trainer->job.layers; l++)
+        for (int e = 0; e < trainer->setting.experts; e++)
+            bytes += mp_placement_copies(&planner->home[l], e) *
+                     (trainer->setting.expert_bytes * (keepers - 1) / keepers);
+    return bytes;
+}
+
+/* Loads and plan facts of an iteration (facts on rank 0). */
+static void record_plans(struct mp_trainer *trainer) {
+    for (int l = 0; l < trainer->job.layers; l++) {
+        const struct mp_load *load = &trainer->load[l];
+        mp_trainer_record_choices(trainer, l);
+        mp_record_load(trainer->spans.compute, trainer->iteration, l, trainer->job.experts,
+                       load->count + (long)trainer->comm->rank * load->experts,
+                       trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
+                                                         : NULL);
+        if (trainer->comm->rank == 0)
+            mp_record_named(trainer->spans.compute, trainer->iteration, l, mp_plan_fact_names,
+                            &trainer->facts[l]);
+    }
+    if (trainer->comm->rank != 0)
+        return;
+    mp_record_number(trainer->spans.compute, trainer->iteration, -1, "moves",
+                     trainer->planner.moves.count);
+    mp_record_number(trainer->spans.compute, trainer->iteration, -1, "bytes-after-step",
+                     (double)bytes_after_step(trainer));
+    const void *found = mp_planner_found(&trainer->planner);
+    if (found)
+        mp_record_named(trainer->spans.compute, trainer->iteration, -1,
+                        trainer->planner.system->facts, found);
+}
 
 static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                              const struct mp_trainer_result *result) {
-    mp_nvtx_pop(&(struct mp_nvtx_payload){trainer->iteration, -1, MP_NO_DIRECTION,
-                                          trainer->model.tokens,
-                                          trainer->comm->sent_bytes - mark.sent_bytes});
-    if (!trainer->compute)
+    struct mp_record_thread *compute = trainer->spans.compute;
+    mp_spans_iterated(&trainer->spans, mark, cpu_ns, trainer->model.tokens);
+    if (!compute)
         return;
-    struct mp_span span = {
-        .start_ns = mark.start_ns,
-        .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
-        /* What the host's thread gets says nothing of a GPU's work. */
-        .cpu_ns = trainer->device->deferred
-                      ? -1
-                      : mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
-        .end_ns = trainer->paused_ns ? mp_trainer_now(trainer) : 0,
-        .tokens = trainer->model.tokens,
-        .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
-        .flops = -1,
-        .iteration = (int32_t)trainer->iteration,
-        .layer = -1,
-        .phase = MP_PHASE_ITERATION,
-        .direction = MP_NO_DIRECTION,
-    };
-    if (trainer->stamps)
-        mp_stamps_flush(trainer->stamps);
-    mp_record_span(trainer->compute, &span);
     if (mp_topology_nodes(&trainer->setting.topology) > 1)
-        mp_record_number(trainer->compute, trainer->iteration, -1, "sent-between-nodes",
+        mp_record_number(compute, trainer->iteration, -1, "sent-between-nodes",
                          (double)(trainer->comm->between_bytes - mark.between_bytes));
     if (trainer->comm->rank == 0) {
-        mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
-        mp_record_number(trainer->compute, trainer->iteration, -1, "auxiliary-loss",
-                         result->auxiliary_loss);
+        mp_record_number(compute, trainer->iteration, -1, "loss", result->loss);
+        mp_record_number(compute, trainer->iteration, -1, "auxiliary-loss", result->auxiliary_loss);
     }
-    mp_trainer_record_plans(trainer);
+    record_plans(trainer);
 }
 
-static int64_t cpu_time(const struct mp_trainer *trainer) {
-    return trainer->compute ? mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns : 0;
-}
-
-/* From `mark`, the iteration's start, on; cpu_ns: what cpu_time said there. */
+/* From `mark`, the iteration's start, on; cpu_ns: what mp_spans_cpu_ns said there. */
 static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                    const int32_t *token, const int32_t *target, struct mp_trainer_result *result,
                    struct mp_error *error) {
@@ -54,7 +99,7 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
     if (!code) /* what failed leaves half of a plan */
-        mp_trainer_count_plans(trainer, !mp_job_serves(&trainer->job));
+        count_plans(trainer, !mp_job_serves(&trainer->job));
     if (!code)
         code = mp_device_check(trainer->device, error);
     if (!code && trainer->progress_error.code) {
@@ -70,8 +115,8 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
 
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error) {
-    return iterate(trainer, mp_trainer_mark(trainer, MP_PHASE_ITERATION), cpu_time(trainer), token,
-                   target, result, error);
+    return iterate(trainer, mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION),
+                   mp_spans_cpu_ns(&trainer->spans), token, target, result, error);
 }
 
 /* ---- serving ---- */
@@ -128,12 +173,12 @@ static void read_batch(struct mp_trainer *trainer) {
 
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ITERATION);
-    int64_t cpu_ns = cpu_time(trainer);
-    struct mp_mark before_data = mp_trainer_mark(trainer, MP_PHASE_DATA);
+    struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION);
+    int64_t cpu_ns = mp_spans_cpu_ns(&trainer->spans);
+    struct mp_mark before_data = mp_spans_mark(&trainer->spans, MP_PHASE_DATA);
     read_batch(trainer);
-    mp_trainer_spent(trainer, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
-                     trainer->model.tokens, -1);
+    mp_spans_spent(&trainer->spans, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
+                   trainer->model.tokens, -1);
     return iterate(trainer, mark, cpu_ns, trainer->token, trainer->target, result, error);
 }
 
@@ -145,13 +190,14 @@ int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const i
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
-    struct mp_record_thread *compute = trainer->compute, *communication = trainer->communication;
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_VALIDATE);
+    struct mp_record_thread *compute = trainer->spans.compute,
+                            *communication = trainer->spans.communication;
+    struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_VALIDATE);
     const struct mp_job *job = &trainer->job;
     int batches = job->validation_batches, code = MP_OK;
     double sum = 0;
-    trainer->compute = trainer->communication = NULL; /* one span for all of it, */
-    trainer->validating = true;
+    trainer->spans.compute = trainer->spans.communication = NULL; /* one span for all of it, */
+    trainer->spans.validating = true;
     trainer->iteration--; /* part of the iteration just done */
     for (int i = 0; !code && i < batches; i++) {
         for (int b = 0; b < trainer->sequences; b++) {
@@ -163,20 +209,20 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
         code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
         if (code)
             break;
-        mp_trainer_count_plans(trainer, false);
+        count_plans(trainer, false);
         mp_model_head(&trainer->model, 0, false);
         sum += mp_model_loss_sum(&trainer->model, trainer->host_loss);
     }
     if (!code)
         code = mp_comm_sum(trainer->comm, &sum, 1, error);
-    trainer->compute = compute;
-    trainer->communication = communication;
-    trainer->validating = false;
+    trainer->spans.compute = compute;
+    trainer->spans.communication = communication;
+    trainer->spans.validating = false;
     *loss = sum / ((double)trainer->global_tokens * batches);
-    mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
-                     (int64_t)trainer->model.tokens * batches, -1);
-    if (trainer->stamps)
-        mp_stamps_flush(trainer->stamps);
+    mp_spans_spent(&trainer->spans, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
+                   (int64_t)trainer->model.tokens * batches, -1);
+    if (trainer->spans.stamps)
+        mp_stamps_flush(trainer->spans.stamps);
     trainer->iteration++;
     return code ? code : mp_device_check(trainer->device, error);
 }

@@ -127,11 +127,6 @@ static void take(const unsigned char *from, int count, int32_t *token, int32_t *
         target[i] = from[i + 1];
 }
 
-void mp_text_training(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
-                      int sequence, int32_t *token, int32_t *target) {
-    mp_text_part(text, seed, iteration, index, sequence, 0, sequence, token, target);
-}
-
 void mp_text_part(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
                   int sequence, int first, int count, int32_t *token, int32_t *target) {
     uint64_t counter = ((uint64_t)iteration << 24) + (uint64_t)index;

@@ -28,14 +28,11 @@ int mp_text_load(const char *paths, double validation_share, size_t least_traini
                  size_t least_validation, struct mp_text *text, struct mp_error *error);
 void mp_text_destroy(struct mp_text *text); /* accepts a zeroed one */
 
-/* token [sequence] and target [sequence] (the bytes one further) of training sequence `index` of an
- * iteration. */
-void mp_text_training(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
-                      int sequence, int32_t *token, int32_t *target);
-/* Of a training sequence of so many tokens, `count` from number `first` on; target may be NULL. */
+/* Of training sequence `index` of an iteration, which has `sequence` tokens, `count` from number
+ * `first` on: token [count], and target [count] (the bytes one further), which may be NULL. */
 void mp_text_part(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
                   int sequence, int first, int count, int32_t *token, int32_t *target);
-/* The same of validation sequence `index`: evenly spaced over the validation part. */
+/* All of validation sequence `index`: evenly spaced over the validation part. */
 void mp_text_validation(const struct mp_text *text, int index, int count, int sequence,
                         int32_t *token, int32_t *target);
 

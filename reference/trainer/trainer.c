@@ -52,10 +52,8 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
     size_t sequences = (size_t)trainer->sequences;
-    size_t shards = (size_t)mp_job_plan_experts(&trainer->job);
     size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
-    MP_TAKE_EACH(&trainer->arena, layers, trainer->source, trainer->facts, trainer->load);
-    MP_TAKE(&trainer->arena, trainer->free_slots, ranks);
+    MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
     /* Chunks are known only with the first plan. */
     size_t counts = (2 + MP_MOST_DEGREE) * experts;
     MP_TAKE(&trainer->arena, trainer->counts, counts);
@@ -65,44 +63,23 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     create_loss_factors(trainer);
     MP_TAKE_EACH(&trainer->arena, tokens, trainer->token, trainer->target, trainer->host_loss);
     MP_TAKE(&trainer->arena, trainer->context, sequences * (size_t)trainer->job.context);
-    MP_TAKE_EACH(&trainer->arena, shards, trainer->prefetch_chunk, trainer->prefetch_gradient,
-                 trainer->reduce_chunk, trainer->reduce_gradient);
     MP_TAKE(&trainer->arena, trainer->bucket_flight, layers + 1);
     return mp_arena_check(&trainer->arena, error);
 }
 
-/* Homes change inside a step: room for all that may move, now. */
-static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t all = (size_t)trainer->job.layers * (size_t)trainer->setting.experts;
-    size_t most = (size_t)trainer->planner.moves.capacity;
-    MP_TAKE(&trainer->arena, trainer->round, most);
-    for (int w = 0; w < 3; w++) {
-        MP_TAKE_EACH(&trainer->arena, most, trainer->round_from[w], trainer->round_to[w]);
-    }
-    MP_TAKE(&trainer->arena, trainer->moved, most);
-    MP_TAKE(&trainer->arena, trainer->old_moments, all);
-    return mp_arena_check(&trainer->arena, error);
-}
-
-/* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
- * on their way. */
-static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
-    if (!mp_optimizer_sliced(trainer->planner.optimizer))
-        return MP_OK;
-    const struct mp_experts *experts = &trainer->model.experts;
-    size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
-    size_t holders = limit * (size_t)trainer->comm->ranks;
-    size_t bytes = limit * keepers * experts->slice * sizeof(float);
-    MP_TAKE_EACH(&trainer->arena, holders * keepers, trainer->slice_list, trainer->slice_from,
-                 trainer->slice_to);
-    bool own = !mp_optimizer_sums(trainer->planner.optimizer) && !mp_job_serves(&trainer->job);
-    for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
-        trainer->arrivals[i] =
-            trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
-        if (!trainer->arrivals[i])
-            return mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders);
-    }
-    return mp_arena_check(&trainer->arena, error);
+/* What parts look at of each other. */
+static void connect_parts(struct mp_trainer *trainer) {
+    struct mp_comm *comm = trainer->comm;
+    struct mp_model *model = &trainer->model;
+    struct mp_planner *planner = &trainer->planner;
+    struct mp_spans *spans = &trainer->spans;
+    *spans = (struct mp_spans){.comm = comm, .iteration = &trainer->iteration};
+    trainer->paths = (struct mp_paths){.comm = comm, .model = model, .planner = planner};
+    trainer->distinct = (struct mp_distinct_rows){.paths = &trainer->paths, .load = trainer->load};
+    trainer->moves =
+        (struct mp_moves){.comm = comm, .model = model, .planner = planner, .spans = spans};
+    trainer->carriages = (struct mp_carriages){
+        .spans = spans, .slices = {.comm = comm, .model = model, .planner = planner}};
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -133,19 +110,13 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
         code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         if (!code)
             code = mp_load_give_first(&trainer->load[l], error);
-        if (!code)
-            code = mp_placement_create(setting->topology.ranks, setting->experts,
-                                       &trainer->source[l], error);
     }
     if (!code)
-        code = mp_schedule_create(&mp_trainer_executor, trainer, setting->layers,
-                                  setting->topology.ranks, &trainer->schedule, error);
-    trainer->schedule.forward_only = mp_job_serves(&trainer->job);
+        code =
+            mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
+                               setting->layers, setting->topology.ranks, &trainer->schedule, error);
+    trainer->spans.pauses = trainer->planner.policy.free_transfers;
     trainer->schedule.learns = file->system->after_step;
-    trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
-                                      trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
-    trainer->schedule.ahead = trainer->planner.gather_ahead;
-    trainer->schedule.early = trainer->planner.fetch_early;
     trainer->schedule.shares = trainer->job.shared_experts > 0;
     return code;
 }
@@ -157,12 +128,12 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     int layers = trainer->job.layers, experts = trainer->setting.experts, ranks = comm->ranks;
     int moves = trainer->planner.homes_limit * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->planner.law.extra_copies_limit * ranks;
-    if (mp_optimizer_sliced(trainer->planner.optimizer)) {
+    if (mp_optimizer_sliced(trainer->planner.policy.optimizer)) {
         /* This rank's slices to all holders, and all keepers' to its own. */
         copies = 2 * trainer->planner.homes_limit * trainer->model.experts.keepers;
         sums = copies > sums ? copies : sums;
         moves = 0;
-    } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
+    } else if (trainer->planner.policy.optimizer == MP_OPTIMIZER_OWNER) {
         copies = sums = most < copies ? most : copies;
     }
     bool serves = mp_job_serves(&trainer->job);
@@ -173,16 +144,17 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         int transfers;
     } wanted[] = {
         {&trainer->gather, 0},
-        {&trainer->late_fetch.request[0], copies},
-        {&trainer->refetch[0].request[1], again}, /* of late copies, which are of no slices */
-        {&trainer->sums[0].request[0], sums},
-        {&trainer->sums[1].request[0], sums},
-        {&trainer->move[0], moves},
-        {&trainer->move[1], serves ? 0 : moves},
-        {&trainer->move[2], serves ? 0 : moves},
+        {&trainer->carriages.late_fetch.request[0], copies},
+        {&trainer->carriages.refetch[0].request[1],
+         again}, /* of late copies, which are of no slices */
+        {&trainer->carriages.sums[0].request[0], sums},
+        {&trainer->carriages.sums[1].request[0], sums},
+        {&trainer->moves.request[0], moves},
+        {&trainer->moves.request[1], serves ? 0 : moves},
+        {&trainer->moves.request[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
-    int fetches = 2 * mp_schedule_fetches(&trainer->schedule);
+    int fetches = 2 * mp_policy_fetches(&trainer->planner.policy);
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     if (trainer->arena.lacking)
@@ -198,9 +170,10 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         if (i < single)
             *wanted[i].request = trainer->request[i];
     }
+    trainer->distinct.gather = trainer->gather;
     for (int i = 0; i < fetches / 2; i++) {
-        trainer->fetch[i].request[0] = trainer->request[single + 2 * i];
-        trainer->refetch[i].request[0] = trainer->request[single + 2 * i + 1];
+        trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
+        trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
     }
     return code;
 }
@@ -218,25 +191,25 @@ static int take_host(struct mp_trainer *trainer, struct mp_device **host, struct
     return code;
 }
 
-/* Shards and room for copies; whether those live until backward, the first plan tells. */
+/* Shards and room for copies. */
 static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     const struct mp_planner *planner = &trainer->planner;
-    int fetches = mp_schedule_fetches(&trainer->schedule), in_turn = fetches > 2 ? fetches : 2;
+    int fetches = mp_policy_fetches(&trainer->planner.policy), in_turn = fetches > 2 ? fetches : 2;
     struct mp_device *host = NULL;
     bool serves = mp_job_serves(&trainer->job);
-    int code = planner->offload && !serves ? take_host(trainer, &host, error) : MP_OK;
+    int code = planner->policy.offload && !serves ? take_host(trainer, &host, error) : MP_OK;
     if (code)
         return code;
     struct mp_experts_layout layout = {
         .rank = trainer->comm->rank,
         .ranks = trainer->comm->ranks,
-        .optimizer = planner->optimizer,
+        .optimizer = planner->policy.optimizer,
         .host = host,
         .slots = planner->homes_limit,
-        .regions = (planner->rematerialise || serves) && layers > in_turn &&
-                           !trainer->schedule.gathers_homes
+        .regions = (planner->policy.rematerialise || serves) && layers > in_turn &&
+                           !mp_policy_gathers_homes(&planner->policy)
                        ? in_turn
                        : layers,
         .copies = planner->law.extra_copies_limit,
@@ -370,11 +343,8 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device, boo
     trainer->bias_step = trainer->auxiliary + slopes;
     /* A layer has some 20 spans, and with several steps 4 for each. */
     int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
-    if (trainer->device->deferred)
-        code = mp_stamps_create(trainer->device, trainer->model.stream, spans, &trainer->stamps,
-                                error);
-    mp_trainer_observe_waits(trainer);
-    return code;
+    trainer->spans.device = trainer->device;
+    return mp_spans_create(&trainer->spans, spans, error);
 }
 
 /* What has no memory left knows how much there is; what wanted some knows what for.  And a device
@@ -397,7 +367,7 @@ int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_err
     int64_t before = model->row_bytes;
     int code = mp_model_reserve(model, layer, error);
     if (!code)
-        code = mp_trainer_build_path(trainer, layer, error);
+        code = mp_paths_build(&trainer->paths, layer, error);
     return mp_trainer_note_rows(trainer, layer, before, code, error);
 }
 
@@ -412,8 +382,8 @@ int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, 
     if (model->row_bytes == before)
         return MP_OK;
     trainer->totals.row_growths++;
-    if (trainer->compute)
-        mp_record_number(trainer->compute, trainer->iteration, layer, "row-memory-bytes",
+    if (trainer->spans.compute)
+        mp_record_number(trainer->spans.compute, trainer->iteration, layer, "row-memory-bytes",
                          (double)model->row_bytes);
     return MP_OK;
 }
@@ -448,11 +418,12 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     trainer->answers = mp_job_serves(job) ? job->batch : trainer->global_tokens;
     struct mp_model_shape shape;
     shape_of(job, &rule, &shape);
-    code = mp_inject_parse(job->inject, &trainer->inject, error);
-    if (trainer->inject.rank != comm->rank)
-        trainer->inject.seconds = 0;
+    code = create_tables(trainer, error);
+    connect_parts(trainer);
     if (!code)
-        code = create_tables(trainer, error);
+        code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
+    if (trainer->spans.inject.rank != comm->rank)
+        trainer->spans.inject.seconds = 0;
     if (!code)
         code = take_device(trainer, device, rule.loss_level == MP_BALANCE_SEQUENCE, error);
     if (!code) {
@@ -470,13 +441,15 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = mp_trainer_create_routes(trainer, error);
     if (!code)
-        code = mp_trainer_create_paths(trainer, error);
+        code = mp_paths_create(&trainer->paths, &trainer->arena, error);
+    if (!code)
+        code = mp_distinct_rows_create(&trainer->distinct, &trainer->arena, error);
     if (!code)
         code = create_experts(trainer, error);
     if (!code)
-        code = create_moves(trainer, error);
+        code = mp_moves_create(&trainer->moves, &trainer->arena, error);
     if (!code)
-        code = create_slices(trainer, error);
+        code = mp_carriages_create(&trainer->carriages, &trainer->arena, error);
     if (!code)
         code = create_requests(trainer, error);
     if (!code && comm->ranks > 1) {
@@ -497,28 +470,25 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
 void mp_trainer_destroy(struct mp_trainer *trainer) {
     if (!trainer)
         return;
-    if (trainer->stamps)
-        mp_comm_on_wait(trainer->comm, NULL, NULL);
     for (int i = 0; trainer->request && i < trainer->requests; i++)
         mp_request_destroy(trainer->request[i]);
-    mp_trainer_destroy_paths(trainer);
+    mp_distinct_rows_destroy(&trainer->distinct);
+    mp_paths_destroy(&trainer->paths);
+    mp_moves_destroy(&trainer->moves);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
-    for (int i = 0; trainer->device && i < MP_SUMS_ON_THEIR_WAY; i++)
-        trainer->device->operations->release(trainer->device, trainer->arrivals[i]);
+    mp_slices_destroy(&trainer->carriages.slices);
     if (trainer->device) {
         trainer->device->operations->host_release(trainer->device, trainer->forced);
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
     }
-    mp_stamps_destroy(trainer->stamps);
+    mp_spans_destroy(&trainer->spans);
     mp_device_destroy(trainer->own_device);
     mp_device_destroy(trainer->host);
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);
-        if (trainer->source)
-            mp_placement_destroy(&trainer->source[l]);
     }
     mp_loads_destroy(&trainer->loads);
     mp_arena_release(&trainer->arena);
@@ -527,9 +497,13 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
 
 void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
                        struct mp_record_thread *communication) {
-    trainer->compute = compute;
-    trainer->communication = communication;
+    trainer->spans.compute = compute;
+    trainer->spans.communication = communication;
     mp_nvtx_start();
+}
+
+int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
+    return mp_spans_cost(&trainer->spans, cost_ns, error);
 }
 
 void mp_trainer_request_stop(struct mp_trainer *trainer) {

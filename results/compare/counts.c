@@ -106,7 +106,7 @@ static int read_all(const struct source *source, const char *sql, read_row *read
                     struct mp_error *error) {
     sqlite3_stmt *rows = NULL;
     int got = 0, code = query_open(source->store, sql, source->run_id, &rows, error);
-    while (!code && (got = query_next(source->store, rows, error)) == 1)
+    while (!code && (got = mp_store_next(source->store, rows, error)) == 1)
         code = read(source, rows, error);
     sqlite3_finalize(rows);
     return code ? code : got;

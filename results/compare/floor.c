@@ -21,7 +21,7 @@ int gate_find_floor(const struct comparison *comparison, const char *key, double
         int code = query_open(stores[s], floors_sql, LAST_FLOORS, &rows, error);
         if (!code)
             sqlite3_bind_text(rows, 2, key, -1, SQLITE_STATIC);
-        int got = code ? code : query_next(stores[s], rows, error);
+        int got = code ? code : mp_store_next(stores[s], rows, error);
         if (got == 1)
             *floor = fmax(*floor, query_double(rows, 0)); /* of a number and NAN the number */
         sqlite3_finalize(rows);
@@ -40,7 +40,7 @@ static int first_run(struct mp_store *store, const char *suite_run, const char *
     if (!code) {
         sqlite3_bind_text(rows, 2, suite_run, -1, SQLITE_STATIC);
         sqlite3_bind_text(rows, 3, job, -1, SQLITE_STATIC);
-        code = query_next(store, rows, error);
+        code = mp_store_next(store, rows, error);
         *run_id = code == 1 ? sqlite3_column_int64(rows, 0) : 0;
     }
     sqlite3_finalize(rows);

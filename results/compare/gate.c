@@ -311,7 +311,7 @@ int mp_gate_find_pairs(struct mp_store *store, char **base, char **head, struct 
                           "(SELECT value FROM fact WHERE name = '" MP_FACT_PAIRS
                           "' ORDER BY run_id DESC LIMIT 1) GROUP BY 1, 2",
                           0, &rows, error);
-    while (!code && (got = query_next(store, rows, error)) == 1)
+    while (!code && (got = mp_store_next(store, rows, error)) == 1)
         for (int s = 0; s < 2; s++)
             if (strcmp(query_text(rows, 0), names[s]) == 0 && !*sides[s])
                 *sides[s] = strdup(query_text(rows, 1));

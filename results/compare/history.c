@@ -99,7 +99,7 @@ int mp_history_add_store(struct mp_history *history, struct mp_store *store,
                    "fact.run_id = run.run_id AND name = 'run.identity'), '') FROM run "
                    "ORDER BY started_at, run_id",
                    0, &rows, error);
-    while (!code && (got = query_next(store, rows, error)) == 1)
+    while (!code && (got = mp_store_next(store, rows, error)) == 1)
         code = add_run(history, store, sqlite3_column_int64(rows, 0), query_text(rows, 1),
                        query_text(rows, 2), query_text(rows, 3), error);
     sqlite3_finalize(rows);

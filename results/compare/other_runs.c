@@ -45,7 +45,7 @@ static int list_runs(const struct side *side, char *text, size_t size, int *coun
     *text = '\0';
     if (!code)
         sqlite3_bind_text(rows, 2, suite, -1, SQLITE_STATIC);
-    while (!code && (got = query_next(side->store, rows, error)) == 1) {
+    while (!code && (got = mp_store_next(side->store, rows, error)) == 1) {
         int64_t run_id = sqlite3_column_int64(rows, 0);
         if (*count > 0 && run_id != last + 1) {
             length = add_range(text, length, size, first, last);

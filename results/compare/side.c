@@ -120,7 +120,7 @@ static int read_facts(struct mp_store *store, struct side_run *run, struct mp_er
                           "SELECT name, group_concat(value, ' and ') FROM (SELECT DISTINCT name, "
                           "value FROM v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
                           run->run_id, &rows, error);
-    while (!code && !failed && (got = query_next(store, rows, error)) != 0) {
+    while (!code && !failed && (got = mp_store_next(store, rows, error)) != 0) {
         char value[512];
         if (got < 0) {
             code = got;
@@ -184,7 +184,7 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
                           "SELECT ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
                           "ORDER BY iteration DESC LIMIT 4096",
                           run_id, &rows, error);
-    while (!code && (got = query_next(store, rows, error)) != 0) {
+    while (!code && (got = mp_store_next(store, rows, error)) != 0) {
         if (got < 0) {
             code = got;
             break;
@@ -205,13 +205,11 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
 }
 
 static int count_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int code = query_open(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1", run->run_id,
-                          &rows, error);
-    int got = code ? code : query_next(store, rows, error);
-    run->recorded = got == 1 ? sqlite3_column_int(rows, 0) : 0;
-    sqlite3_finalize(rows);
-    return got < 0 ? got : MP_OK;
+    int64_t recorded;
+    int code = mp_store_numbers(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1",
+                                &run->run_id, 1, &recorded, 1, error);
+    run->recorded = (int)recorded;
+    return code;
 }
 
 /* The sample: the median from the first steady window on, of all where none is steady.  Pairs that
@@ -268,7 +266,7 @@ static int fill_run(struct side_run *run, sqlite3_stmt *row, struct mp_error *er
 /* Appends what a query yields. */
 static int append_runs(struct side *side, sqlite3_stmt *rows, struct mp_error *error) {
     int got;
-    while ((got = query_next(side->store, rows, error)) == 1) {
+    while ((got = mp_store_next(side->store, rows, error)) == 1) {
         if (!MP_ROOM(side->run, side->count))
             return mp_no_memory(error);
         int code = fill_run(&side->run[side->count++], rows, error);

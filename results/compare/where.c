@@ -73,7 +73,7 @@ static int read_run(struct mp_store *store, int64_t run_id, struct places *place
                     int run, struct mp_error *error) {
     sqlite3_stmt *rows = NULL;
     int got = 0, code = query_open(store, busy_sql, run_id, &rows, error);
-    while (!code && (got = query_next(store, rows, error)) == 1) {
+    while (!code && (got = mp_store_next(store, rows, error)) == 1) {
         struct place *place = find_or_add(places, query_text(rows, 0), sqlite3_column_int(rows, 1),
                                           sqlite3_column_int(rows, 2));
         if (!place) {

@@ -52,25 +52,6 @@ static int write_run(struct output *output, const struct mp_results_selection *s
     return got < 0 ? got : code;
 }
 
-/* One row to a line, so that tools that go by lines get along with it too. */
-static int write_section(struct output *output, const struct section *section,
-                         const struct mp_results_selection *selection,
-                         struct mp_results_exported *exported, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    const char *before = "\n";
-    int got = 0, code = output_query(output->store, section->sql, selection, &row, error);
-    fprintf(output->file, ",\n\"%s\":[", section->name);
-    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
-        fputs(before, output->file);
-        before = ",\n";
-        code = output_json(output, output_row(row, section->arrays), error);
-        exported->rows++;
-    }
-    fputc(']', output->file);
-    sqlite3_finalize(row);
-    return code ? code : got;
-}
-
 int mp_results_json(struct mp_store *store, const struct mp_results_selection *selection,
                     const char *path, struct mp_results_exported *exported,
                     struct mp_error *error) {
@@ -83,8 +64,11 @@ int mp_results_json(struct mp_store *store, const struct mp_results_selection *s
     code = output_open(&output, store, path, error);
     if (!code)
         code = write_run(&output, &chosen, error);
-    for (int i = 0; !code && i < SECTIONS; i++)
-        code = write_section(&output, &sections[i], &chosen, exported, error);
+    for (int i = 0; !code && i < SECTIONS; i++) {
+        fputs(",\n", output.file);
+        code = output_rows(&output, sections[i].name, sections[i].sql, sections[i].arrays, &chosen,
+                           &exported->rows, error);
+    }
     if (!code)
         fputs("}\n", output.file);
     return output_close(&output, code, error);

@@ -35,28 +35,6 @@ int output_query(struct mp_store *store, const char *sql,
     return mp_store_query(store, sql, values, 3, statement, error);
 }
 
-static int choose_only_run(struct mp_store *store, struct mp_results_selection *selection,
-                           struct mp_error *error) {
-    sqlite3_stmt *row;
-    int code =
-        output_query(store, "SELECT count(*), max(run_id) FROM v_run", selection, &row, error);
-    if (code)
-        return code;
-    int got = mp_store_next(store, row, error);
-    int64_t count = got == 1 ? sqlite3_column_int64(row, 0) : 0;
-    selection->run_id = got == 1 ? sqlite3_column_int64(row, 1) : 0;
-    sqlite3_finalize(row);
-    if (got < 0)
-        return got;
-    if (count == 0)
-        return mp_fail(error, MP_ENOTFOUND, "%s: there is no run in it", mp_store_path(store));
-    return count == 1 ? MP_OK
-                      : mp_fail(error, MP_EINVAL,
-                                "%s: there are %lld runs in it: name one; moeperf report --runs "
-                                "lists them",
-                                mp_store_path(store), (long long)count);
-}
-
 int output_check_iterations(const struct mp_results_selection *selection, struct mp_error *error) {
     if (selection->some_iterations && selection->last < selection->first)
         return mp_fail(error, MP_EINVAL, "iterations %lld..%lld: the last is before the first",
@@ -66,19 +44,9 @@ int output_check_iterations(const struct mp_results_selection *selection, struct
 
 int output_choose(struct mp_store *store, const struct mp_results_selection *wanted,
                   struct mp_results_selection *selection, struct mp_error *error) {
-    sqlite3_stmt *row;
-    *selection = *wanted;
     int code = output_check_iterations(wanted, error);
-    if (code || !wanted->run_id)
-        return code ? code : choose_only_run(store, selection, error);
-    code = output_query(store, "SELECT 1 FROM run WHERE run_id = ?1", wanted, &row, error);
-    int got = code ? code : mp_store_next(store, row, error);
-    sqlite3_finalize(row);
-    if (got == 0)
-        return mp_fail(error, MP_ENOTFOUND,
-                       "%s: there is no run %lld; moeperf report --runs lists them",
-                       mp_store_path(store), (long long)wanted->run_id);
-    return got < 0 ? got : MP_OK;
+    *selection = *wanted;
+    return code ? code : mp_store_choose_run(store, &selection->run_id, error);
 }
 
 /* ---- JSON ---- */
@@ -139,7 +107,25 @@ json_t *output_row(sqlite3_stmt *statement, unsigned arrays) {
 int output_json(struct output *output, json_t *value, struct mp_error *error) {
     if (!value)
         return mp_no_memory(error);
-    json_dumpf(value, output->file, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    json_dumpf(value, output->file, OUTPUT_JSON);
     json_decref(value);
     return MP_OK;
+}
+
+int output_rows(struct output *output, const char *name, const char *sql, unsigned arrays,
+                const struct mp_results_selection *selection, int64_t *rows,
+                struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    const char *before = "\n";
+    int got = 0, code = output_query(output->store, sql, selection, &row, error);
+    fprintf(output->file, "\"%s\":[", name);
+    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
+        fputs(before, output->file);
+        before = ",\n";
+        code = output_json(output, output_row(row, arrays), error);
+        ++*rows;
+    }
+    fputc(']', output->file);
+    sqlite3_finalize(row);
+    return code ? code : got;
 }

@@ -38,6 +38,12 @@ int output_choose(struct mp_store *store, const struct mp_results_selection *wan
 json_t *output_row(sqlite3_stmt *statement, unsigned arrays);
 /* A text of any bytes; null for NULL, U+FFFD for what is no UTF-8.  NULL: no memory. */
 json_t *output_text(const char *text, size_t length);
+/* "NAME":[rows], a row to a line, so that tools that go by lines get along with it too; `arrays`
+ * as output_row has it.  Adds to *rows how many there are. */
+int output_rows(struct output *output, const char *name, const char *sql, unsigned arrays,
+                const struct mp_results_selection *selection, int64_t *rows,
+                struct mp_error *error);
+#define OUTPUT_JSON (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
 /* Writes a value and releases it.  MP_ENOMEM for NULL; errors of the file show in output_close. */
 int output_json(struct output *output, json_t *value, struct mp_error *error);
 

@@ -1,256 +1,530 @@
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/export/lanes.h"
+#include "results/export/output.h"
 #include "results/export/timeline.h"
 
-/* ---- spans ---- */
+struct timeline {
+    struct output output;
+    struct mp_results_selection selection;
+    struct mp_results_exported *exported;
+    bool has_events;
+    sqlite3_stmt *keep_exchange, *keep_launch;
+    int64_t arrows; /* of all kinds; the last one's id */
+    /* The rank whose events come now. */
+    int rank;
+    bool draws_flows;       /* its clock is known */
+    bool keeps_launches;    /* it has GPU work or collectives */
+    int64_t first, last;    /* of its spans */
+    int64_t from_ns, to_ns; /* what of its events that belong to no iteration is wanted */
+    int next_tid;           /* behind those that it has */
+    /* The threads that events come on now: lanes of one. */
+    int64_t key;
+    char *thread, *name; /* as the database and as readers have it; NULL: none yet */
+    int first_tid;
+    struct lanes lanes;
+};
 
-static int64_t end_of(sqlite3_stmt *row) {
-    int64_t start_ns = sqlite3_column_int64(row, TIMELINE_START);
-    int64_t end_ns = sqlite3_column_int64(row, TIMELINE_END);
-    return end_ns < start_ns ? start_ns : end_ns;
+/* A text of others, of any bytes. */
+struct text {
+    const char *at;
+    size_t length;
+};
+
+#define TEXT(literal) ((struct text){(literal), sizeof(literal) - 1})
+
+struct slice {
+    struct text name, category;
+    int64_t start_ns, end_ns; /* INT64_MAX: open */
+    int64_t id;
+    int tid; /* 0: it fits on no thread and is a pair, each of which Perfetto gives its own */
+};
+
+/* ---- pieces of the document ---- */
+
+static void begin_event(struct timeline *timeline) {
+    fputs(timeline->has_events ? ",\n" : "\n", timeline->output.file);
+    timeline->has_events = true;
 }
 
-static void write_arguments(struct timeline *timeline, sqlite3_stmt *row) {
+/* Nanoseconds as microseconds. */
+static void write_time(FILE *file, int64_t ns) {
+    uint64_t magnitude = ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
+    fprintf(file, "%s%llu.%03u", ns < 0 ? "-" : "", (unsigned long long)(magnitude / 1000),
+            (unsigned)(magnitude % 1000));
+}
+
+static struct text text_of(sqlite3_stmt *row, int column) {
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return (struct text){text ? text : "", text ? (size_t)sqlite3_column_bytes(row, column) : 0};
+}
+
+/* As JSON, mostly as it is. */
+static void write_text(FILE *file, struct text text) {
+    size_t plain = 0;
+    while (plain < text.length && text.at[plain] >= ' ' && text.at[plain] < 127 &&
+           text.at[plain] != '"' && text.at[plain] != '\\')
+        plain++;
+    json_t *value = plain < text.length ? output_text(text.at, text.length) : NULL;
+    if (value)
+        json_dumpf(value, file, JSON_ENCODE_ANY);
+    else
+        fprintf(file, "\"%.*s\"", (int)plain, text.at);
+    json_decref(value);
+}
+
+/* Begins an event of a name and a category. */
+static void write_named(struct timeline *timeline, struct text name, struct text category) {
     FILE *file = timeline->output.file;
-    static const struct {
-        const char *name;
-        int column;
-    } numbers[] = {{"layer", TIMELINE_LAYER}, {"wait_ns", TIMELINE_WAIT},
-                   {"cpu_ns", TIMELINE_CPU},  {"tokens", TIMELINE_TOKENS},
-                   {"bytes", TIMELINE_BYTES}, {"flops", TIMELINE_FLOPS}};
-    fprintf(file, ",\"args\":{\"iteration\":%lld",
-            (long long)sqlite3_column_int64(row, TIMELINE_ITERATION));
-    if (sqlite3_column_type(row, TIMELINE_DIRECTION) != SQLITE_NULL)
-        fprintf(file, ",\"direction\":\"%s\"",
-                sqlite3_column_int(row, TIMELINE_DIRECTION) ? "backward" : "forward");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        timeline_number(timeline, numbers[i].name, row, numbers[i].column);
-    fputc('}', file);
+    begin_event(timeline);
+    fputs("{\"name\":", file);
+    write_text(file, name);
+    fputs(",\"cat\":", file);
+    write_text(file, category);
+}
+
+static void write_head(struct timeline *timeline, const struct slice *slice, const char *ph,
+                       int64_t at_ns) {
+    write_named(timeline, slice->name, slice->category);
+    fprintf(timeline->output.file, ",\"ph\":%s,\"pid\":%d,\"tid\":%d,\"ts\":", ph, timeline->rank,
+            slice->tid ? slice->tid : timeline->first_tid);
+    write_time(timeline->output.file, at_ns);
+}
+
+static void write_length(struct timeline *timeline, const struct slice *slice) {
+    fputs(",\"dur\":", timeline->output.file);
+    write_time(timeline->output.file, slice->end_ns - slice->start_ns);
+}
+
+/* A slice inside the last one, without arguments; nothing for an empty one. */
+static void write_part(struct timeline *timeline, const struct slice *slice) {
+    if (slice->start_ns >= slice->end_ns)
+        return;
+    write_head(timeline, slice, "\"X\"", slice->start_ns);
+    write_length(timeline, slice);
+    fputc('}', timeline->output.file);
+}
+
+/* An end of an arrow. */
+static void write_point(struct timeline *timeline, struct text name, struct text category,
+                        const char *ph, int rank, int tid, int64_t at_ns) {
+    write_named(timeline, name, category);
+    fprintf(timeline->output.file, ",\"ph\":%s,\"id\":%lld,\"pid\":%d,\"tid\":%d,\"ts\":", ph,
+            (long long)timeline->arrows, rank, tid);
+    write_time(timeline->output.file, at_ns);
+    fputc('}', timeline->output.file);
+}
+
+/* {"name": KIND, "ph": "M", ..., "args": {KEY: VALUE}}; tid 0: of the process.  Takes `value`. */
+static int write_metadata(struct timeline *timeline, const char *kind, int tid, const char *key,
+                          json_t *value, struct mp_error *error) {
+    begin_event(timeline);
+    json_t *event = json_pack("{s:s, s:s, s:i, s:{s:o}}", "name", kind, "ph", "M", "pid",
+                              timeline->rank, "args", key, value);
+    if (event && tid > 0)
+        json_object_set_new(event, "tid", json_integer(tid));
+    return output_json(&timeline->output, event, error);
+}
+
+/* A column by its name; infinities are no JSON, and become texts. */
+static void write_argument(FILE *file, sqlite3_stmt *row, int column) {
+    double number;
+    fprintf(file, "\"%s\":", sqlite3_column_name(row, column));
+    switch (sqlite3_column_type(row, column)) {
+    case SQLITE_INTEGER:
+        fprintf(file, "%lld", (long long)sqlite3_column_int64(row, column));
+        break;
+    case SQLITE_FLOAT:
+        number = sqlite3_column_double(row, column);
+        fprintf(file, isfinite(number) ? "%.17g" : "\"%g\"", number);
+        break;
+    case SQLITE_BLOB:
+        fwrite(sqlite3_column_blob(row, column), 1, (size_t)sqlite3_column_bytes(row, column),
+               file);
+        break;
+    default:
+        write_text(file, text_of(row, column));
+    }
+}
+
+/* And the event's end. */
+static void write_arguments(struct timeline *timeline, sqlite3_stmt *row) {
+    const char *before = ",\"args\":{";
+    for (int c = TIMELINE_ARGUMENTS; c < sqlite3_column_count(row); c++) {
+        if (sqlite3_column_type(row, c) == SQLITE_NULL)
+            continue;
+        fputs(before, timeline->output.file);
+        write_argument(timeline->output.file, row, c);
+        before = ",";
+    }
+    fputs("}}", timeline->output.file);
+}
+
+/* moeperf_json(text). */
+static void make_json(sqlite3_context *context, int count, sqlite3_value *argument[]) {
+    const char *text = (const char *)sqlite3_value_text(argument[0]);
+    size_t length = (size_t)sqlite3_value_bytes(argument[0]);
+    (void)count;
+    if (!text)
+        return;
+    json_t *value = json_loadb(text, length, JSON_DECODE_ANY, NULL);
+    value = value ? value : output_text(text, length);
+    char *made = value ? json_dumps(value, OUTPUT_JSON) : NULL;
+    json_decref(value);
+    if (made)
+        sqlite3_result_blob64(context, made, strlen(made), free);
+    else
+        sqlite3_result_error_nomem(context);
+}
+
+/* ---- threads ---- */
+
+/* What comes now is on threads of their own, which get their names as they are used. */
+static int enter_thread(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    const struct text thread = text_of(row, TIMELINE_THREAD);
+    int64_t key = sqlite3_column_int64(row, TIMELINE_KEY);
+    if (timeline->thread && key == timeline->key && !strcmp(thread.at, timeline->thread))
+        return MP_OK;
+    json_t *name = output_text(thread.at, thread.length);
+    free(timeline->thread);
+    free(timeline->name);
+    timeline->thread = strdup(thread.at);
+    timeline->name = name ? strdup(json_string_value(name)) : NULL;
+    timeline->key = key;
+    json_decref(name);
+    timeline->first_tid = sqlite3_column_type(row, TIMELINE_FIRST_TID) == SQLITE_NULL
+                              ? timeline->next_tid
+                              : sqlite3_column_int(row, TIMELINE_FIRST_TID);
+    if (timeline->next_tid < timeline->first_tid + LANES)
+        timeline->next_tid = timeline->first_tid + LANES;
+    timeline->lanes = (struct lanes){0};
+    return timeline->thread && timeline->name ? MP_OK : mp_no_memory(error);
+}
+
+/* The slice's lane, named where it is the first one there. */
+static int take_lane(struct timeline *timeline, struct slice *slice, struct mp_error *error) {
+    int known = timeline->lanes.used;
+    int lane = lanes_take(&timeline->lanes, slice->start_ns, slice->end_ns);
+    slice->tid = lane < LANES ? timeline->first_tid + lane : 0;
+    if (lane == LANES || lane < known)
+        return MP_OK;
+    json_t *name =
+        lane > 0 ? json_sprintf("%s (%d)", timeline->name, lane + 1) : json_string(timeline->name);
+    if (!name)
+        return mp_no_memory(error);
+    int code = write_metadata(timeline, "thread_name", slice->tid, "name", name, error);
+    return code ? code
+                : write_metadata(timeline, "thread_sort_index", slice->tid, "sort_index",
+                                 json_integer(slice->tid), error);
+}
+
+/* ---- what is drawn beside slices ---- */
+
+/* Inserts a row of whole numbers into a temporary table. */
+static int keep(struct timeline *timeline, sqlite3_stmt *insert, const int64_t values[], int count,
+                struct mp_error *error) {
+    for (int i = 0; i < count; i++)
+        sqlite3_bind_int64(insert, i + 1, values[i]);
+    int step = sqlite3_step(insert);
+    sqlite3_reset(insert);
+    return step == SQLITE_DONE
+               ? MP_OK
+               : mp_store_fail(timeline->output.store, "cannot keep a slice", error);
 }
 
 static void write_counter(struct timeline *timeline, sqlite3_stmt *row) {
     FILE *file = timeline->output.file;
-    timeline_begin(timeline);
-    fprintf(file, "{\"name\":\"layer %lld\",\"ph\":\"C\",\"pid\":%d,\"ts\":",
-            (long long)sqlite3_column_int64(row, TIMELINE_LAYER), timeline->rank);
-    timeline_time(file, sqlite3_column_int64(row, TIMELINE_START));
+    begin_event(timeline);
+    fprintf(file, "{\"name\":\"layer %d\",\"ph\":\"C\",\"pid\":%d,\"ts\":",
+            sqlite3_column_int(row, TIMELINE_LAYER), timeline->rank);
+    write_time(file, sqlite3_column_int64(row, TIMELINE_START));
     fprintf(file, ",\"args\":{\"tokens\":%lld}}",
-            (long long)sqlite3_column_int64(row, TIMELINE_TOKENS));
+            (long long)sqlite3_column_int64(row, TIMELINE_COUNTED));
 }
 
-/* Spans come stream by stream. */
-static int enter_stream(struct timeline *timeline, const struct timeline_name *name, int *others,
-                        struct mp_error *error) {
-    int stream = !strcmp(name->text, "compute") ? 0
-                 : !strcmp(name->text, "comm")  ? 1
-                                                : 2 + (*others)++;
-    return timeline_enter(timeline, 1 + stream * LANES,
-                          json_loads(name->json, JSON_DECODE_ANY, NULL), error);
+/* From what launched it, if that is known; not where the clocks differ by more than the launch
+ * took: readers drop such arrows. */
+static void write_launch(struct timeline *timeline, sqlite3_stmt *row, const struct slice *slice) {
+    bool is_work = sqlite3_column_int(row, TIMELINE_WHAT) == TIMELINE_WORK;
+    const struct text category = is_work ? TEXT("launch") : TEXT("collective");
+    int64_t from_ns = sqlite3_column_int64(row, TIMELINE_FROM);
+    if (sqlite3_column_type(row, TIMELINE_FROM_TID) == SQLITE_NULL || from_ns > slice->start_ns)
+        return;
+    timeline->exported->launches++;
+    timeline->arrows++;
+    write_point(timeline, slice->name, category, "\"s\"", timeline->rank,
+                sqlite3_column_int(row, TIMELINE_FROM_TID), from_ns);
+    write_point(timeline, slice->name, category, "\"f\",\"bp\":\"e\"", timeline->rank, slice->tid,
+                slice->start_ns);
 }
 
-/* What is drawn beside a span of the stream compute. */
-static int write_extras(struct timeline *timeline, sqlite3_stmt *row, const char *phase, int tid,
+/* First a collective waits for ranks that came later, then it transfers. */
+static void write_parts(struct timeline *timeline, sqlite3_stmt *row, const struct slice *whole) {
+    if (sqlite3_column_type(row, TIMELINE_WAIT) == SQLITE_NULL)
+        return;
+    int64_t wait_ns = llround(sqlite3_column_double(row, TIMELINE_WAIT) * 1e6);
+    int64_t length_ns = whole->end_ns - whole->start_ns;
+    wait_ns = wait_ns < 0 ? 0 : wait_ns > length_ns ? length_ns : wait_ns;
+    struct slice part = *whole;
+    part.name = TEXT("wait");
+    part.end_ns = whole->start_ns + wait_ns;
+    write_part(timeline, &part);
+    part.name = TEXT("transfer");
+    part.start_ns = part.end_ns;
+    part.end_ns = whole->end_ns;
+    write_part(timeline, &part);
+}
+
+static int write_beside(struct timeline *timeline, sqlite3_stmt *row, const struct slice *slice,
                         struct mp_error *error) {
-    bool is_exchange = !strcmp(phase, "dispatch") || !strcmp(phase, "combine");
-    if (!strcmp(phase, "expert") && sqlite3_column_type(row, TIMELINE_TOKENS) != SQLITE_NULL &&
-        sqlite3_column_type(row, TIMELINE_DIRECTION) != SQLITE_NULL &&
-        sqlite3_column_int(row, TIMELINE_DIRECTION) == 0)
+    bool is_exchange = sqlite3_column_int(row, TIMELINE_EXCHANGE);
+    int code = MP_OK;
+    if (sqlite3_column_type(row, TIMELINE_COUNTED) != SQLITE_NULL)
         write_counter(timeline, row);
     if (is_exchange && !timeline->draws_flows)
         timeline->exported->flows_left_out++;
-    return is_exchange && timeline->draws_flows ? flows_keep(timeline, row, tid, end_of(row), error)
-                                                : MP_OK;
+    else if (is_exchange)
+        code =
+            keep(timeline, timeline->keep_exchange, (int64_t[]){slice->id, slice->tid}, 2, error);
+    if (!code && timeline->keeps_launches &&
+        sqlite3_column_type(row, TIMELINE_PROCESS) != SQLITE_NULL)
+        code = keep(timeline, timeline->keep_launch,
+                    (int64_t[]){sqlite3_column_int64(row, TIMELINE_PROCESS),
+                                sqlite3_column_int64(row, TIMELINE_NUMBER), slice->tid,
+                                slice->start_ns},
+                    4, error);
+    write_launch(timeline, row, slice);
+    write_parts(timeline, row, slice);
+    return code;
 }
 
-static int write_span(struct timeline *timeline, sqlite3_stmt *row,
-                      const struct timeline_name *stream, struct mp_error *error) {
-    const struct timeline_name *phase =
-        timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_PHASE), error);
-    if (!phase)
-        return error->code;
-    struct timeline_slice slice = {.name = phase->json,
-                                   .category = stream->json,
-                                   .start_ns = sqlite3_column_int64(row, TIMELINE_START),
-                                   .end_ns = end_of(row),
-                                   .id = sqlite3_column_int64(row, TIMELINE_ID)};
-    int code = timeline_slice(timeline, &slice, error);
+/* ---- slices ---- */
+
+static void write_slice(struct timeline *timeline, sqlite3_stmt *row, const struct slice *slice) {
+    FILE *file = timeline->output.file;
+    bool is_open = slice->end_ns == INT64_MAX;
+    write_head(timeline, slice,
+               !slice->tid ? "\"b\""
+               : is_open   ? "\"B\""
+                           : "\"X\"",
+               slice->start_ns);
+    if (!slice->tid)
+        fprintf(file, ",\"id\":%lld", (long long)slice->id);
+    else if (!is_open)
+        write_length(timeline, slice);
+    write_arguments(timeline, row);
+    if (slice->tid || is_open)
+        return;
+    write_head(timeline, slice, "\"e\"", slice->end_ns);
+    fprintf(file, ",\"id\":%lld}", (long long)slice->id);
+}
+
+static int write_row(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    struct mp_results_exported *exported = timeline->exported;
+    int64_t *const counts[] = {[TIMELINE_SPAN] = &exported->rows,
+                               [TIMELINE_RANGE] = &exported->ranges,
+                               [TIMELINE_CALL] = &exported->calls,
+                               [TIMELINE_WORK] = &exported->gpu,
+                               [TIMELINE_COLLECTIVE] = &exported->collectives,
+                               [TIMELINE_MARK] = &exported->ranges};
+    int what = sqlite3_column_int(row, TIMELINE_WHAT);
+    struct slice slice = {.name = text_of(row, TIMELINE_NAME),
+                          .category = text_of(row, TIMELINE_CATEGORY),
+                          .start_ns = sqlite3_column_int64(row, TIMELINE_START),
+                          .end_ns = sqlite3_column_int64(row, TIMELINE_END),
+                          .id = sqlite3_column_int64(row, TIMELINE_ID)};
+    if (sqlite3_column_type(row, TIMELINE_START) == SQLITE_NULL) {
+        exported->gpu_left_out++;
+        return MP_OK;
+    }
+    int code = enter_thread(timeline, row, error);
+    if (!code && what != TIMELINE_MARK)
+        code = take_lane(timeline, &slice, error);
     if (code)
         return code;
-    write_arguments(timeline, row);
-    timeline_slice_end(timeline, &slice);
-    timeline->exported->rows++;
-    if (slice.tid && !strcmp(stream->text, "compute"))
-        code = write_extras(timeline, row, phase->text, slice.tid, error);
-    return code ? code : launches_keep(timeline, LAUNCHES_SPAN, slice.id, &slice, error);
+    ++*counts[what];
+    if (what == TIMELINE_MARK) {
+        write_head(timeline, &slice, "\"i\",\"s\":\"t\"", slice.start_ns);
+        write_arguments(timeline, row);
+    } else {
+        write_slice(timeline, row, &slice);
+    }
+    return slice.tid ? write_beside(timeline, row, &slice, error) : MP_OK;
+}
+
+/* All rows of a query about the rank, with what a caller makes of each. */
+static int each_row(struct timeline *timeline, const char *sql,
+                    int (*take)(struct timeline *timeline, sqlite3_stmt *row,
+                                struct mp_error *error),
+                    struct mp_error *error) {
+    const struct mp_results_selection *selection = &timeline->selection;
+    const int64_t values[] = {selection->run_id,
+                              selection->some_iterations ? selection->first : INT64_MIN,
+                              selection->some_iterations ? selection->last : INT64_MAX,
+                              timeline->rank,
+                              timeline->from_ns,
+                              timeline->to_ns,
+                              timeline->first,
+                              timeline->last};
+    sqlite3_stmt *row = NULL;
+    int got = 0, code = mp_store_query(timeline->output.store, sql, values, 8, &row, error);
+    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1)
+        code = take(timeline, row, error);
+    sqlite3_finalize(row);
+    return code ? code : got;
 }
 
 /* ---- ranks ---- */
 
-static const char spans_sql[] =
-    "SELECT stream_id, phase_id, iteration, layer, direction, start_ns, end_ns, span_id, "
-    "nullif(wait_ns, 0), cpu_ns, tokens, bytes, flops FROM span "
-    "WHERE span_id BETWEEN ?1 AND ?4 AND iteration BETWEEN ?2 AND ?3 "
-    "ORDER BY stream_id, start_ns, max(start_ns, end_ns) DESC, span_id";
-
-static int write_spans(struct timeline *timeline, int64_t first, int64_t last,
-                       struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int64_t stream_id = -1; /* none yet */
-    int others = 0, got = 0;
-    struct mp_results_selection spans = timeline->selection;
-    spans.run_id = first;
-    int code = output_query(timeline->output.store, spans_sql, &spans, &row, error);
-    if (code)
-        return code;
-    sqlite3_bind_int64(row, 4, last);
-    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
-        const struct timeline_name *stream =
-            timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_STREAM), error);
-        if (!stream) {
-            code = error->code;
-            break;
-        }
-        if (stream->id != stream_id)
-            code = enter_stream(timeline, stream, &others, error);
-        stream_id = stream->id;
-        if (!code)
-            code = write_span(timeline, row, stream, error);
-    }
-    sqlite3_finalize(row);
-    return code ? code : got;
+static int take_times(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    (void)error;
+    timeline->from_ns = sqlite3_column_int64(row, 0);
+    timeline->to_ns = sqlite3_column_int64(row, 1);
+    return MP_OK;
 }
 
 /* What belongs to no iteration is wanted where it overlaps those that are. */
-static int choose_times(struct timeline *timeline, int64_t first, int64_t last,
-                        struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    struct mp_results_selection spans = timeline->selection;
+static int choose_times(struct timeline *timeline, struct mp_error *error) {
     timeline->from_ns = INT64_MIN;
     timeline->to_ns = INT64_MAX;
-    if (!spans.some_iterations)
-        return MP_OK;
-    spans.run_id = first;
-    int code = output_query(timeline->output.store,
-                            "SELECT coalesce(min(start_ns), 1), coalesce(max(start_ns, end_ns), 0) "
-                            "FROM (SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns "
-                            "FROM span WHERE span_id BETWEEN ?1 AND ?4 AND iteration BETWEEN ?2 "
-                            "AND ?3)",
-                            &spans, &row, error);
-    if (code)
-        return code;
-    sqlite3_bind_int64(row, 4, last);
-    int got = mp_store_next(timeline->output.store, row, error);
-    if (got == 1) {
-        timeline->from_ns = sqlite3_column_int64(row, 0);
-        timeline->to_ns = sqlite3_column_int64(row, 1);
-    }
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    return timeline->selection.some_iterations
+               ? each_row(timeline,
+                          "SELECT coalesce(min(start_ns), 1), coalesce(max(min(start_ns), "
+                          "max(end_ns)), 0) FROM span WHERE span_id BETWEEN ?7 AND ?8 AND "
+                          "iteration BETWEEN ?2 AND ?3",
+                          take_times, error)
+               : MP_OK;
 }
 
-/* What the host did before what it launched. */
-static int write_events(struct timeline *timeline, int64_t first, int64_t last,
-                        struct mp_error *error) {
-    timeline->next_tid = 1 + 2 * LANES; /* behind compute and comm */
-    int code = choose_times(timeline, first, last, error);
-    if (!code)
-        code = write_spans(timeline, first, last, error);
-    if (!code)
-        code = ranges_write(timeline, error);
-    if (!code)
-        code = gpu_write(timeline, error);
-    return code ? code : collectives_write(timeline, error);
+static int take_launches(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    (void)error;
+    timeline->keeps_launches = sqlite3_column_int(row, 0);
+    return MP_OK;
 }
 
-static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
-    const char *host = (const char *)sqlite3_column_text(row, 1);
-    char number[32];
-    timeline->rank = sqlite3_column_int(row, 0);
-    timeline->draws_flows = sqlite3_column_int(row, 4);
-    snprintf(number, sizeof number, "rank %d", timeline->rank);
+/* What may have launched GPU work is kept a rank at a time. */
+static int begin_launches(struct timeline *timeline, struct mp_error *error) {
+    struct mp_store *store = timeline->output.store;
+    if (sqlite3_exec(mp_store_connection(store), "DELETE FROM temp.moeperf_launch", NULL, NULL,
+                     NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot keep what launched GPU work", error);
+    return each_row(
+        timeline,
+        "SELECT EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE run_id = ?1 AND rank = ?4) "
+        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE run_id = ?1 AND rank = ?4) "
+        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE run_id = ?1 AND rank = ?4) "
+        "OR EXISTS (SELECT 1 FROM collective WHERE run_id = ?1 AND rank = ?4)",
+        take_launches, error);
+}
+
+static int name_rank(struct timeline *timeline, const char *host, struct mp_error *error) {
     json_t *on_host = host ? output_text(host, strlen(host)) : NULL;
-    json_t *name = on_host ? json_sprintf("%s on %s", number, json_string_value(on_host))
-                           : json_string(number);
+    json_t *name = json_sprintf("rank %d%s%s", timeline->rank, on_host ? " on " : "",
+                                on_host ? json_string_value(on_host) : "");
     json_decref(on_host);
     if (!name)
         return mp_fail(error, MP_ENOMEM, "no memory for the export");
-    int code = timeline_metadata(timeline, "process_name", 0, "name", name, error);
-    if (!code)
-        code = timeline_metadata(timeline, "process_sort_index", 0, "sort_index",
-                                 json_integer(timeline->rank), error);
-    if (!code)
-        code = launches_begin_rank(timeline, error);
+    int code = write_metadata(timeline, "process_name", 0, "name", name, error);
     return code ? code
-                : write_events(timeline, sqlite3_column_int64(row, 2), sqlite3_column_int64(row, 3),
-                               error);
+                : write_metadata(timeline, "process_sort_index", 0, "sort_index",
+                                 json_integer(timeline->rank), error);
 }
 
-/* Also those that only have GPU work. */
-static const char ranks_sql[] =
-    "SELECT rank, host, first_span, last_span, clock IS NOT 'wall clock' FROM rank "
-    "WHERE run_id = ?1 AND (first_span IS NOT NULL OR EXISTS (SELECT 1 FROM NVTX_EVENTS AS event "
-    "WHERE event.run_id = ?1 AND event.rank = rank.rank) OR EXISTS (SELECT 1 FROM device_spool "
-    "WHERE device_spool.run_id = ?1 AND device_spool.rank = rank.rank)) "
-    "UNION ALL SELECT rank, min(host), NULL, NULL, 1 FROM device_spool WHERE run_id = ?1 AND "
-    "rank NOT IN (SELECT rank FROM rank WHERE run_id = ?1) GROUP BY rank "
-    "ORDER BY rank";
-
-static int write_ranks(struct timeline *timeline, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int got = 0,
-        code = output_query(timeline->output.store, ranks_sql, &timeline->selection, &row, error);
-    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1)
-        code = write_rank(timeline, row, error);
-    sqlite3_finalize(row);
-    return code ? code : got;
-}
-
-/* ,"NAME":[rows] */
-static int write_about(struct timeline *timeline, const char *name, const char *sql,
-                       struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    const char *before = "\n";
-    int got = 0,
-        code = output_query(timeline->output.store, sql, &timeline->selection, &row, error);
-    fprintf(timeline->output.file, ",\"%s\":[", name);
-    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1) {
-        fputs(before, timeline->output.file);
-        before = ",\n";
-        code = output_json(&timeline->output, output_row(row, 0), error);
+/* What the host did before what it launched. */
+static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    static const char *const queries[] = {timeline_spans_sql, timeline_ranges_sql, timeline_gpu_sql,
+                                          timeline_collectives_sql};
+    timeline->rank = sqlite3_column_int(row, 0);
+    timeline->first = sqlite3_column_int64(row, 2);
+    timeline->last = sqlite3_column_int64(row, 3);
+    timeline->draws_flows = sqlite3_column_int(row, 4);
+    timeline->next_tid = 1 + 2 * LANES; /* behind compute and comm */
+    int code = name_rank(timeline, (const char *)sqlite3_column_text(row, 1), error);
+    if (!code)
+        code = begin_launches(timeline, error);
+    if (!code)
+        code = choose_times(timeline, error);
+    for (size_t i = 0; !code && i < sizeof queries / sizeof *queries; i++) {
+        free(timeline->thread);
+        timeline->thread = NULL;
+        code = each_row(timeline, queries[i], write_row, error);
     }
-    fputc(']', timeline->output.file);
-    sqlite3_finalize(row);
-    return code ? code : got;
+    return code;
+}
+
+/* From the rank that started an exchange last to another, into its last nanosecond. */
+static int write_flow(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
+    const struct text name = text_of(row, 0), category = TEXT("exchange");
+    int64_t end_ns = sqlite3_column_int64(row, 3), last_ns = sqlite3_column_int64(row, 6);
+    (void)error;
+    if (end_ns <= last_ns) {
+        timeline->exported->flows_left_out++;
+        return MP_OK;
+    }
+    timeline->exported->flows++;
+    timeline->arrows++;
+    write_point(timeline, name, category, "\"s\"", sqlite3_column_int(row, 4),
+                sqlite3_column_int(row, 5), last_ns);
+    write_point(timeline, name, category, "\"f\",\"bp\":\"e\"", sqlite3_column_int(row, 1),
+                sqlite3_column_int(row, 2), end_ns - 1);
+    return MP_OK;
+}
+
+/* ---- all of it ---- */
+
+/* What is kept meanwhile goes into tables beside the database. */
+static int prepare(struct timeline *timeline, struct mp_error *error) {
+    struct mp_store *store = timeline->output.store;
+    sqlite3 *connection = mp_store_connection(store);
+    sqlite3_stmt *fill = NULL;
+    if (sqlite3_create_function(connection, "moeperf_json", 1,
+                                SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY, NULL,
+                                make_json, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(connection, timeline_prepare_sql, NULL, NULL, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot keep what is drawn", error);
+    int code = mp_store_query(store, "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2)", NULL, 0,
+                              &timeline->keep_exchange, error);
+    if (!code)
+        code = mp_store_query(store,
+                              "INSERT OR IGNORE INTO temp.moeperf_launch VALUES (?1, ?2, ?3, ?4)",
+                              NULL, 0, &timeline->keep_launch, error);
+    if (!code)
+        code = output_query(store,
+                            "INSERT INTO temp.moeperf_collective SELECT rank, communicator, "
+                            "communicator_rank, communicator_size, function, ordinal, operations, "
+                            "bytes, start_ns, end_ns, wait_ms, transfer_ms, span_id "
+                            "FROM v_collective WHERE run_id = ?1",
+                            &timeline->selection, &fill, error);
+    if (!code)
+        code = mp_store_next(store, fill, error);
+    sqlite3_finalize(fill);
+    return code;
 }
 
 static int write_timeline(struct timeline *timeline, struct mp_error *error) {
-    struct mp_store *store = timeline->output.store;
-    FILE *file = timeline->output.file;
-    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", file);
-    int code = flows_prepare(timeline, error);
+    struct output *output = &timeline->output;
+    int64_t rows = 0;
+    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", output->file);
+    int code = prepare(timeline, error);
     if (!code)
-        code = launches_prepare(timeline, error);
+        code = each_row(timeline, timeline_ranks_sql, write_rank, error);
     if (!code)
-        code = collectives_prepare(timeline, error);
-    if (!code)
-        code = output_query(store, "SELECT value FROM StringIds WHERE id = ?1",
-                            &timeline->selection, &timeline->select_name, error);
-    if (!code)
-        code = write_ranks(timeline, error);
-    if (!code)
-        code = flows_write(timeline, error);
-    fprintf(file,
+        code = each_row(timeline, timeline_exchanges_sql, write_flow, error);
+    fprintf(output->file,
             "\n],\n\"otherData\":{\"format\":\"moeperf timeline\",\"version\":1,"
-            "\"flows_left_out\":%lld,\"gpu_left_out\":%lld",
+            "\"flows_left_out\":%lld,\"gpu_left_out\":%lld,",
             (long long)timeline->exported->flows_left_out,
             (long long)timeline->exported->gpu_left_out);
     if (!code)
-        code = write_about(timeline, "run", "SELECT * FROM v_run WHERE run_id = ?1", error);
+        code = output_rows(output, "run", "SELECT * FROM v_run WHERE run_id = ?1", 0,
+                           &timeline->selection, &rows, error);
+    fputc(',', output->file);
     if (!code)
-        code = write_about(timeline, "ranks",
-                           "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank", error);
-    fputs("}}\n", file);
+        code = output_rows(output, "ranks", "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank",
+                           0, &timeline->selection, &rows, error);
+    fputs("}}\n", output->file);
     return code;
 }
 
@@ -267,13 +541,12 @@ int mp_results_perfetto(struct mp_store *store, const struct mp_results_selectio
         code = output_open(&timeline->output, store, path, error);
         if (!code)
             code = write_timeline(timeline, error);
-        sqlite3_finalize(timeline->select_name);
         sqlite3_finalize(timeline->keep_exchange);
         sqlite3_finalize(timeline->keep_launch);
         code = output_close(&timeline->output, code, error);
     }
-    timeline_forget_names(timeline);
-    free(timeline->threads);
+    free(timeline->thread);
+    free(timeline->name);
     free(timeline);
     return code;
 }

@@ -85,10 +85,13 @@ static int add_waiting(const struct straggler *straggler, int number, const char
 /* A sentence that has no subject yet begins with the run's name. */
 static int add_nothing(const struct straggler *straggler, const char *label, json_t *findings,
                        struct mp_error *error) {
+    const unsigned unknown = MP_ABSTAINS_NO_SPANS | MP_ABSTAINS_MISSING | MP_ABSTAINS_NO_MEETINGS;
+    const char *title =
+        straggler->found.abstentions & unknown ? "Who waits can't be told" : "No straggler";
     char text[WAITING_TEXT];
     waiting_nothing(&straggler->found, text, sizeof text);
     capitalise(text);
-    return finding_add(findings, label ? label : "No straggler", text, false, error);
+    return finding_add(findings, label ? label : title, text, false, error);
 }
 
 /* What the analysis can't say of this run. */

@@ -17,7 +17,7 @@ const struct page_chart page_charts[] = {{"speedup", chart_speedup},
 
 const char *const page_families[PAGE_FAMILIES] = {
     "expert",     "attention",         "other computation", "token exchange", "moving experts",
-    "all-reduce", "data and planning", "no phase",          "waiting"};
+    "all-reduce", "data and planning", "no phase",          "blocked"};
 
 static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the report");
@@ -60,7 +60,7 @@ int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_
             failed |=
                 json_array_append_new(columns, json_string(sqlite3_column_name(statement, c)));
     }
-    while (!failed && (got = query_next(page->store, statement, error)) == 1) {
+    while (!failed && (got = mp_store_next(page->store, statement, error)) == 1) {
         json_t *row = json_array();
         if (label)
             failed |= json_array_append_new(row, text_value(label));

@@ -44,7 +44,7 @@ static int write_experts(struct page *page, const struct report_run *run, struct
     json_t *choices = json_array();
     sqlite3_stmt *layer = NULL;
     int got = 0, code = query_open(page->store, layers_sql, run->run_id, &layer, error);
-    while (!code && (got = query_next(page->store, layer, error)) == 1) {
+    while (!code && (got = mp_store_next(page->store, layer, error)) == 1) {
         char label[96];
         json_t *data = page_data();
         snprintf(label, sizeof label, "layer %s%s (fullest expert %.2f x mean)",
@@ -161,7 +161,7 @@ static int write_overhead(struct page *page, const struct report_run *run, struc
     int code = recording_cost_read(page->store, run->run_id, &cost, error);
     if (!code)
         code = query_open(page->store, overhead_sql, run->run_id, &row, error);
-    int got = code ? code : query_next(page->store, row, error);
+    int got = code ? code : mp_store_next(page->store, row, error);
     if (got == 1)
         print_overhead(&cost, row, page->out);
     sqlite3_finalize(row);

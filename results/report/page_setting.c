@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/record/record.h"
 #include "results/report/findings.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
@@ -148,17 +149,65 @@ static const char losses_sql[] =
 static const char phases_sql[] =
     "WITH inside AS (SELECT *, (SELECT count(*) * 1.0 FROM v_iteration WHERE run_id = ?1) AS n "
     "FROM v_phase WHERE run_id = ?1 AND share IS NOT NULL) "
-    "SELECT " PAGE_FAMILY " AS family, sum(exposed_ms - wait_ms) / max(n) AS ms FROM inside "
-    "GROUP BY 1 UNION ALL SELECT 7, max(0, max(iteration_ms) - sum(exposed_ms)) / max(n) "
-    "FROM inside HAVING count(*) > 0 UNION ALL SELECT 8, sum(wait_ms) / max(n) FROM inside "
-    "HAVING count(*) > 0 ORDER BY 1";
+    "SELECT " PAGE_FAMILY ", phase, exposed_ms / n, wait_ms / n FROM inside UNION ALL "
+    "SELECT 7, '', max(0, max(iteration_ms) - sum(exposed_ms)) / max(n), 0 FROM inside "
+    "HAVING count(*) > 0";
+
+/* ms that a rank waits in a phase until others come, of the `blocked` ms that transfers are in,
+ * too; all of those where the analysis abstains. */
+static double waits_in(const struct straggler *straggler, const char *phase, double blocked) {
+    const struct mp_straggler *found = &straggler->found;
+    const int number = (int)mp_phase_find(phase, strlen(phase));
+    double seconds = 0;
+    for (int p = 0; p < found->places; p++)
+        seconds += found->place[p].phase == number ? found->place[p].waiting / found->ranks : 0;
+    return found->slowdowns.rank ? fmin(blocked, 1e3 * seconds) : blocked;
+}
+
+static int add_phases(struct page *page, const struct report_run *run, const char *label,
+                      const struct straggler *straggler, json_t *list, struct mp_error *error) {
+    double ms[PAGE_FAMILIES] = {0};
+    bool is_there[PAGE_FAMILIES] = {false};
+    sqlite3_stmt *row = NULL;
+    int got = 0, code = query_open(page->store, phases_sql, run->run_id, &row, error);
+    while (!code && (got = mp_store_next(page->store, row, error)) == 1) {
+        const int family = sqlite3_column_int(row, 0);
+        const double waits = waits_in(straggler, query_text(row, 1), query_double(row, 3));
+        ms[family] += query_double(row, 2) - waits;
+        ms[PAGE_WAITING] += waits;
+        is_there[family] = is_there[PAGE_WAITING] = true;
+    }
+    sqlite3_finalize(row);
+    for (int f = 0; f < PAGE_FAMILIES; f++)
+        if (is_there[f])
+            json_array_append_new(list, json_pack("[oif]", text_value(label), f, ms[f]));
+    return code ? code : got;
+}
+
+static int write_phases(struct page *page, const struct speedup_row rows[], int count,
+                        const struct straggler stragglers[], struct mp_error *error) {
+    json_t *list = json_array();
+    int code = MP_OK;
+    for (int i = 0; !code && i < count; i++)
+        code =
+            add_phases(page, report_group_example(page->runs, rows[i].group),
+                       report_group_label(page->runs, rows[i].group), &stragglers[i], list, error);
+    json_t *data = json_pack("{s[sss] so}", "columns", "label", "family", "ms", "rows", list);
+    if (code) {
+        json_decref(data);
+        return code;
+    }
+    return page_figure_of(
+        page, "phases", "Where an iteration goes",
+        "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation "
+        "is not in it. Red is waiting until other ranks come; what transfers take then is with "
+        "what they carry.",
+        data, error);
+}
 
 static const struct {
     const char *chart, *sql, *title, *caption;
 } comparisons[] = {
-    {"phases", phases_sql, "Where an iteration goes",
-     "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation is "
-     "not in it. Red is waiting for other ranks."},
     {"iteration-time", iterations_sql, "Iteration time",
      "The first iterations may leave the frame, which is drawn for the steady ones (ms)."},
     {"loss", losses_sql, "Training loss",
@@ -217,7 +266,7 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
     const struct report_run *run = report_group_example(page->runs, row->group);
     sqlite3_stmt *other = NULL;
     int code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
-    int got = code ? code : query_next(page->store, other, error);
+    int got = code ? code : mp_store_next(page->store, other, error);
     if (got == 1 && !isnan(row->ms)) {
         double counterpart = query_double(other, 0);
         struct pair pair = {.label = row->run.label,
@@ -334,17 +383,20 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
 static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
                          struct straggler stragglers[], struct mp_error *error) {
     int code = MP_OK;
-    for (int i = 0; !code && i < count; i++)
-        if (i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS) {
-            page->run_sections++;
-            code =
-                straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
-                               &stragglers[i], error);
-        }
+    for (int i = 0; !code && i < count; i++) {
+        bool shown = i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS;
+        page->run_sections += shown;
+        code = straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
+                              &stragglers[i], error);
+        if (!shown) /* no section of its own */
+            stragglers[i].context.run_id = 0;
+    }
     if (!code)
         code = write_summary(page, rows, count, table, stragglers, error);
     if (!code)
         code = write_speedup(page, rows, count, error);
+    if (!code)
+        code = write_phases(page, rows, count, stragglers, error);
     if (!code)
         code = write_comparisons(page, rows, count, error);
     if (!code)

@@ -51,7 +51,7 @@ static int find_slices(struct page *page, int64_t run_id, struct timeline *timel
     int got = 0, code = query_open(page->store, slices_sql, run_id, &row, error);
     if (code)
         return code;
-    while (timeline->slices < SLICES && (got = query_next(page->store, row, error)) == 1) {
+    while (timeline->slices < SLICES && (got = mp_store_next(page->store, row, error)) == 1) {
         struct slice *slice = &timeline->slice[timeline->slices];
         slice->spent = timeline->spent + (size_t)timeline->slices++ * timeline->cells;
         slice->iteration = sqlite3_column_int64(row, 0);
@@ -126,7 +126,7 @@ static int read_spans(struct page *page, int64_t run_id, struct timeline *timeli
     for (int i = 0; i < timeline->slices; i++)
         sqlite3_bind_int64(row, 2 + i, timeline->slice[i].iteration);
     sqlite3_bind_int(row, 2 + SLICES, timeline->stride);
-    while ((got = query_next(page->store, row, error)) == 1) {
+    while ((got = mp_store_next(page->store, row, error)) == 1) {
         int i = 0;
         while (timeline->slice[i].iteration != sqlite3_column_int64(row, 1))
             i++;
@@ -200,9 +200,10 @@ static int write_timeline(struct page *page, struct timeline *timeline, struct m
             return mp_fail(error, MP_ENOMEM, "no memory for the timeline");
         }
     }
-    int length = snprintf(caption, sizeof caption,
-                          "A row per rank, what its own thread did over time (ms). Red: it waited "
-                          "for others; pale or empty: outside any recorded phase.");
+    int length =
+        snprintf(caption, sizeof caption,
+                 "A row per rank, what its own thread did over time (ms). Red: it was blocked "
+                 "by others or transfers; pale or empty: outside any recorded phase.");
     if (!exact)
         length += snprintf(caption + length, sizeof caption - (size_t)length,
                            " Of many spans each of %d steps shows what most of it went to.",

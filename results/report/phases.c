@@ -27,7 +27,7 @@ static const struct table_column columns[COLUMNS] = {
     [PHASE] = {"phase", TABLE_LEFT, .key = "phase"},
     [EXPOSED] = {"ms/it-\neration", TABLE_NUMBER, .key = "ms_per_iteration", .decimals = 3},
     [SHARE] = {"share", TABLE_NUMBER, "%", "share", .decimals = 1},
-    [WAITING] = {"of it\nwaiting", TABLE_NUMBER, "ms", "wait_ms", .decimals = 3},
+    [WAITING] = {"of it\nblocked", TABLE_NUMBER, "ms", "wait_ms", .decimals = 3},
     [OVERLAPPED] = {"besides, over-\nlapped", TABLE_NUMBER, "ms", "overlapped_ms", .decimals = 3},
 };
 
@@ -70,11 +70,12 @@ static void print_words(const struct table *table, const char *label, FILE *out)
     }
     table_print(table, out);
     table_paragraph(out,
-                    "%s: %s takes %.0f %% of the iteration%s; ranks wait %.0f %% of it for "
-                    "each other; %.2f ms of transfers are hidden behind computation.",
+                    "%s: %s takes %.0f %% of the iteration%s; ranks are blocked %.0f %% of it, "
+                    "until others come and by transfers; %.2f ms of transfers are hidden behind "
+                    "computation.",
                     label, table->cell[PHASE].text, 100 * number_in(table, 0, SHARE),
                     number_in(table, 0, WAITING) > number_in(table, 0, EXPOSED) / 2
-                        ? ", most of it waiting"
+                        ? ", most of it blocked"
                         : "",
                     100 * number_in(table, sum, WAITING) / number_in(table, sum, EXPOSED),
                     number_in(table, sum, OVERLAPPED));

@@ -10,10 +10,6 @@ int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_
     return mp_store_query(store, sql, &run_id, 1, statement, error);
 }
 
-int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
-    return mp_store_next(store, statement, error);
-}
-
 double query_double(sqlite3_stmt *statement, int column) {
     return sqlite3_column_type(statement, column) == SQLITE_NULL
                ? NAN
@@ -64,7 +60,7 @@ int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **ro
                     struct mp_error *error) {
     *rows = json_array();
     int got = 0, code = *rows ? MP_OK : no_memory(error);
-    while (!code && (got = query_next(store, statement, error)) == 1) {
+    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
         json_t *row = json_object();
         int failed = json_array_append_new(*rows, row);
         for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
@@ -126,7 +122,7 @@ int query_structs(struct mp_store *store, sqlite3_stmt *statement,
                   struct mp_error *error) {
     int got = 0, capacity = 0, code = MP_OK;
     *read = 0;
-    while (!code && (got = query_next(store, statement, error)) == 1) {
+    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
         if (*read == capacity) {
             capacity = capacity ? capacity * 2 : 16;
             void *grown = realloc(*rows, (size_t)capacity * size);

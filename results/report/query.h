@@ -8,11 +8,9 @@
 
 #include "results/report/report.h"
 
-/* Prepares a query; ?1 is the run. */
+/* Prepares a query, for mp_store_next; ?1 is the run. */
 int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
                struct mp_error *error);
-/* 1: a row, 0: no more, negative: an error. */
-int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error);
 
 double query_double(sqlite3_stmt *statement, int column);    /* NAN for NULL */
 const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */

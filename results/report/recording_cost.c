@@ -39,7 +39,7 @@ int recording_cost_read(struct mp_store *store, int64_t run_id, struct recording
     *cost =
         (struct recording_cost){.spans = NAN, .per_iteration = NAN, .cost_ns = NAN, .share = NAN};
     int code = query_open(store, cost_sql, run_id, &row, error);
-    int got = code ? code : query_next(store, row, error);
+    int got = code ? code : mp_store_next(store, row, error);
     if (got == 1)
         fill(cost, row);
     sqlite3_finalize(row);

@@ -187,7 +187,7 @@ static int print_pairs(struct mp_store *store, const char *title, const char *sq
                        FILE *out, struct mp_error *error) {
     sqlite3_stmt *statement = NULL;
     int got = 0, rows = 0, code = query_open(store, sql, run_id, &statement, error);
-    while (!code && (got = query_next(store, statement, error)) == 1) {
+    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
         if (rows++ == 0)
             fprintf(out, "\n%s\n", title);
         table_paragraph(out, "%s: %s", query_text(statement, 0), query_text(statement, 1));

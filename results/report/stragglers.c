@@ -26,7 +26,7 @@ static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int code = query_open(store, context_sql, context->run_id, &row, error);
-    int got = code ? code : query_next(store, row, error);
+    int got = code ? code : mp_store_next(store, row, error);
     if (got == 1) {
         context->one_host = sqlite3_column_int(row, 0) == 1;
         context->taken = query_double(row, 1);
@@ -97,7 +97,8 @@ enum {
     FINDINGS_IN_WORDS = 2
 }; /* of more, sentences would be too many to read */
 
-/* What the table says of a group: its first finding, which may be none. */
+/* What the table says of a group: its first finding, which may be none; of the waiting per rank,
+ * which it is a part of. */
 struct waiting_row {
     const char *label;
     double waiting, of_it, tokens, saved; /* s, but for tokens */
@@ -127,7 +128,7 @@ static int add_row(struct table *table, const char *label, const struct straggle
                               .most_for = "-",
                               .cause = "-",
                               .where = "-",
-                              .of_it = finding ? finding->waiting : NAN,
+                              .of_it = finding ? finding->caused / found->ranks : NAN,
                               .tokens = finding ? finding->tokens : NAN,
                               .saved = finding ? finding->saved : NAN};
     if (finding) {
@@ -205,10 +206,11 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
         const struct report_run *example = report_group_example(runs, g);
         if (g > 0)
             fputc('\n', out);
-        table_paragraph(out, "%s, %s, run %lld%s: %d ranks, %d of %d steady iterations",
+        table_paragraph(out, "%s, %s, run %lld%s: %d rank%s, %d of %d steady iterations",
                         report_group_label(runs, g), example->workload, (long long)example->run_id,
                         example->predicted ? REPORT_PREDICTED : "", example->ranks,
-                        stragglers[g].looked_at, stragglers[g].iterations);
+                        example->ranks == 1 ? "" : "s", stragglers[g].looked_at,
+                        stragglers[g].iterations);
         straggler_print(&stragglers[g], report_group_label(runs, g), 1 << 20, out);
         if (*recording_cost_words(&stragglers[g].cost, words))
             table_paragraph(out, "Recording cost: %s.", words);

@@ -205,7 +205,7 @@ int table_fill(struct table *table, const void *rows, int count, size_t size,
 int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query,
                 struct mp_error *error) {
     int got = 0, code = MP_OK;
-    while (!code && (got = query_next(store, query, error)) == 1) {
+    while (!code && (got = mp_store_next(store, query, error)) == 1) {
         code = table_add(table, NULL, error);
         for (int c = 0; c < table->columns && !code; c++) {
             struct table_cell *cell = &last_row(table)[c];

@@ -47,7 +47,7 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
     sqlite3_stmt *row;
     int got = 0, ranks = 0, code = query_open(reader->store, sql, reader->run_id, &row, error);
     input->common_clock = true;
-    while (!code && (got = query_next(reader->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(reader->store, row, error)) == 1) {
         ranks = sqlite3_column_int(row, 7);
         reader->out->ranks_share_cores = sqlite3_column_int(row, 5);
         reader->all_iterations = sqlite3_column_int64(row, 6);
@@ -76,7 +76,7 @@ static int read_names(struct reader *reader, struct mp_error *error) {
     reader->stream = -1;
     for (int p = 0; p < MP_PHASES; p++)
         reader->phase_id[p] = -1;
-    while (!code && (got = query_next(reader->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(reader->store, row, error)) == 1) {
         const char *name = query_text(row, 1);
         if (!strcmp(name, "compute"))
             reader->stream = sqlite3_column_int64(row, 0);
@@ -100,7 +100,7 @@ static int read_iterations(struct reader *reader, struct mp_error *error) {
     int64_t each = reader->all_spans / all + 1, most = SPANS_LOOKED_AT / each, stride = 1;
     int got = 0, code = query_open(reader->store, sql, reader->run_id, &row, error);
     most = most < MP_STRAGGLER_ITERATIONS ? MP_STRAGGLER_ITERATIONS : most;
-    while (!code && (got = query_next(reader->store, row, error)) == 1) {
+    while (!code && (got = mp_store_next(reader->store, row, error)) == 1) {
         int64_t steady = sqlite3_column_int64(row, 1);
         if (!out->number) {
             stride = (steady + most - 1) / most;
@@ -190,7 +190,7 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
     sqlite3_bind_int64(statement, 3, reader->rows[rank].last);
     sqlite3_bind_int64(statement, 4, reader->stream);
     sqlite3_bind_int64(statement, 5, reader->phase_id[MP_PHASE_COLLECT]);
-    while (!code && (got = query_next(reader->store, statement, error)) == 1) {
+    while (!code && (got = mp_store_next(reader->store, statement, error)) == 1) {
         struct row row = read_row(reader, statement);
         if (row.iteration < 0)
             continue;
@@ -338,14 +338,10 @@ static int make_loads(struct reader *reader, struct mp_error *error) {
     static const char sql[] = "SELECT max(layer) + 1, max(experts) FROM imbalance_summary "
                               "WHERE run_id = ?1";
     struct mp_straggler_input *input = &reader->out->input;
-    sqlite3_stmt *row;
-    int code = query_open(reader->store, sql, reader->run_id, &row, error);
-    if (!code && (code = query_next(reader->store, row, error)) == 1) {
-        code = MP_OK;
-        input->layers = sqlite3_column_int(row, 0);
-        input->experts = sqlite3_column_int(row, 1);
-    }
-    sqlite3_finalize(row);
+    int64_t most[2];
+    int code = mp_store_numbers(reader->store, sql, &reader->run_id, 1, most, 2, error);
+    input->layers = (int)most[0];
+    input->experts = (int)most[1];
     size_t rows = (size_t)input->times.iterations * (size_t)input->layers;
     if (code || rows == 0 || input->experts <= 0)
         return code;
@@ -372,7 +368,7 @@ static int read_loads(struct reader *reader, struct mp_error *error) {
         sqlite3_reset(row);
         sqlite3_bind_int(row, 2, i % input->times.ranks);
         sqlite3_bind_int64(row, 3, reader->out->number[iteration]);
-        while ((got = query_next(reader->store, row, error)) == 1) {
+        while ((got = mp_store_next(reader->store, row, error)) == 1) {
             int layer = sqlite3_column_int(row, 0);
             if (layer < 0 || layer >= input->layers)
                 continue;

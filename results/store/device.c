@@ -156,17 +156,12 @@ static int add_spool(struct device_spool *spool, struct mp_error *error) {
 static int find_origin(struct mp_store *store, int64_t run_id, const char *const paths[], int count,
                        int64_t *origin_ns, struct mp_error *error) {
     char sql[128];
-    sqlite3_stmt *select = NULL;
-    int code = store_prepare(store, "SELECT origin_ns FROM run WHERE run_id = ?", &select, error);
+    int code = store_require_run(store, run_id, error);
+    if (!code)
+        code = mp_store_numbers(store, "SELECT origin_ns FROM run WHERE run_id = ?1", &run_id, 1,
+                                origin_ns, 1, error);
     if (code)
         return code;
-    sqlite3_bind_int64(select, 1, run_id);
-    bool there = sqlite3_step(select) == SQLITE_ROW;
-    *origin_ns = there ? sqlite3_column_int64(select, 0) : 0;
-    sqlite3_finalize(select);
-    if (!there)
-        return mp_fail(error, MP_ENOTFOUND, "%s: there is no run %lld", store->path,
-                       (long long)run_id);
     for (int i = 0; *origin_ns == 0 && i < count; i++) {
         struct device_spool first = {.store = store, .path = paths[i]};
         if (read_header(&first, NULL) == MP_OK)

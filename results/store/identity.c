@@ -31,7 +31,7 @@ static uint64_t digest_description(const struct mp_store_run *run) {
 
 void identity_of(const struct mp_store_run *run, const struct recordings *recordings,
                  char identity[IDENTITY_SIZE]) {
-    uint64_t digest = 0;
+    uint64_t digest = run->job_text && *run->job_text ? add_text(0, run->job_text) : 0;
     bool recorded = false;
     for (int r = 0; r < recordings->ranks; r++) {
         recorded = recorded || recordings->rank[r].usable;

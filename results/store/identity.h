@@ -10,8 +10,9 @@
 enum { IDENTITY_SIZE = 17 };
 
 /* 16 hexadecimal digits: a digest of all that the ranks' recordings have, whose first records name
- * process, host and the nanosecond they began in; of a run without any recording, a digest of which
- * job of which suite run it was and how it went. */
+ * process, host and the nanosecond they began in, and of the job's file, which may be given later;
+ * of a run without any recording, a digest of which job of which suite run it was and how it went.
+ */
 void identity_of(const struct mp_store_run *run, const struct recordings *recordings,
                  char identity[IDENTITY_SIZE]);
 

@@ -165,20 +165,6 @@ static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
     return code ? code : 1;
 }
 
-static int next_span_id(struct mp_store *store, int64_t *span_id, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
-    int code =
-        store_prepare(store, "SELECT coalesce(max(span_id), 0) + 1 FROM span", &select, error);
-    if (code)
-        return code;
-    if (sqlite3_step(select) == SQLITE_ROW)
-        *span_id = sqlite3_column_int64(select, 0);
-    else
-        code = mp_store_fail(store, "cannot read the spans", error);
-    sqlite3_finalize(select);
-    return code;
-}
-
 static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struct mp_error *error) {
     struct recording *recording = &ingest->recordings.rank[rank];
     struct span_rows rows = {
@@ -248,7 +234,8 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
         return code;
     code = judge_end(ingest, run, error);
     if (!code)
-        code = next_span_id(ingest->store, &span_id, error);
+        code = mp_store_numbers(ingest->store, "SELECT coalesce(max(span_id), 0) + 1 FROM span",
+                                NULL, 0, &span_id, 1, error);
     ingest->origin_ns =
         clock_bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
     ingest->summary.origin_ns = ingest->origin_ns;

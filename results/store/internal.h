@@ -23,6 +23,8 @@ extern const char store_tables_4_sql[]; /* tables_4.sql: what version 4 adds */
 /* Runs statements without results.  `doing` goes into the message. */
 int store_execute(struct mp_store *store, const char *sql, const char *doing,
                   struct mp_error *error);
+/* MP_ENOTFOUND for a run that is not there. */
+int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error);
 /* Prepares one statement that will run many times. */
 int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
                   struct mp_error *error);

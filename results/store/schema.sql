@@ -402,7 +402,7 @@ FROM imbalance_summary;
 --   share          exposed_ms / iteration_ms
 --   iteration_ms   the whole iterations; what the exposed times leave of it belongs to no phase;
 --                  NULL (and share) for validate and checkpoint, which lie between iterations
---   wait_ms        of exposed_ms blocked on other ranks
+--   wait_ms        of exposed_ms blocked on other ranks: until they had come, and by transfers
 --   flops          sum over all ranks
 CREATE VIEW v_phase AS
 SELECT run_id, StringIds.value AS phase, exposed_ms + overlapped_ms AS total_ms,

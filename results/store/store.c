@@ -82,23 +82,6 @@ int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing
     return code;
 }
 
-/* The first column of the first row; 0 when there is none. */
-static int query_integer(struct mp_store *store, const char *sql, int64_t *value,
-                         struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    int code = MP_OK;
-    *value = 0;
-    if (sqlite3_prepare_v2(store->connection, sql, -1, &statement, NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot read the database", error);
-    int step = sqlite3_step(statement);
-    if (step == SQLITE_ROW)
-        *value = sqlite3_column_int64(statement, 0);
-    else if (step != SQLITE_DONE)
-        code = mp_store_fail(store, "cannot read the database", error);
-    sqlite3_finalize(statement);
-    return code;
-}
-
 /* ---- opening ---- */
 
 /* The file as SQLite's URI that promises that nobody writes to it. */
@@ -170,11 +153,12 @@ static int identify(struct mp_store *store, int *version, struct mp_error *error
     int64_t application, user_version, objects;
     int code = store_execute(store, "SAVEPOINT identify", "cannot read the database", error);
     if (!code)
-        code = query_integer(store, "PRAGMA application_id", &application, error);
+        code = mp_store_numbers(store, "PRAGMA application_id", NULL, 0, &application, 1, error);
     if (!code)
-        code = query_integer(store, "PRAGMA user_version", &user_version, error);
+        code = mp_store_numbers(store, "PRAGMA user_version", NULL, 0, &user_version, 1, error);
     if (!code)
-        code = query_integer(store, "SELECT count(*) FROM sqlite_schema", &objects, error);
+        code = mp_store_numbers(store, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects, 1,
+                                error);
     if (!code)
         code = store_execute(store, "RELEASE identify", "cannot read the database", error);
     if (code)
@@ -348,7 +332,7 @@ int mp_store_query(struct mp_store *store, const char *sql, const int64_t values
                    sqlite3_stmt **statement, struct mp_error *error) {
     *statement = NULL;
     if (sqlite3_prepare_v2(store->connection, sql, -1, statement, NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot read the results", error);
+        return mp_store_fail(store, "cannot read the database", error);
     const int wanted = sqlite3_bind_parameter_count(*statement);
     store_bind_integers(*statement, 1, values, count < wanted ? count : wanted);
     return MP_OK;
@@ -358,7 +342,47 @@ int mp_store_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_err
     const int step = sqlite3_step(statement);
     if (step == SQLITE_ROW)
         return 1;
-    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the database", error);
+}
+
+int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                     int64_t numbers[], int columns, struct mp_error *error) {
+    sqlite3_stmt *row;
+    int got = mp_store_query(store, sql, values, count, &row, error);
+    if (!got)
+        got = mp_store_next(store, row, error);
+    for (int i = 0; i < columns; i++)
+        numbers[i] = got == 1 ? sqlite3_column_int64(row, i) : 0;
+    sqlite3_finalize(row);
+    return got < 0 ? got : MP_OK;
+}
+
+int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
+    int64_t runs;
+    int code = mp_store_numbers(store, "SELECT count(*) FROM run WHERE run_id = ?1", &run_id, 1,
+                                &runs, 1, error);
+    if (!code && runs == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: there is no run %lld; moeperf report --db %s --runs lists them",
+                       store->path, (long long)run_id, store->path);
+    return code;
+}
+
+int mp_store_choose_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {
+    int64_t all[2];
+    if (*run_id)
+        return store_require_run(store, *run_id, error);
+    int code =
+        mp_store_numbers(store, "SELECT count(*), max(run_id) FROM run", NULL, 0, all, 2, error);
+    *run_id = all[1];
+    if (!code && all[0] == 0)
+        code = mp_fail(error, MP_ENOTFOUND, "%s: there is no run in it", store->path);
+    else if (!code && all[0] > 1)
+        code = mp_fail(error, MP_EINVAL,
+                       "%s: there are %lld runs in it: name one; moeperf report --db %s --runs "
+                       "lists them",
+                       store->path, (long long)all[0], store->path);
+    return code;
 }
 
 struct sqlite3 *mp_store_connection(struct mp_store *store) {
@@ -371,22 +395,14 @@ const char *mp_store_path(const struct mp_store *store) {
 
 int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordings,
                         struct mp_error *error) {
-    char sql[96];
-    snprintf(sql, sizeof sql, "SELECT ranks_recorded FROM v_run WHERE run_id = %lld",
-             (long long)run_id);
-    return query_integer(store, sql, recordings, error);
+    return mp_store_numbers(store, "SELECT ranks_recorded FROM v_run WHERE run_id = ?1", &run_id, 1,
+                            recordings, 1, error);
 }
 
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
-    char sql[96];
-    int64_t runs = 0;
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM run WHERE run_id = %lld", (long long)run_id);
-    int code = query_integer(store, sql, &runs, error);
-    if (!code && runs == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: there is no run %lld", store->path,
-                       (long long)run_id);
+    int code = store_require_run(store, run_id, error);
     if (!code)
         code = store_prepare(store,
                              "INSERT OR IGNORE INTO fact (run_id, rank, name, value) "

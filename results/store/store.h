@@ -156,6 +156,13 @@ int mp_store_query(struct mp_store *store, const char *sql, const int64_t values
                    struct sqlite3_stmt **statement, struct mp_error *error);
 /* 1: a row, 0: no more, negative: an error. */
 int mp_store_next(struct mp_store *store, struct sqlite3_stmt *statement, struct mp_error *error);
+/* The first row of such a query as whole numbers; NULL is 0, and so are all without a row. */
+int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                     int64_t numbers[], int columns, struct mp_error *error);
+
+/* Whether *run_id is there (MP_ENOTFOUND); 0 becomes the only run of the database: MP_ENOTFOUND
+ * where there is none, MP_EINVAL where there are several. */
+int mp_store_choose_run(struct mp_store *store, int64_t *run_id, struct mp_error *error);
 
 /* Records an SQLite failure on this store as an mp_error: "path: doing what: SQLite's sentence",
  * with MP_ENOSPACE, MP_EFORMAT, MP_ENOMEM or MP_EIO by SQLite's code. */

@@ -97,7 +97,8 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
     }
     assert_memory_equal(a->capacity, b->capacity, (size_t)a->experts * sizeof *a->capacity);
     assert_true(a->source_capacity == b->source_capacity && a->padding == b->padding &&
-                a->route_order == b->route_order && a->outgoing_limit == b->outgoing_limit &&
+                a->policy->route_order == b->policy->route_order &&
+                a->policy->outgoing_limit == b->policy->outgoing_limit &&
                 a->exchange == b->exchange && a->group_size == b->group_size);
     assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
     if (a->part_begin[pairs] > 0)

@@ -77,6 +77,7 @@ struct bench {
     const struct mp_system *system;
     void *options, *self;
     struct mp_setting setting;
+    struct mp_policy policy;
     struct mp_plan plan;
     struct mp_load load[LOADS];
     struct mp_placement home, next;
@@ -141,6 +142,10 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
     if (!code)
         code = mp_plan_create(&bench->setting.topology, bench->setting.experts,
                               bench->setting.expert_bytes, &bench->plan, error);
+    if (!code) {
+        mp_system_policy(bench->system, bench->self, &bench->setting, &bench->policy);
+        bench->plan.policy = &bench->policy;
+    }
     for (int i = 0; i < LOADS && !code; i++) {
         code = mp_load_create(bench->row->ranks, bench->row->experts, &bench->load[i], error);
         if (!code)

@@ -1,5 +1,6 @@
 /* Our trainer and PyTorch on the same parameters and tokens: logits, losses, every gradient, and
  * every parameter after ten AdamW steps agree to 1e-4 (of the tensor's largest element). */
+#include "tests/errors.h"
 #include "tests/golden/golden.h"
 #include "tests/golden/small_trainer.h"
 
@@ -83,11 +84,9 @@ static void compare(const char *name, float *ours, const float *theirs, size_t e
 
 static int open_comparison(void **state) {
     struct comparison *c = *state;
-    struct mp_error error = {0};
     char path[512], text[13][64];
     snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->name);
-    if (mp_golden_open(path, &c->golden, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_golden_open(path, &c->golden, &error));
     count(c, "layers", "layers", text[0]);
     count(c, "width", "width", text[1]);
     count(c, "heads", "heads", text[2]);
@@ -135,11 +134,9 @@ static const int32_t *batch(struct comparison *c, const char *name, int step) {
 
 static void compare_logits(struct comparison *c) {
     struct mp_model *model = mp_trainer_model(c->small.trainer);
-    struct mp_error error = {0};
     size_t elements = (size_t)model->tokens * MP_VOCABULARY;
-    assert_int_equal(
-        mp_trainer_forward(c->small.trainer, batch(c, "tokens", 0), batch(c, "targets", 0), &error),
-        MP_OK);
+    assert_works(mp_trainer_forward(c->small.trainer, batch(c, "tokens", 0), batch(c, "targets", 0),
+                                    &error));
     mp_model_logits(model);
     assert_same("logits", model->logits, mp_golden_float(c->golden, "logits", elements), elements);
 }
@@ -177,10 +174,8 @@ TEST_EACH_WITH(ten_steps_agree, comparisons, c, open_comparison, close_compariso
     compare_logits(c);
     for (int i = 0; i < c->steps; i++) {
         struct mp_trainer_result result;
-        struct mp_error error = {0};
-        if (mp_trainer_step_on(c->small.trainer, batch(c, "tokens", i), batch(c, "targets", i),
-                               &result, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_trainer_step_on(c->small.trainer, batch(c, "tokens", i),
+                                        batch(c, "targets", i), &result, &error));
         double expected = 0;
         for (int l = 0; l < c->layers; l++)
             expected += (double)*weight * (double)auxiliary[i * c->layers + l] +

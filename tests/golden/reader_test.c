@@ -1,6 +1,6 @@
 /* The golden files are what README.md says, and a damaged one is refused instead of misread. */
+#include "tests/errors.h"
 #include "tests/golden/golden.h"
-#include "tests/support.h"
 
 enum { LAYERS = 2, WIDTH = 32, EXPERTS = 8, EXPERT_WIDTH = 48, SEQUENCE = 16, BATCH = 8 };
 enum { STEPS = 10, VOCABULARY = 256, TOKENS = BATCH * SEQUENCE };
@@ -17,9 +17,7 @@ enum { FILE_COUNT = sizeof(files) / sizeof(files[0]) };
 
 static struct mp_golden *open_file(const char *path) {
     struct mp_golden *golden;
-    struct mp_error error = {0};
-    if (mp_golden_open(path, &golden, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_golden_open(path, &golden, &error));
     return golden;
 }
 
@@ -191,8 +189,7 @@ static int open_bytes(const unsigned char *bytes, size_t size, struct mp_golden 
 
 TEST(test_small_file_is_read) {
     struct mp_golden *golden;
-    struct mp_error error = {0};
-    assert_int_equal(open_bytes(small_file, sizeof(small_file), &golden, &error), MP_OK);
+    assert_works(open_bytes(small_file, sizeof(small_file), &golden, &error));
     const float *first = mp_golden_float(golden, "first", 2);
     assert_non_null(first);
     assert_true(first[0] == 1.5f && first[1] == -0.5f);
@@ -203,10 +200,8 @@ TEST(test_small_file_is_read) {
 TEST(test_every_truncation_is_refused) {
     for (size_t size = 0; size < sizeof(small_file); size++) {
         struct mp_golden *golden;
-        struct mp_error error = {0};
-        assert_int_equal(open_bytes(small_file, size, &golden, &error), MP_EFORMAT);
+        assert_fails(open_bytes(small_file, size, &golden, &error), MP_EFORMAT, scratch_path);
         assert_null(golden);
-        assert_non_null(strstr(error.text, scratch_path));
     }
 }
 
@@ -230,17 +225,15 @@ TEST(test_damage_is_refused) {
         memcpy(bytes, small_file, sizeof(bytes));
         bytes[damages[i].offset] = damages[i].value;
         struct mp_golden *golden;
-        struct mp_error error = {0};
-        assert_int_equal(open_bytes(bytes, sizeof(bytes), &golden, &error), damages[i].code);
+        assert_fails(open_bytes(bytes, sizeof(bytes), &golden, &error), damages[i].code, "");
         assert_null(golden);
     }
 }
 
 TEST(test_missing_file_is_named) {
     struct mp_golden *golden;
-    struct mp_error error = {0};
-    assert_int_equal(mp_golden_open("/nonexistent/golden.bin", &golden, &error), MP_EIO);
-    assert_non_null(strstr(error.text, "/nonexistent/golden.bin"));
+    assert_fails(mp_golden_open("/nonexistent/golden.bin", &golden, &error), MP_EIO,
+                 "/nonexistent/golden.bin");
 }
 
 static int create_scratch(void **state) {

@@ -3,6 +3,7 @@
  * the host gets ahead of the GPU only while it does not wait.  A change may lower a figure, here
  * too; what raises one has to be worth it. */
 #include "tests/double/cuda/double.h"
+#include "tests/errors.h"
 #include "tests/golden/small_trainer.h"
 
 /* Steps so slow that each of them looks after clocks. */
@@ -70,7 +71,6 @@ static void a_step_asks_for_no_more(void **state) {
     struct small_trainer small;
     struct cuda_double_counts before, after;
     struct mp_trainer_result result;
-    struct mp_error error = {0};
     int32_t token[TOKENS + 1];
     int64_t counted[KINDS];
     for (int i = 0; i <= TOKENS; i++)
@@ -80,8 +80,7 @@ static void a_step_asks_for_no_more(void **state) {
     create(step, &small);
     for (int i = 0; i < STEPS; i++) {
         cuda_double_get_counts(&before);
-        if (mp_trainer_step_on(small.trainer, token, token + 1, &result, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_trainer_step_on(small.trainer, token, token + 1, &result, &error));
         cuda_double_get_counts(&after);
         if (i >= WARM)
             subtract(&after, &before, counted);

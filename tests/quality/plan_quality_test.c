@@ -33,7 +33,9 @@
  */
 #include "baselines/systems.h"
 #include "harness/workload/formats.h"
+#include "reference/plan/planner.h"
 #include "reference/plan/queue.h"
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 static struct mp_arena memory;
@@ -48,12 +50,11 @@ struct workload {
 };
 
 static void create_workload(struct workload *workload) {
-    struct mp_error error = {0};
     size_t loads = (size_t)workload->iterations * (size_t)workload->layers;
     workload->load = calloc(loads, sizeof *workload->load);
     assert_non_null(workload->load);
     for (size_t index = 0; index < loads; index++)
-        assert_ok(mp_load_create(RANKS, EXPERTS, &workload->load[index], &error), &error);
+        assert_works(mp_load_create(RANKS, EXPERTS, &workload->load[index], &error));
 }
 
 static void destroy_workload(struct workload *workload) {
@@ -207,7 +208,7 @@ static void add_ratio(struct quality *quality, const struct mp_plan *plan,
     int64_t total[EXPERTS], computed[RANKS], most = 0;
     int copies = 0;
     mp_load_expert_totals(load, total);
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int rank = 0; rank < RANKS; rank++)
         most = computed[rank] > most ? computed[rank] : most;
     for (int expert = 0; expert < EXPERTS; expert++)
@@ -232,18 +233,10 @@ static void summarise(struct quality *quality) {
     quality->over_mean /= quality->plans;
 }
 
-/* A system in the middle of a run. */
-struct run {
-    const struct mp_system *system;
-    void *self;
-    struct mp_placement *home, *next; /* [layers] */
-    struct mp_plan plan;
-};
-
 /* The A100s of the LAER paper with its Mixtral-8x7B, for systems that weigh
  * travel against computing. */
-static void create_run(struct run *run, const struct mp_system *system, const struct row *row,
-                       int layers) {
+static void create_run(struct mp_planner *planner, const struct mp_system *system,
+                       const struct row *row, int layers) {
     const struct mp_setting setting = {.layers = layers,
                                        .experts = EXPERTS,
                                        .top_k = 2,
@@ -255,73 +248,40 @@ static void create_run(struct run *run, const struct mp_system *system, const st
                                        .bandwidth_in_node = 216.269e9,
                                        .seconds_per_route = 1.64e-6,
                                        .non_moe_seconds = 4e-3};
-    struct mp_error error = {0};
     void *options = calloc(1, system->options_size + 1);
-    *run = (struct run){.system = system};
-    run->home = calloc((size_t)layers, sizeof *run->home);
-    run->next = calloc((size_t)layers, sizeof *run->next);
-    assert_true(options && run->home && run->next);
-    assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
+    assert_true(options);
+    assert_works(mp_options_set_defaults(system->options, options, &error));
     for (int index = 0; row->option[index][0]; index++)
-        assert_ok(mp_options_set(system->options, options, system->name, row->option[index][0],
-                                 row->option[index][1], NULL, &error),
-                  &error);
-    assert_ok(mp_system_create(system, &setting, options, &run->self, &error), &error);
+        assert_works(mp_options_set(system->options, options, system->name, row->option[index][0],
+                                    row->option[index][1], NULL, &error));
+    const struct mp_planner_config config = {
+        .system = system, .options = options, .setting = &setting};
+    assert_works(mp_planner_create(&config, planner, &error));
     free(options);
-    assert_ok(mp_plan_create(&setting.topology, EXPERTS, setting.expert_bytes, &run->plan, &error),
-              &error);
-    for (int layer = 0; layer < layers; layer++) {
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &run->home[layer], &error), &error);
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &run->next[layer], &error), &error);
-    }
-    assert_ok(mp_system_initial_homes(system, run->self, layers, run->home, &error), &error);
 }
 
-static void destroy_run(struct run *run, int layers) {
-    for (int layer = 0; layer < layers; layer++) {
-        mp_placement_destroy(&run->home[layer]);
-        mp_placement_destroy(&run->next[layer]);
-    }
-    free(run->home);
-    free(run->next);
-    mp_plan_destroy(&run->plan);
-    mp_system_destroy(run->system, run->self);
+static void learn(struct mp_planner *planner, int64_t iteration, const struct mp_load load[]) {
+    assert_works(mp_planner_after_step(planner, iteration, load, &error));
+    mp_planner_adopt_homes(planner);
 }
 
-static void learn(struct run *run, int64_t iteration, const struct mp_load load[], int layers) {
-    struct mp_rehome change = {.next = run->next};
-    struct mp_error error = {0};
-    if (!run->system->after_step)
-        return;
-    for (int layer = 0; layer < layers; layer++)
-        mp_placement_copy(&run->next[layer], &run->home[layer]);
-    assert_ok(run->system->after_step(run->self, iteration, load, run->home, &change, &error),
-              &error);
-    for (int layer = 0; layer < layers; layer++)
-        mp_placement_copy(&run->home[layer], &run->next[layer]);
-}
-
-static void replay(struct run *run, const struct workload *workload, bool same_loads,
+static void replay(struct mp_planner *planner, const struct workload *workload, bool same_loads,
                    struct quality *quality) {
     int layers = workload->layers;
-    struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(&memory, EXPERTS, &queue, &error), &error);
+    assert_works(mp_queue_create(&memory, EXPERTS, &queue, &error));
     for (int iteration = 0; iteration < workload->iterations; iteration++) {
         const struct mp_load *load = workload->load + (size_t)iteration * (size_t)layers;
         if (same_loads)
-            learn(run, iteration, load, layers);
+            learn(planner, iteration, load);
         for (int layer = 0; layer < layers; layer++) {
-            assert_ok(mp_system_begin_plan(run->system, run->self, iteration, layer,
-                                           &run->home[layer], &run->plan, &error),
-                      &error);
-            assert_ok(mp_system_end_plan(run->system, run->self, &load[layer], &run->plan, &error),
-                      &error);
+            assert_works(mp_planner_begin_layer(planner, iteration, layer, &error));
+            assert_works(mp_planner_end_layer(planner, layer, &load[layer], &error));
             if (iteration >= workload->first)
-                add_ratio(quality, &run->plan, &load[layer], &queue);
+                add_ratio(quality, planner->plan, &load[layer], &queue);
         }
         if (!same_loads)
-            learn(run, iteration, load, layers);
+            learn(planner, iteration, load);
     }
     mp_arena_release(&memory);
 }
@@ -344,11 +304,11 @@ static struct quality measure(const struct mp_system *system, const struct row *
     size_t plans = (size_t)(workload->iterations - workload->first) * (size_t)workload->layers;
     struct quality quality = {.ratio = malloc(plans * sizeof *quality.ratio),
                               .to_mean = malloc(plans * sizeof *quality.to_mean)};
-    struct run run;
+    struct mp_planner planner;
     assert_true(quality.ratio && quality.to_mean);
-    create_run(&run, system, row, workload->layers);
-    replay(&run, workload, row->same_loads, &quality);
-    destroy_run(&run, workload->layers);
+    create_run(&planner, system, row, workload->layers);
+    replay(&planner, workload, row->same_loads, &quality);
+    mp_planner_destroy(&planner);
     summarise(&quality);
     return quality;
 }
@@ -388,8 +348,7 @@ static void judge(const struct mp_systems *systems, const struct mp_system *syst
 /* All rows, then every other system of this build with its defaults. */
 static void judge_all(const struct workload *workload, bool trace) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     print_message("  %-37s nodes %11s median   mean  worst over mean\n", "", "");
     for (int index = 0; index < systems.count; index++) {
         bool listed = false;

@@ -18,13 +18,12 @@ static const struct runs_standard devices_run = {.count = 2, .ms = {20, 30}, .lo
 /* A collector of rank `rank` of the standard run, in this process as are the recordings. */
 static inline void devices_open(struct runs_folder *folder, const char *collector, int rank,
                                 struct mp_companion *companion) {
-    struct mp_error error = {0};
     char number[16];
     snprintf(number, sizeof number, "%d", rank);
     setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
     setenv("RANK", number, 1);
     setenv("WORLD_SIZE", "2", 1);
-    runs_ok(mp_companion_open(companion, collector, &error), &error);
+    assert_works(mp_companion_open(companion, collector, &error));
     mp_companion_status(companion, collector, "on");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");

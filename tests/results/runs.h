@@ -3,7 +3,7 @@
 #ifndef MOEPERF_TESTS_RESULTS_RUNS_H
 #define MOEPERF_TESTS_RESULTS_RUNS_H
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 #include <ftw.h>
 #include <sqlite3.h>
@@ -26,11 +26,10 @@ static inline void runs_ok(int code, const struct mp_error *error) {
 }
 
 static inline void runs_create(struct runs_folder *folder) {
-    struct mp_error error = {0};
     *folder = (struct runs_folder){.path = "/tmp/moeperf-results-XXXXXX"};
     assert_non_null(mkdtemp(folder->path));
     snprintf(folder->database, sizeof folder->database, "%s/results.db", folder->path);
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
 }
 
 static inline int runs_remove(const char *path, const struct stat *status, int type,
@@ -100,6 +99,12 @@ static inline const char *runs_query(struct mp_store *store, const char *sql) {
     return text;
 }
 
+static inline void assert_rows(struct mp_store *store, const char *sql, const char *expected) {
+    const char *rows = runs_query(store, sql);
+    if (strcmp(rows, expected) != 0)
+        fail_msg("%s:\n%s\ninstead of\n%s", sql, rows, expected);
+}
+
 /* A rank that records. */
 struct runs_rank {
     struct mp_recorder *recorder;
@@ -110,18 +115,32 @@ struct runs_rank {
 
 static inline void runs_rank_open(struct runs_folder *folder, int rank, int ranks,
                                   struct runs_rank *own) {
-    struct mp_error error = {0};
     *own = (struct runs_rank){.rank = rank};
     snprintf(own->path, sizeof own->path, "%s/%d.spool", folder->path, folder->spools++);
     struct mp_recorder_config config = {.path = own->path, .rank = rank, .ranks = ranks, .node = 0};
-    runs_ok(mp_recorder_create(&config, &own->recorder, &error), &error);
-    runs_ok(mp_recorder_thread(own->recorder, "compute", &own->compute, &error), &error);
-    runs_ok(mp_recorder_thread(own->recorder, "comm", &own->comm, &error), &error);
+    assert_works(mp_recorder_create(&config, &own->recorder, &error));
+    assert_works(mp_recorder_thread(own->recorder, "compute", &own->compute, &error));
+    assert_works(mp_recorder_thread(own->recorder, "comm", &own->comm, &error));
 }
 
 static inline void runs_rank_close(struct runs_rank *own, int status, const char *reason) {
-    struct mp_error error = {0};
-    runs_ok(mp_recorder_finish(&own->recorder, status, reason, &error), &error);
+    assert_works(mp_recorder_finish(&own->recorder, status, reason, &error));
+}
+
+/* Ends the recordings and ingests them, in no order; returns the run's number. */
+static inline int64_t runs_ingest(struct runs_folder *folder,
+                                  const struct mp_store_run *description, struct runs_rank ranks[],
+                                  int count) {
+    const char *paths[8];
+    int64_t run_id = 0;
+    assert_in_range(count, 1, 8);
+    for (int r = 0; r < count; r++) {
+        if (ranks[r].recorder)
+            runs_rank_close(&ranks[r], MP_OK, "");
+        paths[count - 1 - r] = ranks[r].path;
+    }
+    assert_works(mp_store_ingest(folder->store, description, paths, count, &run_id, &error));
+    return run_id;
 }
 
 /* What a clock that is `ns` behind RUNS_T0 on rank 0 shows on another rank: 5 ms ahead and 0.1 %
@@ -257,17 +276,12 @@ static inline struct mp_store_run runs_description(const char *system, const cha
 /* Records and ingests a standard run; returns its run_id. */
 static inline int64_t runs_add(struct runs_folder *folder, const struct mp_store_run *description,
                                const struct runs_standard *run) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
-    int64_t run_id = 0;
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         runs_standard_rank(&ranks[r], run);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[1].path, ranks[0].path}; /* any order */
-    runs_ok(mp_store_ingest(folder->store, description, paths, 2, &run_id, &error), &error);
-    return run_id;
+    return runs_ingest(folder, description, ranks, 2);
 }
 
 static const struct runs_standard runs_ep = {
@@ -276,5 +290,36 @@ static const struct runs_standard runs_fssdp = {
     .count = 4, .ms = {20, 10, 14, 12}, .loss = {5, 4.4, 3, 2.1}};
 static const struct runs_standard runs_balanced = {
     .count = 4, .ms = {16, 9, 10, 8}, .loss = {5, 4, 3, 2.5}};
+
+/* Ten iterations of 6.5 ms: rank 0 has 60 tokens and 4 ms for them, rank 1 20 and 2 ms; what both
+ * wait in the exchange are 0.5 ms of transfer and rank 1's 2 ms for rank 0. */
+static inline void runs_add_uneven(struct runs_folder *folder, const char *system) {
+    struct mp_store_run run = runs_description(system, "text");
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    run.iterations_wanted = 10;
+    for (int r = 0; r < 2; r++) {
+        int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        for (int i = 0; i < 10; i++) {
+            int64_t at = i * 10000;
+            const struct runs_span spans[] = {
+                {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
+                {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
+                {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100,
+                 -1, false},
+                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
+            };
+            static const uint32_t routes[] = {30, 0, 10, 0};
+            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+                runs_record(&ranks[r], i, &spans[s]);
+            mp_record_load(ranks[r].compute, i, 0, 4, routes, NULL);
+        }
+        runs_clock_samples(&ranks[r]);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+}
 
 #endif

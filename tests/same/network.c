@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "reference/model/model.h"
+#include "tests/errors.h"
 #include "tests/harness/predict/predictor_support.h"
 #include "tests/same/trace.h"
 
@@ -322,12 +323,11 @@ static void same_setting(const struct mp_setting *own, const struct mp_setting *
 
 void network_create(const struct mp_job_file *job, const struct mp_setting *setting) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     machine.ranks_per_node = setting->topology.ranks_per_node;
     machine.nodes = setting->topology.ranks / machine.ranks_per_node;
     seen.cluster = test_cluster(&machine);
     seen.traffic.count = seen.carried.count = seen.collectives = 0;
-    assert_ok(mp_options_set_defaults(mp_predict_options_table, &seen.options, &error), &error);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &seen.options, &error));
     seen.options.precision = MP_FP32;
     seen.options.vocabulary = MP_VOCABULARY;
     seen.options.gradient_bytes = sizeof(float);
@@ -337,7 +337,7 @@ void network_create(const struct mp_job_file *job, const struct mp_setting *sett
                                          .options = &seen.options,
                                          .is_gated = job->job.routing == MP_ROUTING_GATE,
                                          .check_plans = true};
-    assert_ok(mp_predictor_create(&config, &seen.predictor, &error), &error);
+    assert_works(mp_predictor_create(&config, &seen.predictor, &error));
     same_setting(&seen.predictor->planner.setting, setting);
 }
 
@@ -348,11 +348,10 @@ void network_destroy(void) {
 
 void network_step(const struct mp_load load[], struct trace *trace, trace_matrix bytes[]) {
     struct mp_prediction prediction;
-    struct mp_error error = {0};
     trace->operations = trace->events = 0;
     memset(bytes, 0, TRACE_OPERATIONS * sizeof *bytes);
     memset(seen.done, 0, sizeof seen.done);
     seen.trace = trace;
     seen.bytes = bytes;
-    assert_ok(mp_predictor_step(seen.predictor, load, &prediction, &error), &error);
+    assert_works(mp_predictor_step(seen.predictor, load, &prediction, &error));
 }

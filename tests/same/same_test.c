@@ -379,7 +379,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     enum mp_exchange_kind exchange = mp_planner_plan(&trainer->planner, 0)->exchange;
     assert_true(exchange == mp_system_exchange(file->system, file->job.exchange) ||
                 file->system->capabilities & MP_SYSTEM_PLANS_BEFORE_GATE);
-    assert_int_equal(trainer->path != NULL, mp_exchange_of(exchange)->rounds > 1);
+    assert_int_equal(trainer->paths.path != NULL, mp_exchange_of(exchange)->rounds > 1);
     for (int l = 0; l < trainer->job.layers; l++)
         must(mp_load_create(world->ranks, trainer->job.experts, &whole[l], &error), &error);
     met.sharded += mp_job_shards(&trainer->job) > 1;
@@ -392,8 +392,8 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         transport_forget();
         put_together();
-        for (int l = 0; trainer->path && l < trainer->job.layers; l++) {
-            int rounds = trainer->path[l * trainer->path_steps].rounds;
+        for (int l = 0; trainer->paths.path && l < trainer->job.layers; l++) {
+            int rounds = trainer->paths.path[l * trainer->paths.steps].rounds;
             met.rounds = rounds > met.rounds ? rounds : met.rounds;
         }
         put_loads(trainer, i);

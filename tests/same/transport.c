@@ -9,7 +9,7 @@
 LED_THROUGH(mp_gather_counts_start);
 LED_THROUGH(mp_exchange_path_start);
 LED_THROUGH(mp_exchange_made_start);
-LED_THROUGH(mp_trainer_make_distinct);
+LED_THROUGH(mp_distinct_rows_gather);
 LED_THROUGH(mp_all_reduce_start);
 LED_THROUGH(mp_sparse_all_gather_start);
 LED_THROUGH(mp_sparse_reduce_scatter_start);
@@ -152,7 +152,7 @@ int __wrap_mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, in
                                   uint32_t *all, struct mp_request *request,
                                   struct mp_error *error) {
     if (seen.trace) {
-        bool distinct = mine == seen.trainer->distinct;
+        bool distinct = mine == seen.trainer->distinct.counts;
         int number = distinct ? start(request, MP_PHASE_DISPATCH, MP_FORWARD, seen.layer)
                               : start(request, MP_PHASE_GATE, MP_FORWARD, seen.gathers++);
         seen.trace->operation[number].each = (uint32_t)count * (uint32_t)sizeof *mine;
@@ -165,9 +165,10 @@ static int layer_of_rows(const struct mp_exchange_path *path, int step) {
     const struct mp_model *model = &seen.trainer->model;
     for (int l = 0; l < model->shape.layers; l++) {
         const struct mp_routing *routing = &model->state[l].routing;
-        if (path->rounds > 1 ? path == &seen.trainer->path[l * seen.trainer->path_steps + step]
-                             : step < routing->steps &&
-                                   routing->step[step].send_rows == path->round[0].send_rows)
+        if (path->rounds > 1
+                ? path == &seen.trainer->paths.path[l * seen.trainer->paths.steps + step]
+                : step < routing->steps &&
+                      routing->step[step].send_rows == path->round[0].send_rows)
             return l;
     }
     fail_msg("rows of no layer");
@@ -217,9 +218,10 @@ int __wrap_mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange
     return code;
 }
 
-int __wrap_mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+int __wrap_mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer,
+                                   struct mp_error *error) {
     seen.layer = layer;
-    return __real_mp_trainer_make_distinct(trainer, layer, error);
+    return __real_mp_distinct_rows_gather(exchange, layer, error);
 }
 
 int __wrap_mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
@@ -256,7 +258,7 @@ static bool is_of(const struct mp_transfer_in_flight *carriage, const struct mp_
 
 /* Experts that come again in two stages come in one operation, of two requests. */
 static bool joins(const struct mp_request *request) {
-    const struct mp_transfer_in_flight *refetch = seen.trainer->refetch;
+    const struct mp_transfer_in_flight *refetch = seen.trainer->carriages.refetch;
     const struct carried *first = find(refetch->request[0]);
     if (request != refetch->request[1] || !first || first->awaited)
         return false;
@@ -266,10 +268,10 @@ static bool joins(const struct mp_request *request) {
 
 static void start_experts(const struct mp_request *request, int layer) {
     const struct mp_trainer *trainer = seen.trainer;
-    bool fetches = is_of(&trainer->late_fetch, request), refetches = false;
+    bool fetches = is_of(&trainer->carriages.late_fetch, request), refetches = false;
     for (int ahead = 0; ahead <= MP_MOST_AHEAD; ahead++) {
-        fetches |= is_of(&trainer->fetch[ahead], request);
-        refetches |= is_of(&trainer->refetch[ahead], request);
+        fetches |= is_of(&trainer->carriages.fetch[ahead], request);
+        refetches |= is_of(&trainer->carriages.refetch[ahead], request);
     }
     if (joins(request))
         return;
@@ -278,8 +280,7 @@ static void start_experts(const struct mp_request *request, int layer) {
         direction = MP_NO_DIRECTION;
     int number =
         start(request, fetches || refetches ? MP_PHASE_FETCH : MP_PHASE_REDUCE, direction, layer);
-    seen.trace->operation[number].free =
-        mp_planner_plan(&seen.trainer->planner, layer)->free_transfers;
+    seen.trace->operation[number].free = seen.trainer->planner.policy.free_transfers;
 }
 
 int __wrap_mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,
@@ -316,7 +317,7 @@ int __wrap_mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], 
                          mp_stream stream, struct mp_request *request, struct mp_error *error) {
     bool moves = false;
     for (int w = 0; seen.trace && w < 3; w++)
-        moves |= request == seen.trainer->move[w];
+        moves |= request == seen.trainer->moves.request[w];
     if (moves)
         start_moves(request);
     else if (seen.trace)

@@ -58,7 +58,9 @@ TEST(every_group_of_ranks_holds_all_experts_once) {
             assert_int_equal(home[1].owner[expert], row->owner[expert]);
         }
         assert_string_equal(holders, row->holders);
-        assert_int_equal(mp_system_deepspeed.optimizer(self), row->optimizer);
+        struct mp_policy policy = mp_policy_plain;
+        mp_system_deepspeed.policy(self, &policy);
+        assert_int_equal(policy.optimizer, row->optimizer);
         for (int layer = 0; layer < 2; layer++)
             mp_placement_destroy(&home[layer]);
         mp_system_destroy(&mp_system_deepspeed, self);
@@ -73,6 +75,7 @@ struct job {
     int group; /* ranks of a group */
     struct mp_load load;
     struct mp_placement home;
+    struct mp_policy policy[INSTANCES];
     struct mp_plan plan[INSTANCES];
     void *self[INSTANCES];
 };
@@ -122,13 +125,15 @@ static void plan_job(struct job *job, int64_t iteration) {
     struct mp_error error = {0};
     for (int index = 0; index < INSTANCES; index++) {
         struct mp_plan *plan = &job->plan[index];
+        mp_system_policy(&mp_system_deepspeed, job->self[index], &job->setting,
+                         &job->policy[index]);
+        plan->policy = &job->policy[index];
         assert_ok(mp_system_begin_plan(&mp_system_deepspeed, job->self[index], iteration, 0,
                                        &job->home, plan, &error),
                   &error);
         assert_ok(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error),
                   &error);
-        assert_int_equal(plan->one_hot,
-                         job->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0);
+        assert_int_equal(plan->policy->one_hot, job->options.dispatch == MP_DEEPSPEED_ONE_HOT);
         assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
     }
 }
@@ -167,7 +172,7 @@ TEST_RANDOM(random_plans_are_legal_and_the_same_everywhere) {
             assert_equal_plans(&job.plan[0], &job.plan[1]);
             assert_int_equal(job.plan[0].source_capacity, job.plan[1].source_capacity);
             assert_int_equal(job.plan[0].padding, job.plan[1].padding);
-            assert_int_equal(job.plan[0].route_order, job.plan[1].route_order);
+            assert_int_equal(job.policy[0].route_order, job.policy[1].route_order);
             assert_stays_in_group(&job);
         }
         destroy_job(&job);
@@ -277,8 +282,8 @@ TEST(policies_say_who_loses) {
         assert_ok(mp_system_initial_homes(&mp_system_deepspeed, job.self[0], 1, &job.home, &error),
                   &error);
         plan_job(&job, 0);
-        assert_int_equal(job.plan[0].route_order, row->order);
-        assert_int_equal(job.plan[0].renormalise_survivors, row->top_k > 1);
+        assert_int_equal(job.policy[0].route_order, row->order);
+        assert_int_equal(job.policy[0].renormalise_survivors, row->top_k > 1);
         assert_int_equal(job.plan[0].source_capacity, 25 * row->top_k);
         assert_int_equal(job.plan[0].padding, 25 * row->top_k);
         assert_int_equal(mp_system_deepspeed.padding_limit(&job.setting, &job.options),

@@ -17,6 +17,7 @@ struct planned {
     struct mp_setting setting;
     struct mp_load load;
     struct mp_placement home;
+    struct mp_policy policy;
     struct mp_plan plan;
     void *self;
 };
@@ -45,6 +46,8 @@ static void make_plan(struct planned *planned, const struct tokens source[],
     assert_ok(mp_placement_create(ranks, setting->experts, &planned->home, &error), &error);
     assert_ok(mp_plan_create(&setting->topology, setting->experts, 64, &planned->plan, &error),
               &error);
+    mp_system_policy(&mp_system_deepspeed, planned->self, setting, &planned->policy);
+    planned->plan.policy = &planned->policy;
     assert_ok(
         mp_system_initial_homes(&mp_system_deepspeed, planned->self, 1, &planned->home, &error),
         &error);
@@ -125,7 +128,7 @@ static int64_t recount(uint64_t *random, const struct planned *planned,
     int64_t dropped = 0;
     for (int rank = 0; rank < plan->topology.ranks; rank++) {
         int64_t taken[MOST_EXPERTS] = {0};
-        order_routes(&source[rank], plan->route_order, random, route);
+        order_routes(&source[rank], plan->policy->route_order, random, route);
         for (int at = 0; at < source[rank].tokens * source[rank].top_k; at++) {
             int expert = source[rank].choice[route[at].token][route[at].k];
             if (taken[expert] == capacity)
@@ -205,13 +208,13 @@ static void carry_out(const struct mp_plan *plan, const struct tokens *source,
     int64_t left[4];
     for (int expert = 0; expert < 4; expert++)
         left[expert] = mp_plan_routes_to(plan, 0, expert, 0);
-    order_routes(source, plan->route_order, NULL, route);
+    order_routes(source, plan->policy->route_order, NULL, route);
     for (int at = 0; at < 8; at++) {
         int token = route[at].token, k = route[at].k;
         bool kept = left[source->choice[token][k]]-- > 0;
         weight[token][k] = kept ? source->probability[token][k] : 0;
     }
-    for (int token = 0; token < 4 && plan->renormalise_survivors; token++) {
+    for (int token = 0; token < 4 && plan->policy->renormalise_survivors; token++) {
         double sum = weight[token][0] + weight[token][1];
         weight[token][0] /= sum;
         weight[token][1] /= sum;
@@ -251,8 +254,8 @@ TEST(second_choices_queue_behind_all_first_ones) {
     int asked[4] = {0};
     assert_int_equal(mp_options_set_defaults(mp_system_deepspeed.options, &options, NULL), 0);
     make_plan(&planned, &GATE, &options);
-    assert_int_equal(planned.plan.route_order, MP_ROUTES_BY_CHOICE);
-    order_routes(&GATE, planned.plan.route_order, NULL, route);
+    assert_int_equal(planned.policy.route_order, MP_ROUTES_BY_CHOICE);
+    order_routes(&GATE, planned.policy.route_order, NULL, route);
     for (int at = 0; at < 8; at++)
         assert_int_equal(asked[GATE.choice[route[at].token][route[at].k]]++,
                          SLOT[route[at].token][route[at].k]);

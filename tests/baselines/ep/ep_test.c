@@ -29,7 +29,7 @@ static struct mp_load sum_of_group(const struct mp_load *load, int first, int gr
 static void check_computed(const struct mp_plan *plan, const struct mp_load *load, int group,
                            int each) {
     int64_t computed[RANKS], total[RANKS * EACH];
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int first = 0; first < load->ranks; first += group) {
         struct mp_load own = sum_of_group(load, first, group);
         mp_load_expert_totals(&own, total);
@@ -53,11 +53,14 @@ TEST_RANDOM(every_plan_is_legal_and_stays_in_its_group) {
         struct mp_plan_law law = {0};
         struct mp_placement home[LAYERS];
         struct mp_error error = {0};
+        struct mp_policy policy;
         struct mp_plan plan;
         struct mp_load load;
         void *self;
         assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
+        mp_system_policy(&mp_system_ep, self, &setting, &policy);
         assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
+        plan.policy = &policy;
         assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
         for (int l = 0; l < LAYERS; l++)
             assert_ok(
@@ -89,7 +92,9 @@ TEST(owners_take_turns) {
     assert_int_equal(mp_system_create(&mp_system_ep, &setting, &options, &self, NULL), MP_OK);
     mp_system_ep.initial_owners(self, owner);
     assert_memory_equal(owner, expected, sizeof owner);
-    assert_int_equal(mp_system_ep.optimizer(self), MP_OPTIMIZER_REPLICATED);
+    struct mp_policy policy = mp_policy_plain;
+    mp_system_ep.policy(self, &policy);
+    assert_int_equal(policy.optimizer, MP_OPTIMIZER_REPLICATED);
     mp_system_destroy(&mp_system_ep, self);
 }
 

@@ -115,7 +115,7 @@ TEST(groups_shadow_by_themselves) {
     assert_ok(mp_planner_begin_layer(&planner, 0, 0, &error), &error);
     assert_ok(mp_planner_end_layer(&planner, 0, &load, &error), &error);
     const struct mp_plan *plan = planner.plan;
-    assert_int_equal(plan->optimizer, MP_OPTIMIZER_REPLICATED);
+    assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int rank = 0; rank < 6; rank++) {
         assert_int_equal(mp_placement_holds(&plan->before, 0, rank), rank % 2 == 0);
         assert_int_equal(mp_placement_holds(&plan->before, 1, rank), rank % 2 == 1);
@@ -123,7 +123,7 @@ TEST(groups_shadow_by_themselves) {
         assert_int_equal(mp_placement_holds(&plan->during, 1, rank), rank % 2 == 1 || rank == 2);
     }
     assert_int_equal(plan->fetch.count, 1);
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int rank = 0; rank < 6; rank++) {
         assert_int_equal(computed[rank], 100);
         for (int expert = 0; expert < 2; expert++)
@@ -193,6 +193,7 @@ TEST(options_become_plans) {
         struct mp_fastermoe_options options;
         struct mp_placement home;
         struct mp_error error = {0};
+        struct mp_policy policy;
         struct mp_plan plan;
         struct mp_load load;
         void *self;
@@ -203,10 +204,12 @@ TEST(options_become_plans) {
         assert_ok(mp_placement_create(setting.topology.ranks, 8, &home, &error), &error);
         assert_ok(mp_load_create(setting.topology.ranks, 8, &load, &error), &error);
         load.count[3] = 7;
+        mp_system_policy(&mp_system_fastermoe, self, &setting, &policy);
+        assert_int_equal(policy.outgoing_limit, row->outgoing_limit);
         assert_ok(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error), &error);
+        plan.policy = &policy;
         assert_ok(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error),
                   &error);
-        assert_int_equal(plan.outgoing_limit, row->outgoing_limit);
         assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
         assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
         assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);

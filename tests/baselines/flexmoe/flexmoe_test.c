@@ -108,20 +108,20 @@ TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
         load.count[cell] = cell % 4 == 1 ? 701 : 100;
     for (int iteration = 0; iteration < 3; iteration++) {
         rehearsal_plan(&rehearsal, 0, &load);
-        mp_plan_rank_routes(rehearsal.planner.plan, before, NULL, NULL);
+        rank_routes(rehearsal.planner.plan, before, NULL, NULL);
         assert_int_equal(rehearsal.changes, 0); /* until after the third */
         rehearsal_step(&rehearsal, &load);
     }
     assert_true(rehearsal.planner.change.changed && !rehearsal.planner.change.leave_state);
     assert_true(rehearsal.planner.change.asynchronous);
     rehearsal_plan(&rehearsal, 0, &load); /* on the old slots, while experts travel */
-    mp_plan_rank_routes(rehearsal.planner.plan, after, NULL, NULL);
+    rank_routes(rehearsal.planner.plan, after, NULL, NULL);
     assert_memory_equal(after, before, sizeof before);
     rehearsal_settle(&rehearsal);
     int copies = mp_placement_copies(&rehearsal.planner.home[0], 1);
     assert_true(copies > 2);
     rehearsal_plan(&rehearsal, 0, &load);
-    mp_plan_rank_routes(rehearsal.planner.plan, after, NULL, NULL);
+    rank_routes(rehearsal.planner.plan, after, NULL, NULL);
     for (int rank = 0; rank < 4; rank++) {
         int64_t hot = 0;
         largest[0] = before[rank] > largest[0] ? before[rank] : largest[0];

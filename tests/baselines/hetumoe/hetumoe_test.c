@@ -46,8 +46,8 @@ TEST(plans_have_capacity_padding_and_order) {
         int64_t kept = cases[i].capacity < 9 ? cases[i].capacity : 9;
         assert_int_equal(plan->padding, cases[i].capacity);
         assert_int_equal(plan->source_capacity, cases[i].capacity);
-        assert_int_equal(plan->route_order, MP_ROUTES_BY_CHOICE);
-        assert_false(plan->renormalise_survivors || plan->one_hot);
+        assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
+        assert_false(plan->policy->renormalise_survivors || plan->policy->one_hot);
         for (int s = 0; s < 4; s++)
             for (int e = 0; e < 4; e++)
                 assert_int_equal(mp_plan_routes_to(plan, s, e, e), s == e ? kept : 0);
@@ -111,7 +111,7 @@ TEST_RANDOM(released_slots_leave_rows_with_a_token) {
         rehearsal_plan(&rehearsal, 1, &load); /* and its law */
         const struct mp_plan *plan = rehearsal.planner.plan;
         int capacity = (int)plan->padding;
-        assert_int_equal(plan->overlaid, overlaid);
+        assert_int_equal(plan->policy->overlaid, overlaid);
         for (int i = 0; i < 8; i++) {
             int routes = (int)load.count[i], first = known ? (int)load.first[i] : 0;
             assert_int_equal(mp_plan_routes_to(plan, i / 4, i % 4, i % 4 / 2),

@@ -170,8 +170,7 @@ static void destroy_running(struct running *running) {
 
 static void expect_levels(struct running *running, const int size[3]) {
     struct mp_error error = {0};
-    assert_ok(mp_plan_begin(&running->plan, 0, 0, &running->home, MP_OPTIMIZER_OWNER, &error),
-              &error);
+    assert_ok(mp_plan_begin(&running->plan, 0, 0, &running->home, &error), &error);
     assert_ok(mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error),
               &error);
     assert_memory_equal(running->plan.level_size, size, 3 * sizeof *size);

@@ -72,14 +72,14 @@ TEST(the_next_iteration_has_the_cheapest_layout) {
         assert_ok(mp_load_create(4, 4, &load, &error), &error);
         memcpy(load.count, LAER_COUNT, sizeof LAER_COUNT);
         rehearsal_plan(&rehearsal, 0, &load);
-        assert_int_equal(rehearsal.planner.plan->optimizer, MP_OPTIMIZER_SLICES);
-        assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_BEFORE_GATE);
-        assert_true(rehearsal.planner.plan->rematerialise);
+        assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
+        assert_true(rehearsal.planner.policy.gather_before_gate);
+        assert_true(rehearsal.planner.policy.rematerialise);
         rehearsal_step(&rehearsal, &load);
         rehearsal_plan(&rehearsal, 0, &load);
         for (int expert = 0; expert < 4; expert++)
             assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
-        mp_plan_rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
+        rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
         assert_memory_equal(computed, row->computed, sizeof computed);
         mp_load_destroy(&load);
         rehearsal_destroy(&rehearsal);
@@ -112,8 +112,8 @@ TEST_RANDOM(the_static_layout_stays) {
             for (int expert = 0; expert < 8; expert++)
                 assert_int_equal(rehearsal.planner.plan->during.holder[expert], UINT64_C(0x11111111)
                                                                                     << expert % 4);
-            assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_AFTER_STEP);
-            assert_false(rehearsal.planner.plan->rematerialise);
+            assert_false(rehearsal.planner.policy.gather_before_gate);
+            assert_false(rehearsal.planner.policy.rematerialise);
         }
         rehearsal_step(&rehearsal, load);
     }
@@ -153,8 +153,8 @@ TEST_RANDOM(flex_changes_the_static_layout) {
         for (int cell = 0; cell < 64; cell++)
             load.count[cell] = (uint32_t)test_random_int(random, 10, cell % 8 == 1 ? 900 : 100);
         rehearsal_plan(&rehearsal, 0, &load);
-        assert_int_equal(rehearsal.planner.plan->optimizer, MP_OPTIMIZER_SLICES);
-        assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_BEFORE_GATE);
+        assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
+        assert_true(rehearsal.planner.policy.gather_before_gate);
         for (int expert = 0; expert < 8; expert++) {
             uint64_t holders = 0;
             for (int at = 0; at < 32; at++)

@@ -109,7 +109,9 @@ static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp
     struct mp_error error = {0};
     assert_ok(mp_placement_create(load->ranks, load->experts, &home, &error), &error);
     assert_ok(mp_slots_homes(slots, &home, &error), &error);
-    assert_ok(mp_plan_begin(plan, 0, 0, &home, MP_OPTIMIZER_SLICES, &error), &error);
+    static const struct mp_policy slices = {.optimizer = MP_OPTIMIZER_SLICES};
+    plan->policy = &slices;
+    assert_ok(mp_plan_begin(plan, 0, 0, &home, &error), &error);
     assert_ok(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error), &error);
     mp_placement_destroy(&home);
 }
@@ -244,7 +246,7 @@ TEST_RANDOM(the_cost_counts_what_the_dispatch_does) {
         mp_slots_index(&job.slots, job.topology.ranks_per_node);
         dispatch(&job.plan, &job.load, &job.slots);
         mp_plan_facts(&job.plan, &job.load, &facts);
-        mp_plan_rank_routes(&job.plan, computed, NULL, NULL);
+        rank_routes(&job.plan, computed, NULL, NULL);
         double cost = mp_laer_cost(&job.evaluator, &job.slots, job.count, &costs);
         assert_int_equal(job.evaluator.in_node, facts.routes_in_node);
         assert_int_equal(job.evaluator.between_nodes, facts.routes_between_nodes);

@@ -271,7 +271,7 @@ TEST_RANDOM(other_homes_are_served) {
     for (int round = 0; round < 5; round++) {
         random_load(random, &load);
         rehearsal_plan(&rehearsal, 0, &load);
-        mp_plan_rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
+        rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
         most = 0;
         for (int rank = 0; rank < 4; rank++)
             most = computed[rank] > most ? computed[rank] : most;

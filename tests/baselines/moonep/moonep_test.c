@@ -243,7 +243,7 @@ static void check_plan(const struct mp_setting *setting, const struct mp_plan *p
                        const struct mp_load *load) {
     int64_t computed[MOST_RANKS];
     int copies[MOST_RANKS] = {0}, from[MOST_RANKS];
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    rank_routes(plan, computed, NULL, NULL);
     for (int rank = 0; rank < load->ranks; rank++)
         assert_int_equal(computed[rank], setting->tokens_per_rank * setting->top_k);
     for (int index = 0; index < plan->fetch.count; index++) {
@@ -254,7 +254,7 @@ static void check_plan(const struct mp_setting *setting, const struct mp_plan *p
         from[fetch->to] = fetch->from;
         assert_true(copies[fetch->to] <= setting->experts / load->ranks);
     }
-    assert_false(plan->rematerialise);
+    assert_false(plan->policy->rematerialise);
     check_order(plan, load);
 }
 

@@ -393,7 +393,7 @@ TEST_RANDOM(nodes_keep_to_themselves) {
         const struct mp_plan *plan = rehearsal.planner.plan;
         int limit = mp_system_nodewise.copies_limit(rehearsal.planner.self);
         check_inside(plan, &load);
-        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        rank_routes(plan, computed, NULL, NULL);
         for (int node = 0; node < mp_topology_nodes(&topology); node++) {
             int64_t sum = 0, most = 0;
             nodes++;

@@ -68,7 +68,7 @@ TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
             fail_msg("%s copies %d experts, which plain expert parallelism does not: this test is "
                      "to become its own",
                      tested->name, plan.fetch.count);
-        mp_plan_rank_routes(&plan, computed, NULL, NULL);
+        rank_routes(&plan, computed, NULL, NULL);
         for (int source = 0; source < ranks; source++)
             for (int expert = 0; expert < setting.experts; expert++)
                 wanted[owner[expert]] += mp_load_at(&load, source, expert);

@@ -227,8 +227,8 @@ TEST_RANDOM(plans_are_those_of_fastermoe) {
                 struct mp_load *load = run[side].load;
                 for (int layer = 0; layer < LAYERS; layer++)
                     random_load(random, &load[layer]);
-                mp_plan_begin(&expected, iteration, 0, home, MP_OPTIMIZER_OWNER, &error);
-                mp_plan_begin(&plan, iteration, 0, home, MP_OPTIMIZER_OWNER, &error);
+                mp_plan_begin(&expected, iteration, 0, home, &error);
+                mp_plan_begin(&plan, iteration, 0, home, &error);
                 assert_ok(tested->after_gate(run[side].self, load, &plan, &error), &error);
                 if (side == 0)
                     mp_system_fastermoe.after_gate(fastermoe, load, &expected, &error);

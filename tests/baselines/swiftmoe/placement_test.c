@@ -141,7 +141,8 @@ TEST(gradient_slices_come_from_the_published_sources) {
     assert_ok(mp_placement_create(4, 4, &home, &error), &error);
     assert_ok(mp_slots_homes(&slots, &home, &error), &error);
     assert_ok(mp_plan_create(&topology, 4, 1024, &plan, &error), &error);
-    assert_ok(mp_plan_begin(&plan, 3, 0, &home, MP_OPTIMIZER_SLICES_OF_SUM, &error), &error);
+    plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
+    assert_ok(mp_plan_begin(&plan, 3, 0, &home, &error), &error);
     assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
     for (int expert = 0; expert < 4; expert++)
         for (int rank = 0; rank < 4; rank++)

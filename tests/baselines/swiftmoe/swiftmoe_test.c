@@ -13,6 +13,7 @@ struct run {
     void *self;
     struct mp_placement home[LAYERS], next[LAYERS];
     struct mp_load load[LAYERS];
+    struct mp_policy policy;
     struct mp_plan plan[LAYERS];
 };
 
@@ -36,7 +37,9 @@ static void start(struct run *run, const struct mp_setting *setting, const char 
         assert_ok(mp_load_create(ranks, experts, &run->load[layer], &error), &error);
         assert_ok(mp_plan_create(&setting->topology, experts, 64, &run->plan[layer], &error),
                   &error);
+        run->plan[layer].policy = &run->policy;
     }
+    mp_system_policy(tested, run->self, setting, &run->policy);
     assert_ok(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error), &error);
 }
 

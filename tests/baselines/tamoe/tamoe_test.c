@@ -57,11 +57,11 @@ TEST(one_node_is_plain_expert_parallelism) {
     struct rehearsal rehearsal;
     parse_options(tested, &options, NULL);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_true(rehearsal.planner.plan->pull == 0.5 && rehearsal.planner.plan->outside_cost == 4);
+    assert_true(rehearsal.planner.policy.pull == 0.5 && rehearsal.planner.policy.outside_cost == 4);
     rehearsal_destroy(&rehearsal);
     near.topology.ranks_per_node = 4;
     rehearsal_create(&rehearsal, tested, &near, &options);
-    assert_true(rehearsal.planner.plan->pull == 0);
+    assert_true(rehearsal.planner.policy.pull == 0);
     rehearsal_destroy(&rehearsal);
 }
 

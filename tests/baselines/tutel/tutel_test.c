@@ -53,8 +53,8 @@ TEST(capacity_is_fixed_or_follows_loads) {
         const struct mp_plan *plan = rehearsal.planner.plan;
         assert_int_equal(plan->padding, cases[i].capacity);
         assert_int_equal(plan->source_capacity, cases[i].capacity);
-        assert_int_equal(plan->route_order, MP_ROUTES_BY_CHOICE);
-        assert_false(plan->renormalise_survivors);
+        assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
+        assert_false(plan->policy->renormalise_survivors);
         assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5),
                          cases[i].capacity < 11 ? cases[i].capacity : 11);
         assert_int_equal(mp_plan_routes_to(plan, 2, 5, 5), 4);
@@ -280,8 +280,9 @@ TEST(experts_travel_where_they_are_smaller) {
         options.message_cost = r ? 0 : 1e-7;
         assert_int_equal(mp_system_create(&mp_system_tutel, &setting, &options, &self, NULL),
                          MP_OK);
-        assert_int_equal(mp_system_tutel.optimizer(self),
-                         r ? MP_OPTIMIZER_OWNER : MP_OPTIMIZER_SLICES);
+        struct mp_policy policy = mp_policy_plain;
+        mp_system_tutel.policy(self, &policy);
+        assert_int_equal(policy.optimizer, r ? MP_OPTIMIZER_OWNER : MP_OPTIMIZER_SLICES);
         mp_system_destroy(&mp_system_tutel, self);
     }
 }
@@ -338,7 +339,7 @@ TEST(shards_get_their_experts_routes) {
     rehearsal_plan(&rehearsal, 0, &load[0]);
     const struct mp_plan *plan = rehearsal.planner.plan;
     assert_int_equal(plan->padding, 16); /* 1 floor(1.3 ceil(20/2)), in 4 pieces */
-    assert_int_equal(plan->optimizer, MP_OPTIMIZER_REPLICATED);
+    assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int p = 0; p < 4; p++) {
         assert_int_equal(mp_placement_copies(&plan->before, p), 2);
         assert_int_equal(mp_plan_routes_to(plan, 6, p, 4 + p), p % 2 ? 16 : 0);
@@ -357,9 +358,9 @@ TEST(all_experts_can_come_to_the_tokens) {
         load[0].count[cell] = (uint32_t)(cell % 5);
     rehearsal_plan(&rehearsal, 0, &load[0]);
     const struct mp_plan *plan = rehearsal.planner.plan;
-    assert_int_equal(plan->optimizer, MP_OPTIMIZER_SLICES);
-    assert_int_equal(plan->gather_stage, MP_STAGE_BEFORE_GATE);
-    assert_true(plan->rematerialise);
+    assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_SLICES);
+    assert_true(plan->policy->gather_before_gate);
+    assert_true(plan->policy->rematerialise);
     for (int s = 0; s < 8; s++)
         for (int e = 0; e < 8; e++)
             assert_int_equal(mp_plan_routes_to(plan, s, e, s), mp_load_at(&load[0], s, e));

@@ -268,7 +268,7 @@ TEST_RANDOM(copies_stay_in_the_node) {
         int slots[8] = {0};
         random_load(random, &load);
         rehearsal_plan(&rehearsal, 0, &load);
-        assert_true(plan->rematerialise);
+        assert_true(plan->policy->rematerialise);
         for (int index = 0; index < plan->fetch.count; index++) {
             const struct mp_transfer *fetch = &plan->fetch.item[index];
             int64_t quota = 0, own = mp_load_at(&load, fetch->to, fetch->expert);

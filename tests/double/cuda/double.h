@@ -55,6 +55,8 @@ void cuda_double_fail_launch(int n, cudaError_t error);
 void cuda_double_fail_product(int n, int status);
 /* MOEPERF_DOUBLE_FAIL_STREAMS=n: only n streams can be created; -1: any number. */
 void cuda_double_fail_streams_after(int n);
+/* The n-th allocation of memory of either kind from now, 1 the next, fails; 0: none does. */
+void cuda_double_fail_allocation(int n);
 
 /* MOEPERF_DOUBLE_DELAY=microseconds: before each queued operation its stream waits for a random
  * time of up to this. */

@@ -48,6 +48,7 @@ struct double_state {
     uint64_t seed;
     int64_t malloc_limit, host_limit; /* -1: none */
     int64_t streams_left;             /* -1: any number */
+    int allocations_left;             /* until one fails; 0: none does */
     int launches_left;                /* until one fails; 0: none does */
     cudaError_t launch_error;
     int products_left, product_status; /* the same of products */

@@ -33,20 +33,6 @@ TEST_WITH(test_indices, set_up, tear_down) {
     cudaFree(out);
 }
 
-TEST_WITH(test_arguments_are_copied, set_up, tear_down) {
-    struct many many;
-    int sum = 0, result, *out = device_memory(sizeof *out);
-    fill_ints(&random_state, 100, -1000, 1000, many.number);
-    for (int i = 0; i < 100; i++)
-        sum += many.number[i];
-    cuda_double_set_delay(2000);
-    assert_cuda(launch_many(stream, many, out));
-    memset(&many, 0, sizeof many);
-    from_device(&result, out, sizeof result);
-    assert_int_equal(result, sum);
-    cudaFree(out);
-}
-
 /* A kernel that lacks its barrier gives something else. */
 TEST_WITH(test_a_barrier_matters, set_up, tear_down) {
     enum { BLOCKS = 5, COUNT = 192 * BLOCKS };

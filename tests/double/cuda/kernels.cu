@@ -51,13 +51,6 @@ __global__ void reverse(int barrier, int *values) {
     values[i] = kept[191 - threadIdx.x];
 }
 
-__global__ void sum_many(many of, int *out) {
-    int sum = 0;
-    for (int number : of.number)
-        sum += number;
-    out[0] = sum;
-}
-
 __global__ void be_mistaken(mistake of, int *out) {
     unsigned i = threadIdx.x;
     int value = static_cast<int>(i);
@@ -139,10 +132,6 @@ cudaError_t launch_add_to(cudaStream_t stream, int count, int value, const int *
 
 cudaError_t launch_reverse(cudaStream_t stream, int blocks, int barrier, int *values) {
     return launch(stream, dim3(blocks), dim3(192), reverse, barrier, values);
-}
-
-cudaError_t launch_many(cudaStream_t stream, many of, int *out) {
-    return launch(stream, dim3(1), dim3(1), sum_many, of, out);
 }
 
 cudaError_t launch_mistake(cudaStream_t stream, mistake of, int *out) {

@@ -21,11 +21,6 @@ cudaError_t launch_add_to(cudaStream_t stream, int count, int add, const int *in
 
 /* Reverses each block of 192 ints through shared memory, with its barrier or without. */
 cudaError_t launch_reverse(cudaStream_t stream, int blocks, int barrier, int *values);
-/* A structure by value: out[0] = sum of its numbers. */
-struct many {
-    int number[100];
-};
-cudaError_t launch_many(cudaStream_t stream, struct many many, int *out);
 
 /* Kernels that are wrong. */
 enum mistake {

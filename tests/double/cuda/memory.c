@@ -80,6 +80,8 @@ static void fill_with_garbage(unsigned char *memory, size_t bytes) {
 /* Locked. */
 static cudaError_t allocate(void **memory, size_t bytes, enum home home) {
     unsigned char *made = NULL;
+    if (double_state.allocations_left > 0 && --double_state.allocations_left == 0)
+        return cudaErrorMemoryAllocation;
     if (bytes > SIZE_MAX / 2 || posix_memalign((void **)&made, ALIGNMENT, bytes + TAIL) != 0)
         return cudaErrorMemoryAllocation;
     cudaError_t error = enlist(made, bytes, home);

@@ -77,49 +77,6 @@ TEST_WITH(test_environment, set_up, tear_down) {
     unsetenv("MOEPERF_DOUBLE_DRIVER");
 }
 
-TEST_WITH(test_no_device, set_up, tear_down) {
-    int count, version;
-    void *memory;
-    cuda_double_set_device_count(0);
-    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorNoDevice);
-    assert_int_equal(count, 0);
-    assert_int_equal(cudaMalloc(&memory, 100), cudaErrorNoDevice);
-    cuda_double_reset();
-    cuda_double_set_driver(12080);
-    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
-    assert_int_equal(cudaSetDevice(0), cudaErrorInsufficientDriver);
-    assert_cuda(cudaDriverGetVersion(&version));
-    assert_int_equal(version, 12080);
-    assert_cuda(cudaRuntimeGetVersion(&version));
-    assert_int_equal(version, CUDART_VERSION);
-}
-
-TEST_WITH(test_out_of_memory, set_up, tear_down) {
-    struct cuda_double_device device;
-    size_t free_bytes, total;
-    void *first, *second;
-    cuda_double_get_device(0, &device);
-    device.memory = 100000;
-    device.others_used = 30000;
-    cuda_double_set_device(0, &device);
-    first = device_memory(40001);
-    assert_cuda(cudaMemGetInfo(&free_bytes, &total));
-    assert_int_equal(free_bytes, 29999);
-    assert_int_equal(cudaMalloc(&second, 30000), cudaErrorMemoryAllocation);
-    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
-    assert_cuda(cudaMalloc(&second, 29999));
-    assert_cuda(cudaFree(second));
-    cuda_double_fail_malloc_after(50000);
-    assert_int_equal(cudaMalloc(&second, 10000), cudaErrorMemoryAllocation);
-    assert_cuda(cudaMalloc(&second, 9999));
-    assert_cuda(cudaFree(second));
-    assert_cuda(cudaFree(first));
-    cuda_double_fail_host_after(1000);
-    assert_int_equal(cudaMallocHost(&first, 1001), cudaErrorMemoryAllocation);
-    assert_cuda(cudaMallocHost(&first, 1000));
-    assert_cuda(cudaFreeHost(first));
-}
-
 TEST_WITH(test_wrong_copies, set_up, tear_down) {
     char host[200] = {0}, *memory = device_memory(100), *pinned;
     cudaStream_t stream = make_stream();
@@ -171,33 +128,6 @@ TEST_WITH(test_memory_is_garbage, set_up, tear_down) {
     for (int i = 0; i < count; i++)
         assert_true(isnan(values[i]));
     assert_cuda(cudaFree(memory));
-}
-
-/* Failures that a launch returns pass; faults of the kernel stay. */
-TEST_WITH(test_launches_that_fail, set_up, tear_down) {
-    int zero = 0, result, *value = to_device(&zero, sizeof zero);
-    cudaStream_t stream = make_stream();
-    int n = test_random_int(&random_state, 1, 5);
-    cuda_double_fail_launch(n, cudaErrorLaunchOutOfResources);
-    for (int i = 1; i <= 6; i++)
-        assert_int_equal(launch_add(stream, 1, 1, value),
-                         i == n ? cudaErrorLaunchOutOfResources : cudaSuccess);
-    from_device(&result, value, sizeof result);
-    assert_int_equal(result, 5);
-    setenv("MOEPERF_DOUBLE_FAIL_LAUNCH", "1:700", 1);
-    cuda_double_reset();
-    unsetenv("MOEPERF_DOUBLE_FAIL_LAUNCH");
-    struct heard heard = listen_to_errors();
-    char text[256];
-    cudaError_t launched = launch_add(stream, 1, 1, value);
-    cudaError_t synchronised = cudaStreamSynchronize(stream);
-    stop_listening(&heard, text, sizeof text);
-    assert_cuda(launched);
-    assert_int_equal(synchronised, cudaErrorIllegalAddress);
-    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-    assert_int_equal(cudaMemsetAsync(value, 0, 4, stream), cudaErrorIllegalAddress);
-    assert_int_equal(cudaFree(value), cudaErrorIllegalAddress);
-    assert_int_equal(cudaStreamDestroy(stream), cudaErrorIllegalAddress);
 }
 
 /* Pointers to the host's memory are told before a kernel follows them. */

@@ -132,6 +132,7 @@ SETTER(set_seed, uint64_t, seed)
 SETTER(fail_malloc_after, int64_t, malloc_limit)
 SETTER(fail_host_after, int64_t, host_limit)
 SETTER(fail_streams_after, int, streams_left)
+SETTER(fail_allocation, int, allocations_left)
 
 void cuda_double_fail_launch(int n, cudaError_t error) {
     double_enter();

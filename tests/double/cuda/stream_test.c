@@ -26,28 +26,6 @@ static int tear_down(void **state) {
     return 0;
 }
 
-TEST_WITH(test_order_within_a_stream, set_up, tear_down) {
-    int in[COUNT], out[COUNT];
-    cudaStream_t stream = make_stream();
-    fill_ints(&random_state, COUNT, -1000000, 1000000, in);
-    int *values = device_memory(sizeof in), *copy = device_memory(sizeof in);
-    cuda_double_set_delay(DELAY_US / 10);
-    assert_cuda(cudaMemcpyAsync(values, in, sizeof in, cudaMemcpyHostToDevice, stream));
-    for (int i = 0; i < 10; i++)
-        assert_cuda(launch_add(stream, COUNT, i, values));
-    assert_cuda(cudaMemcpyAsync(copy, values, sizeof in, cudaMemcpyDeviceToDevice, stream));
-    assert_cuda(cudaMemsetAsync(values, 0, sizeof in, stream));
-    assert_cuda(cudaMemcpyAsync(out, copy, sizeof out, cudaMemcpyDeviceToHost, stream));
-    for (int i = 0; i < COUNT; i++)
-        assert_int_equal(out[i], in[i] + 45);
-    assert_cuda(cudaMemcpyAsync(out, values, sizeof out, cudaMemcpyDeviceToHost, stream));
-    for (int i = 0; i < COUNT; i++)
-        assert_int_equal(out[i], 0);
-    cudaFree(values);
-    cudaFree(copy);
-    assert_cuda(cudaStreamDestroy(stream));
-}
-
 TEST_WITH(test_streams_run_at_the_same_time, set_up, tear_down) {
     cudaStream_t first = make_stream(), second = make_stream();
     struct gate gates[2] = {CLOSED_GATE, CLOSED_GATE};

@@ -1,7 +1,7 @@
-/* A deferred device without CUDA: streams are threads that do what is queued, in order and after
- * random pauses, so that a missing event shows as wrong data.  It has what transports need: memory,
- * copies, streams, events, accumulate.  It also is the device's side of the NCCL double
- * (cuda_double_enqueue, cuda_double_is_device), for which the program shows its symbols. */
+/* A deferred device without a GPU: the cuda back end on the double of CUDA, whose streams are
+ * threads that do what is queued, in order and after pauses, so that a missing event shows as wrong
+ * data. That double also is the device's side of the NCCL double (cuda_double_enqueue,
+ * cuda_double_is_device). */
 #ifndef MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
 #define MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
 
@@ -9,7 +9,7 @@
 
 #include "reference/device/device.h"
 
-/* pause_us: the longest random pause before something queued.  NULL if there is no memory. */
+/* pause_us: four times the pause before anything queued.  NULL if there is no memory. */
 struct mp_device *queue_device_create(uint64_t seed, int pause_us);
 /* Allocations, streams and events that are not given back yet. */
 int queue_device_live(void);

@@ -167,18 +167,17 @@ static void record_rank(struct runs_rank *own) {
 
 static void record(void) {
     struct runs_folder folder = {.path = "."};
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run program = runs_description("python3", "recorded");
     program.gate = NULL;
-    runs_ok(mp_store_open("recorded.db", &folder.store, &error), &error);
+    assert_works(mp_store_open("recorded.db", &folder.store, &error));
     for (int r = 0; r < 2; r++) {
         runs_rank_open(&folder, r, 2, &ranks[r]);
         record_rank(&ranks[r]);
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder.store, &program, paths, 2, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder.store, &program, paths, 2, NULL, &error));
     mp_store_close(folder.store);
 }
 

@@ -1,6 +1,6 @@
 /* Arguments: flags in both spellings, words, and the sentence for each mistake. */
 #include "harness/cli/cli.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 struct parsed {
     bool json;
@@ -27,12 +27,10 @@ static int parse(struct parsed *parsed, char *argv[], struct mp_error *error) {
 
 TEST(flags_and_words_are_told_apart) {
     struct parsed parsed;
-    struct mp_error error = {0};
-    assert_int_equal(parse(&parsed,
-                           WORDS(WORD("one"), WORD("--set"), WORD("a=1"), WORD("--db=x=y"),
-                                 WORD("--json"), WORD("--set=b=2"), WORD("-")),
-                           &error),
-                     0);
+    assert_works(parse(&parsed,
+                       WORDS(WORD("one"), WORD("--set"), WORD("a=1"), WORD("--db=x=y"),
+                             WORD("--json"), WORD("--set=b=2"), WORD("-")),
+                       &error));
     assert_true(parsed.json);
     assert_string_equal(parsed.database, "x=y");
     assert_int_equal(parsed.set.count, 2);
@@ -59,14 +57,12 @@ TEST(mistakes_are_named) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct parsed parsed;
-        struct mp_error error = {0};
         char word[3][16], name[] = "try", *argv[5] = {name};
         memcpy(word, wrong[i].word, sizeof word);
         for (int j = 0; j < 3; j++)
             argv[j + 1] = *word[j] ? word[j] : NULL;
         argv[4] = NULL;
-        assert_int_equal(parse(&parsed, argv, &error), MP_EINVAL);
-        assert_string_equal(error.text, wrong[i].message);
+        assert_sentence(parse(&parsed, argv, &error), MP_EINVAL, wrong[i].message);
     }
 }
 

@@ -73,13 +73,10 @@ TEST(a_large_stage_is_told) {
     struct pipeline plan = plain();
     plan.layers[1] = 3;
     import(&plan, 0);
-    assert_says(REPORT, 0,
-                "for stage 1 of the pipeline, beyond what filling and draining it takes");
-    assert_says(REPORT, 0,
+    assert_says(REPORT, 0, "for stage 1 of the pipeline, beyond what filling and draining it takes",
                 "works 15.00 ms longer than a mean stage's, and none of them is slow "
                 "(pipeline stage). It matters in 100 % of the iterations and is chronic; with even "
-                "stages an iteration would take 11.25 ms less (10 %). Give the stages layers by");
-    assert_says(REPORT, 0,
+                "stages an iteration would take 11.25 ms less (10 %). Give the stages layers by",
                 "Were the last of 2 pipeline stages as long as their mean, 133 % of that would be "
                 "gone (M_S).");
     json_t *report = json_of("moeperf report --db run.db --run 1 --stragglers --json", 0);
@@ -114,9 +111,9 @@ TEST(garbage_is_told) {
     plan.cause = MP_CAUSE_COLLECT;
     plan.strength = 30e-3;
     import(&plan, 0);
-    assert_says(REPORT, 0, "for rank 2");
-    assert_says(REPORT, 0, "longer on collecting its interpreter's garbage (garbage collection)");
-    assert_says(REPORT, 0, "gc.collect every so many");
+    assert_says(REPORT, 0, "for rank 2",
+                "longer on collecting its interpreter's garbage (garbage collection)",
+                "gc.collect every so many");
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || group_concat(DISTINCT stream) FROM v_span WHERE "
                   "phase = 'collect'",
@@ -131,8 +128,8 @@ TEST(data_and_checkpoints_are_told) {
     plan.cause = MP_CAUSE_DATA;
     plan.strength = 60e-3;
     import(&plan, 40e-3);
-    assert_says(REPORT, 0, "longer on checkpoints (checkpointing)");
-    assert_says(REPORT, 0, "longer to get its data (data loading)");
+    assert_says(REPORT, 0, "longer on checkpoints (checkpointing)",
+                "longer to get its data (data loading)");
 }
 
 TEST_GROUP(enter_shell, leave_folder);

@@ -64,8 +64,8 @@ TEST(counts_of_two_databases) {
     free(shell("cp head.db more.db", 0));
     change("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
                       "(SELECT id FROM StringIds WHERE value = 'routes-local')");
-    assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs");
-    assert_says("moeperf compare base.db more.db", 1, "rank 0: 64 -> 65");
+    assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs",
+                "rank 0: 64 -> 65");
     assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
     assert_says("moeperf compare base.db more.db --format markdown", 1, "\n| ep | routes-local | ");
     json_t *object = json_of("moeperf compare base.db more.db --json", 1);
@@ -88,8 +88,8 @@ TEST(pairs) {
     assert_says(RUN "--db pairs.db --pairs 2 --set iterations=300", 0,
                 "Both sides are the same program: ");
     assert_order("pairs.db", "base head head base");
-    assert_says("moeperf compare pairs.db", 0, "-head (revision");
-    assert_says("moeperf compare pairs.db", 0, "at once, in time slices of 0.15 s");
+    assert_says("moeperf compare pairs.db", 0, "-head (revision",
+                "at once, in time slices of 0.15 s");
     assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
     free(shell(RUN "--db whole.db --pairs 2 --slice 0", 0));
     assert_says("moeperf compare whole.db | grep -c slices", 1, "0\n");

@@ -22,12 +22,24 @@ TEST(words_are_completed) {
     expect_offers("moeperf record --rules deep", "[deepspeed]\n");
     expect_offers("moeperf generate zi", "[zipf]\n");
     expect_offers("moeperf list gat", "[gates]\n");
+    expect_offers("moeperf reproduce tut", "[tutel]\n");
     expect_offers("moeperf hel", "[help]\n");
     expect_offers("moeperf help predic", "[predictions]\n");
     expect_offers("moeperf show moeperf_", "[moeperf_experts.py]\n");
     expect_offers("moeperf show dedu", "[deduplicated]\n");
     expect_offers("moeperf report --db reco", "[recorded.db]\n");
     expect_offers("moeperf predict --system nothing", "[]\n");
+}
+
+/* zsh has bash's file do it, and chooses itself among what that offers. */
+TEST(zsh_completes_words_too) {
+    if (system("command -v zsh >/dev/null") != 0)
+        skip("there is no zsh (package zsh)");
+    assert_says("zsh -fc 'autoload -U +X compinit bashcompinit; compinit -u -D; bashcompinit; "
+                "emulate sh; source " MOEPERF_CLI_SOURCE "/completion/moeperf; "
+                "COMP_WORDS=(moeperf reproduce hec); COMP_CWORD=2; _moeperf; "
+                "echo \"[${COMPREPLY[*]}]\"'",
+                0, "[hecate swiftmoe ");
 }
 
 /* A page for every command, with its summary and its options. */

@@ -12,10 +12,9 @@ TEST(test_the_same_seed_gives_the_same_file) {
 }
 
 TEST(test_help_names_kinds_and_the_options_of_one) {
-    assert_says("moeperf generate --help", 0, "\n  lognormal  lognormal shares with");
-    assert_says("moeperf generate --help", 0, "--micro-batches N");
-    assert_says("moeperf generate w7 --help", 0, "--length N");
-    assert_says("moeperf generate w7 --help", 0, "default 3");
+    assert_says("moeperf generate --help", 0, "\n  lognormal  lognormal shares with",
+                "--micro-batches N");
+    assert_says("moeperf generate w7 --help", 0, "--length N", "default 3");
     assert_says("moeperf generate power --help", 0, "After aiconfigurator");
 }
 

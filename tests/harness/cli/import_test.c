@@ -45,6 +45,10 @@ TEST(the_slow_rank_of_a_trace_is_named) {
     /* Again: nothing is added. */
     assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
     assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    /* Again, with the sizes of the model: another run, and not only a sentence. */
+    write_file("job.yaml", "system: ep\nranks: 3\n");
+    assert_says("moeperf import rank*.json.gz --db run.db --job job.yaml", 0, "run 2 of run.db");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
     /* The last one's file is missing. */
     assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
                 "rank 2: no recording");
@@ -295,6 +299,7 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     const struct kineto_job job = planted();
     start_anew();
     kineto_write(&job, "");
+    write_file("words", "words\n");
     write_file("other.json", "{\"traceEvents\": 7}");
     write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
     write_file("nobody.json",
@@ -309,7 +314,14 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import nobody.json --db run.db", "call it rank0.json"},
         {"moeperf import rank0.json rank0.json --db run.db", "rank 0, which rank0.json has"},
         {"moeperf import rank0.json -o x.mptrace", "a recording (pytorch) goes into a database"},
-        {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"}};
+        {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"},
+        {"moeperf import missing.json --db run.db", "missing.json: No such file"},
+        {"moeperf import",
+         "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"},
+        {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
+        {"moeperf import rank0.json --as pytroch --db run.db",
+         "--as pytroch: no kind is called so (moeperf import --help lists them); did you mean "
+         "\"pytorch\"?"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_says(refused[i][0], 2, refused[i][1]);
     assert_int_equal(access("run.db", F_OK), -1);
@@ -336,7 +348,7 @@ static void write_table(const char *path, const char *header, double unit_us) {
 TEST(span_tables_have_phases) {
     static const char *const header[] = {
         "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
-        "rank,phase,name,start,end,layer,direction,iteration,tokens,thread",
+        "\xef\xbb\xbfrank,phase,name,start,end,layer,direction,iteration,tokens,thread",
         "rank,phase,name,start_ns,end_ns,layer,direction,iteration,tokens,thread"};
     static const double unit_us[] = {1, 1e-6, 1000};
     for (int unit = 0; unit < 3; unit++) {
@@ -374,6 +386,7 @@ TEST(mistakes_in_span_tables_have_their_line) {
         {"0,experts,1,2\n0,expert,3,4\n", "spans.csv:2: phase 'experts'"},
         {"-1,expert,1,2\n0,expert,3,4\n", "spans.csv:2: rank '-1'"},
         {"0,expert,2,1\n0,expert,3,4\n", "spans.csv:2: end '1'; it is before the start"},
+        {"0,expert,1,2\n70000,expert,3,4\n", "spans.csv:3: rank '70000'; 0 to 65535"},
         {"", "spans.csv: no span is in it"}};
     start_anew();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

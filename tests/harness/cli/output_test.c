@@ -53,6 +53,17 @@ TEST(nothing_stays_of_what_a_signal_ends) {
     }
 }
 
+/* A page or a module that is redirected into a file, on a disk that is full. */
+TEST(what_is_not_printed_is_an_error) {
+    static const char *const lines[] = {"moeperf show moeperf_experts.py", "moeperf help tasks",
+                                        "moeperf list systems", "moeperf --version"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "%s >/dev/full", lines[i]);
+        assert_says(line, 2, "No space left on device");
+    }
+}
+
 /* What others chose: names of files, kinds and what a trace says of its source. */
 TEST(messages_do_not_act_on_the_terminal) {
     static const char *const lines[] = {

@@ -1,6 +1,7 @@
 /* The ready-made rules on what the programs they are for say: range names as their releases make
  * them (the rules files say which), told by a program that knows nothing of moeperf. */
 #include "harness/record/rules.h"
+#include "tests/errors.h"
 #include "tests/harness/cli/annotated.h"
 
 /* Records a program that makes the ranges of a script; `rules` with --rules before each. */
@@ -138,8 +139,7 @@ TEST(known_names_have_their_phase) {
 /* Without --rules all files are used: none takes another's names for something else. */
 TEST(all_rules_together_say_the_same) {
     struct mp_rules rules = {0};
-    struct mp_error error = {0};
-    assert_int_equal(mp_rules_load_ready(&rules, &error), MP_OK);
+    assert_works(mp_rules_load_ready(&rules, &error));
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         struct mp_rule_capture capture;
         if (!facts[i].phase)

@@ -26,11 +26,19 @@ static inline char *shell(const char *line, int status) {
     return output;
 }
 
-static inline void assert_says(const char *line, int status, const char *words) {
+/* A shell line ends with this status and says all of the texts; LACKS "text": it must not. */
+#define LACKS "\1"
+#define assert_says(line, status, ...)                                                             \
+    shell_says(line, status, (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void shell_says(const char *line, int status, const char *const texts[]) {
     char *output = shell(line, status);
-    if (!strstr(output, words))
-        print_error("%s: says\n%s\ninstead of\n%s\n", line, output, words);
-    assert_non_null(strstr(output, words));
+    for (; *texts; texts++) {
+        bool lacks = **texts == *LACKS;
+        if (!strstr(output, *texts + lacks) != lacks)
+            fail_msg("%s: says\n%s\n%s\n%s", line, output, lacks ? "with" : "instead of",
+                     *texts + lacks);
+    }
     free(output);
 }
 

@@ -4,7 +4,7 @@
 #include <glob.h>
 
 #include "profiler/record/record.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Two nodes of eight, pairs inside, two cards per node. */
 static const char good[] = "description: two nodes\n"
@@ -68,8 +68,7 @@ static struct mp_cluster *parse_good(const char *old, const char *new) {
     return cluster;
 }
 
-static void ranks_meet_at_the_nearest_level(void **state) {
-    (void)state;
+TEST(ranks_meet_at_the_nearest_level) {
     struct mp_cluster *cluster = parse_good("", "");
     static const struct {
         int rank, other, level;
@@ -87,8 +86,7 @@ static void ranks_meet_at_the_nearest_level(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void ranks_share_ports(void **state) {
-    (void)state;
+TEST(ranks_share_ports) {
     static const struct {
         const char *what, *old, *new;
         int level, gates, rank, gate;
@@ -123,11 +121,9 @@ static void ranks_share_ports(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void nodes_can_be_set(void **state) {
-    (void)state;
+TEST(nodes_can_be_set) {
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
-    assert_int_equal(mp_cluster_set(cluster, "nodes=2048", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "nodes=2048", &error));
     assert_int_equal(mp_cluster_ranks(cluster), 16384);
     assert_true(cluster->nodes.assumed);
     assert_int_equal(mp_cluster_level_of(cluster, 0, 16383), 3);
@@ -148,16 +144,14 @@ static void nodes_can_be_set(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void links_can_be_set(void **state) {
-    (void)state;
+TEST(links_can_be_set) {
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
-    assert_int_equal(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error), MP_OK);
-    assert_int_equal(mp_cluster_set(cluster, "levels.node.latency=0", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error));
+    assert_works(mp_cluster_set(cluster, "levels.node.latency=0", &error));
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
     assert_close(mp_cluster_latency(cluster, 2), 0, 0);
     assert_true(mp_cluster_message_cost(cluster, 3) == 0 && !cluster->level[3].message_cost.origin);
-    assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error));
     assert_close(mp_cluster_message_cost(cluster, 3), 3e-6, 0);
     assert_true(cluster->level[1].bandwidth.assumed && cluster->level[2].latency.assumed);
     assert_false(cluster->level[2].bandwidth.assumed);
@@ -179,25 +173,23 @@ static void links_can_be_set(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void numbers_can_be_scaled(void **state) {
-    (void)state;
+TEST(numbers_can_be_scaled) {
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
     double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
     double peak = cluster->peak[MP_FP32].value;
-    assert_int_equal(mp_cluster_scale(cluster, "launch", 3, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "overlap", 0.75, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "peak", 0.25, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.node.latency", 2, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_works(mp_cluster_scale(cluster, "launch", 3, &error));
+    assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "overlap", 0.75, &error));
+    assert_works(mp_cluster_scale(cluster, "peak", 0.25, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.node.latency", 2, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
     assert_true(mp_cluster_message_cost(cluster, 1) == 0 && !cluster->level[1].message_cost.origin);
-    assert_int_equal(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error), MP_OK);
-    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error));
+    assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
     assert_close(mp_cluster_message_cost(cluster, 1), 6e-6, 1e-15);
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
@@ -223,8 +215,7 @@ static void numbers_can_be_scaled(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void one_node_needs_no_cluster_level(void **state) {
-    (void)state;
+TEST(one_node_needs_no_cluster_level) {
     char text[sizeof good];
     strcpy(text, good);
     *strstr(text, "  cluster:\n") = '\0';
@@ -239,8 +230,7 @@ static void one_node_needs_no_cluster_level(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void shares_are_exact_at_points(void **state) {
-    (void)state;
+TEST(shares_are_exact_at_points) {
     static const double tokens[] = {4, 64, 1024}, width[] = {512, 2048};
     static const double share[3][2] = {{0.05, 0.1}, {0.2, 0.4}, {0.5, 0.8}};
     struct mp_cluster *cluster = parse_good("", "");
@@ -271,8 +261,7 @@ static void count_backward(void *context, const char *place, const char *unit,
 }
 
 /* A second table is that of backward; without one the first is both directions'. */
-static void gradients_may_have_shares_of_their_own(void **state) {
-    (void)state;
+TEST(gradients_may_have_shares_of_their_own) {
     struct mp_cluster *cluster = parse_good("", "");
     assert_true(mp_cluster_share(cluster, MP_BACKWARD, 64, 2048) == 0.4);
     mp_cluster_destroy(cluster);
@@ -301,8 +290,7 @@ static double uniform(uint64_t *seed) {
 }
 
 /* Between two points the share lies between theirs and moves one way only. */
-static void shares_are_monotone_between_points(void **state) {
-    (void)state;
+TEST(shares_are_monotone_between_points) {
     uint64_t seed = test_seed();
     struct mp_cluster *cluster = parse_good("", "");
     struct mp_cluster_efficiency *table = &cluster->efficiency;
@@ -326,8 +314,7 @@ static void shares_are_monotone_between_points(void **state) {
     mp_cluster_destroy(cluster);
 }
 
-static void products_cost_launch_and_the_longer_of_two(void **state) {
-    (void)state;
+TEST(products_cost_launch_and_the_longer_of_two) {
     struct mp_cluster *cluster = parse_good("", "");
     struct mp_error error = {0};
     double seconds, fewer;
@@ -437,15 +424,13 @@ static const struct {
     {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},
 };
 
-static void rows_are_well_formed(void **state) {
-    (void)state;
+TEST(rows_are_well_formed) {
     struct mp_error error = {0};
     mp_options_check(mp_cluster_rows, sizeof(struct mp_cluster), "a cluster", &error);
     assert_string_equal(error.text, "");
 }
 
-static void malformed_files_are_named(void **state) {
-    (void)state;
+TEST(malformed_files_are_named) {
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
@@ -468,11 +453,9 @@ static void malformed_files_are_named(void **state) {
 
 /* No beginning of a file is taken for a whole one, and none does harm. */
 /* What calibration measures and data sheets do not say. */
-static void measured_figures_have_stand_ins(void **state) {
-    (void)state;
+TEST(measured_figures_have_stand_ins) {
     static const char launch[] = "  launch: {value: 5e-6, assumed: usual}\n";
     struct mp_cluster *cluster = parse_good("", "");
-    struct mp_error error = {0};
     char text[512];
     assert_true(mp_cluster_elementwise(cluster) == 1e12);
     assert_true(mp_cluster_update(cluster) == 1e12);
@@ -501,15 +484,11 @@ static void measured_figures_have_stand_ins(void **state) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         snprintf(text, sizeof text, "%s%s", launch, wrong[i][0]);
-        error = (struct mp_error){0};
-        assert_int_equal(parse_changed(launch, text, &cluster, &error), MP_EINVAL);
-        if (!strstr(error.text, wrong[i][1]))
-            fail_msg("%s instead of %s", error.text, wrong[i][1]);
+        assert_fails(parse_changed(launch, text, &cluster, &error), MP_EINVAL, wrong[i][1]);
     }
 }
 
-static void cut_files_are_refused(void **state) {
-    (void)state;
+TEST(cut_files_are_refused) {
     const size_t most = sizeof good - 2; /* but its last line break */
     for (size_t size = 0; size < most; size++) {
         struct mp_cluster *cluster = NULL;
@@ -564,8 +543,7 @@ static const struct {
 };
 enum { SHIPPED = sizeof shipped / sizeof *shipped };
 
-static void shipped_clusters_say_where_every_number_is_from(void **state) {
-    (void)state;
+TEST(shipped_clusters_say_where_every_number_is_from) {
     glob_t found;
     assert_int_equal(glob(CLUSTERS_FOLDER "/*.yaml", 0, NULL, &found), 0);
     assert_int_equal(found.gl_pathc, SHIPPED);
@@ -594,8 +572,7 @@ static void shipped_clusters_say_where_every_number_is_from(void **state) {
 }
 
 /* Farther is never faster nor sooner, more work never takes less time. */
-static void shipped_clusters_are_sensible(void **state) {
-    (void)state;
+TEST(shipped_clusters_are_sensible) {
     for (int i = 0; i < SHIPPED; i++) {
         char path[4096];
         struct mp_cluster *cluster = NULL;
@@ -622,26 +599,4 @@ static void shipped_clusters_are_sensible(void **state) {
         }
         mp_cluster_destroy(cluster);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_meet_at_the_nearest_level),
-        cmocka_unit_test(ranks_share_ports),
-        cmocka_unit_test(nodes_can_be_set),
-        cmocka_unit_test(links_can_be_set),
-        cmocka_unit_test(numbers_can_be_scaled),
-        cmocka_unit_test(one_node_needs_no_cluster_level),
-        cmocka_unit_test(shares_are_exact_at_points),
-        cmocka_unit_test(gradients_may_have_shares_of_their_own),
-        cmocka_unit_test(shares_are_monotone_between_points),
-        cmocka_unit_test(products_cost_launch_and_the_longer_of_two),
-        cmocka_unit_test(rows_are_well_formed),
-        cmocka_unit_test(malformed_files_are_named),
-        cmocka_unit_test(measured_figures_have_stand_ins),
-        cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(shipped_clusters_say_where_every_number_is_from),
-        cmocka_unit_test(shipped_clusters_are_sensible),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

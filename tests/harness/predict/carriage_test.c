@@ -43,7 +43,7 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     struct mp_plan *plan = predictor->planner.plan;
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], MP_OPTIMIZER_OWNER, ERROR));
+    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
@@ -153,8 +153,7 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_carrier *carrier = &predictor->carrier;
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
-    assert_done(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0],
-                              MP_OPTIMIZER_OWNER, ERROR));
+    assert_done(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], ERROR));
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
             assert_done(
@@ -209,9 +208,9 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
         struct mp_layer_carriages *layer = &carrier->layer[0];
         bool sums = i % 2;
         random_even_homes(random, &predictor->planner.home[0]);
-        assert_done(mp_plan_begin(
-            plan, 0, 0, &predictor->planner.home[0],
-            sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES, ERROR));
+        predictor->planner.policy.optimizer =
+            sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES;
+        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
         assert_done(mp_plan_dispatch_begin(plan, ERROR));
         double replicas = mp_placement_copies(&plan->during, 0);
         double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
@@ -297,7 +296,8 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     struct mp_carrier *carrier = &predictor->carrier;
     struct mp_carriage *gradients = &carrier->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
-    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, ERROR));
+    predictor->planner.policy.optimizer = split;
+    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
     assert_done(mp_plan_dispatch_begin(plan, ERROR));
     mp_carrier_homes(carrier, 0, &carrier->fetch);
     phase[0] = slowest(&carrier->fetch);
@@ -335,9 +335,10 @@ TEST_RANDOM(slices_come_from_everybody) {
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
         random_homes(random, true, &predictor->planner.home[0]);
-        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
-                                  sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, ERROR));
-        plan->gather_stage = MP_STAGE_BEFORE_GATE;
+        predictor->planner.policy.optimizer =
+            sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES;
+        predictor->planner.policy.gather_before_gate = true;
+        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
         assert_done(mp_plan_dispatch_begin(plan, ERROR));
         for (int e = 0; e < plan->experts; e++) {
             int held = mp_placement_copies(&plan->during, e);
@@ -374,7 +375,7 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
         for (int e = 0; e < 2; e++)
             assert_done(mp_transfers_add(
                 moves, (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20}, ERROR));
-        predictor->planner.offload = offload;
+        predictor->planner.policy.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
         mp_carrier_move(&predictor->carrier, &predictor->timeline);
         memcpy(clock[offload], predictor->timeline.clock, sizeof(double) * 2);

@@ -71,10 +71,10 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
     told->flat &= plan->exchange != MP_EXCHANGE_PIPELINED;
     told->distinct |= mp_exchange_of(plan->exchange)->deduplicates;
     told->padded |= plan->padding > 0;
-    told->free |= plan->free_transfers;
-    told->sliced = mp_optimizer_sliced(plan->optimizer);
-    told->owned = plan->optimizer == MP_OPTIMIZER_OWNER;
-    told->frees |= plan->rematerialise;
+    told->free |= plan->policy->free_transfers;
+    told->sliced = mp_optimizer_sliced(plan->policy->optimizer);
+    told->owned = plan->policy->optimizer == MP_OPTIMIZER_OWNER;
+    told->frees |= plan->policy->rematerialise;
     for (int rank = 0; rank < plan->topology.ranks; rank++)
         for (int expert = 0; expert < plan->experts; expert++) {
             int64_t rows = 0;

@@ -29,6 +29,8 @@ struct kind {
     int grows;            /* microseconds that attention takes longer in every iteration */
     int gathers;          /* microseconds of every gate's counts */
     int fetches;          /* microseconds that ranks stand still for each layer's copies */
+    int alike;            /* microseconds that every exchange takes, however many rows it has */
+    bool unmeasured;      /* no figures for planners are recorded, as of programs of others */
     int around;           /* microseconds of reading text; twice that for the head, three times for
                              the embedding's backward */
 };
@@ -101,7 +103,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
             for (int l = 0; l < LAYERS; l++) {
                 enum mp_direction direction = way ? MP_BACKWARD : MP_FORWARD;
                 layer_of(count[l], routes, &rows);
-                int64_t transfer = per_row ? ROW_FIXED + per_row * rows : 0;
+                int64_t transfer = per_row ? ROW_FIXED + per_row * rows : kind->alike;
                 for (int r = 0; r < RANKS; r++)
                     spend(ranks, &clocks, r, i, MP_PHASE_ATTENTION, direction, l,
                           ATTENTION + i * kind->grows, 0);
@@ -135,7 +137,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     }
     for (int r = 0; r < RANKS; r++) {
         mp_record_text(ranks[r].compute, "environment.host", "here");
-        if (r == 0) {
+        if (r == 0 && !kind->unmeasured) {
             mp_record_number(ranks[r].compute, -1, -1, "bandwidth", 1e9);
             mp_record_number(ranks[r].compute, -1, -1, "seconds-per-route", 1e-6);
             mp_record_number(ranks[r].compute, -1, -1, "seconds-per-expert", kind->each_expert);
@@ -470,6 +472,37 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
         assert_close(mp_fitted_expert(&fitted->experts[way], TOKENS) * 1e6,
                      times * (FIXED / 2. + PER_ROUTE * TOKENS), 0.01);
     }
+}
+
+/* Planners are told what the run's spans say where it measured nothing for them: how fast rows
+ * travel and experts compute. */
+RUNS_TEST(who_measured_nothing_has_spans) {
+    uint64_t random = test_seed();
+    const struct kind kind = {.job = job_text, .per_row = PER_ROW, .unmeasured = true};
+    record_kind(folder, &random, &kind);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
+    const struct mp_setting *setting = mp_other_system_setting(asked.other);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    const double bytes = (double)setting->route_bytes;
+    assert_close(bytes / setting->bandwidth * 1e6, PER_ROW, 0.01);
+    assert_close(bytes / setting->bandwidth_in_node * 1e6, PER_ROW, 0.01);
+    assert_close(mp_fitted_byte(fitted) * setting->bandwidth, 1, 1e-9);
+    assert_close(setting->seconds_per_route * 1e6, PER_ROUTE, 0.01);
+    assert_close(setting->seconds_per_expert * 1e6, FIXED / 2, 1);
+    forget(&asked);
+}
+
+/* Exchanges of any rows take 100 us: rows take no longer than that, however slow links are said to
+ * be, so that the run is carried out in the time that it took. */
+RUNS_TEST(rows_take_no_longer_than_their_exchanges) {
+    uint64_t random = test_seed();
+    const struct kind kind = {.job = JOB("system: ep, bandwidth: 1e6"), .alike = 100};
+    record_kind(folder, &random, &kind);
+    struct asked asked;
+    ask_whole(folder, 1, &asked);
+    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
+    forget(&asked);
 }
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one

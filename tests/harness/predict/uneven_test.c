@@ -279,7 +279,7 @@ static void make_recording(struct recording *recording) {
             for (int r = 0; r < PEERS; r++) {
                 struct mp_recorded_span *span = &recording->span[(i * PEERS + r) * EACH + 2 * l];
                 double arrived = now[r] + own[r], end = last + transfer[l][r];
-                span[0] = (struct mp_recorded_span){now[r], arrived,         0,         10,
+                span[0] = (struct mp_recorded_span){now[r], arrived,         0,         -1,
                                                     l,      MP_PHASE_EXPERT, MP_FORWARD};
                 span[1] = (struct mp_recorded_span){
                     arrived, end, end - arrived, 10, l, MP_PHASE_DISPATCH, MP_FORWARD};
@@ -331,6 +331,28 @@ TEST(changes_by_hand) {
     change = mp_what_if_nothing();
     change.ideal = true;
     assert_seconds(what_if, change, 12.5, 0.5);
+}
+
+/* Where tokens are known they are made even, and a rank that is slow at as many stays slow. */
+TEST(even_tokens_by_hand) {
+    for (int uneven = 0; uneven < 2; uneven++) {
+        struct recording recording;
+        struct mp_what_if *what_if;
+        struct mp_error error = {0};
+        struct mp_what_if_change change = mp_what_if_nothing();
+        make_recording(&recording);
+        for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
+            struct mp_recorded_span *span = &recording.span[s];
+            if (span->phase == MP_PHASE_EXPERT)
+                span->tokens = uneven ? llround(span->end - span->start) : 10;
+        }
+        assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+        change.balance = true;
+        /* Unevenly 4 + i/2, 1 of transfer for rank 1, too, whose 3 times as many tokens took 3
+         * times as long; 3, 2; 2. */
+        assert_seconds(what_if, change, uneven ? 12 : 15, uneven ? 0.5 : 1);
+        mp_what_if_destroy(what_if);
+    }
 }
 
 /* A second of rank 1's gap counts as its own. */

@@ -11,13 +11,13 @@ TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
  * out by hand for slowdowns, twice: rank 1 comes late to the second iteration. */
 enum { RANKS = 4, WORK = 10000, SLOW = 18000, TRANSFER = 2000, LATE = 3000 };
 
-static void record_rank(struct runs_rank *own, int iterations) {
+static void record_rank(struct runs_rank *own, int iterations, int64_t tokens) {
     int64_t at = 0;
     int64_t work = own->rank == 3 ? SLOW : WORK, wait = SLOW - work + TRANSFER;
     for (int i = 0; i < iterations; i++) {
         int64_t late = i % 2 == 1 && own->rank == 1 ? LATE : 0;
         const struct runs_span spans[] = {
-            {MP_PHASE_EXPERT, MP_FORWARD, at + late, work, 0, 0, 100 + own->rank, -1, false},
+            {MP_PHASE_EXPERT, MP_FORWARD, at + late, work, 0, 0, tokens, -1, false},
             {MP_PHASE_COMBINE, MP_FORWARD, at + late + work, wait - late, wait - late, 0, 100, -1,
              false},
             {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, SLOW + TRANSFER, 0, -1, 100, -1, false},
@@ -31,7 +31,8 @@ static void record_rank(struct runs_rank *own, int iterations) {
     runs_clock_samples(own);
 }
 
-static void record_example(struct runs_folder *folder, const char *executor) {
+/* `tokens` of every rank; -1: not counted. */
+static void record_example(struct runs_folder *folder, const char *executor, int64_t tokens) {
     struct runs_rank ranks[RANKS];
     const char *paths[RANKS];
     struct mp_store_run description = runs_description("ep", "text");
@@ -39,7 +40,7 @@ static void record_example(struct runs_folder *folder, const char *executor) {
     description.executor = executor;
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(folder, r, RANKS, &ranks[r]);
-        record_rank(&ranks[r], 4);
+        record_rank(&ranks[r], 4, tokens);
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
@@ -56,7 +57,7 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
         AUTO(recorded) struct mp_recorded recorded;
         AUTO(what_if) struct mp_what_if *what_if;
         double own, waiting, seconds[4];
-        record_example(folder, executors[run - 1]);
+        record_example(folder, executors[run - 1], run == 1 ? -1 : 100);
         assert_done(mp_recorded_read(folder->store, "d", run, &recorded, ERROR));
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
@@ -74,10 +75,12 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
             assert_close(seconds[i], 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE / RANKS : 0),
                          1e-5);
         change = mp_what_if_nothing();
-        change.balance = true; /* the delay of rank 1 stays */
+        change.balance = true; /* the delay of rank 1 stays; at as many tokens, rank 3's, too */
         mp_what_if_run(what_if, &change, seconds);
         for (int i = 0; i < recorded.iterations; i++)
-            assert_close(seconds[i], 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE : 0), 1e-5);
+            assert_close(seconds[i],
+                         run == 1 ? 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE : 0) : 20e-3,
+                         1e-5);
         change.layer = 5;
         assert_close(median(what_if, change), 20e-3, 1e-5);
         for (int r = 0; r < RANKS; r++) {
@@ -238,7 +241,7 @@ RUNS_TEST(what_is_missing_is_named) {
                    "d has 0 runs, and one is asked about: --run names it");
     assert_refused(mp_recorded_read(folder->store, "d", 7, &recorded, ERROR), MP_ENOTFOUND,
                    "d has no run 7; ");
-    record_example(folder, "measured");
+    record_example(folder, "measured", -1);
     static const struct {
         const char *sql, *words;
     } cases[] = {

@@ -13,14 +13,13 @@ enum { SPANS = 5 };
 static void record(const char *path, bool is_cut) {
     struct mp_recorder *recorder = NULL;
     struct mp_record_thread *thread = NULL;
-    struct mp_error error = {0};
     struct stat status;
     const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
-    runs_ok(mp_recorder_create(&config, &recorder, &error), &error);
-    runs_ok(mp_recorder_thread(recorder, "compute", &thread, &error), &error);
+    assert_works(mp_recorder_create(&config, &recorder, &error));
+    assert_works(mp_recorder_thread(recorder, "compute", &thread, &error));
     for (int i = 0; i < SPANS; i++)
         mp_record_number(thread, i, -1, "step", i);
-    runs_ok(mp_recorder_finish(&recorder, MP_OK, "", &error), &error);
+    assert_works(mp_recorder_finish(&recorder, MP_OK, "", &error));
     assert_int_equal(stat(path, &status), 0);
     if (is_cut)
         assert_int_equal(truncate(path, status.st_size - 8), 0);
@@ -51,20 +50,18 @@ RUNS_TEST(a_program_that_still_records_is_refused) {
     assert_int_equal(add(folder, spools, &error), MP_EINVAL);
     snprintf(words, sizeof words, "%s: process %d still runs", path, (int)getpid());
     assert_int_equal(strncmp(error.text, words, strlen(words)), 0);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
     assert_int_equal(access(path, F_OK), 0);
     unlink(path);
     record(path, false); /* it says that it has ended */
     for (int again = 0; again < 2; again++) {
         error = (struct mp_error){0};
         runs_ok(add(folder, spools, &error), &error);
-        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
-                            "complete|NULL");
+        assert_rows(folder->store, "SELECT status, reason FROM run", "complete|NULL");
     }
 }
 
 RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
-    struct mp_error error = {0};
     char spools[80], path[120];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
     snprintf(path, sizeof path, "%s/dead.spool", spools);
@@ -76,10 +73,9 @@ RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
     }
     assert_int_equal(waitpid(child, NULL, 0), child);
     for (int again = 0; again < 2; again++) {
-        runs_ok(add(folder, spools, &error), &error);
-        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
-                            "interrupted|nobody saw its end, and not every process recorded its "
-                            "own");
+        assert_works(add(folder, spools, &error));
+        assert_rows(folder->store, "SELECT status, reason FROM run",
+                    "interrupted|nobody saw its end, and not every process recorded its own");
     }
 }
 

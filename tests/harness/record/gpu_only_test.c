@@ -82,7 +82,7 @@ static struct program run_program(const char *spools) {
 static void assert_answer(struct runs_folder *folder, int64_t expected, const char *sql) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)expected);
-    assert_string_equal(runs_query(folder->store, sql), text);
+    assert_rows(folder->store, sql, text);
 }
 
 static void check_run(struct runs_folder *folder, const struct program *program) {
@@ -101,9 +101,8 @@ static void check_run(struct runs_folder *folder, const struct program *program)
     assert_answer(folder, living * program->collectives, "SELECT count(*) FROM v_collective");
     for (int i = 0; i < program->processes; i++) {
         snprintf(sql, sizeof sql,
-                 "SELECT coalesce(sum(kernels), 0) || ' ' || "
-                 "CAST(round(coalesce(sum(gpu_ms), 0) * 1e6) AS INTEGER) = '%d %lld' FROM v_gpu "
-                 "WHERE rank = %d",
+                 "SELECT coalesce(sum(kernels), 0) || ' ' || CAST(round(coalesce(sum(gpu_ms), 0) * "
+                 "1e6) AS INTEGER) = '%d %lld' FROM v_gpu WHERE rank = %d",
                  program->kernels[i], (long long)program->kernels[i] * program->kernel_ns,
                  program->rank[i]);
         assert_answer(folder, 1, sql);
@@ -124,7 +123,6 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
 }
 
 RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
-    struct mp_error error = {0};
     char spools[80], damaged[100], said[2000] = "", expected[64];
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
     snprintf(damaged, sizeof damaged, "%s/damaged.device", spools);
@@ -132,7 +130,7 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     const struct program program = run_program(spools);
     fclose(fopen(damaged, "w"));
     for (int again = 0; again < 3; again++) { /* kept, and added once */
-        runs_ok(keep(folder, spools, again < 2, said, &error), &error);
+        assert_works(keep(folder, spools, again < 2, said, &error));
         check_run(folder, &program);
         snprintf(expected, sizeof expected, "%d process%s, no NVTX range\n", program.processes,
                  program.processes == 1 ? "" : "es");
@@ -149,12 +147,11 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
 }
 
 RUNS_TEST_ALONE(a_program_that_left_nothing_is_no_run) {
-    struct mp_error error = {0};
     char spools[80], said[2000] = "";
     snprintf(spools, sizeof spools, "%s/spools", folder->path);
     assert_int_equal(mkdir(spools, 0700), 0);
-    assert_int_equal(keep(folder, spools, false, said, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "program: no process has made an NVTX range"));
+    assert_fails(keep(folder, spools, false, said, &error), MP_ENOTFOUND,
+                 "program: no process has made an NVTX range");
     assert_answer(folder, 0, "SELECT count(*) FROM run");
     assert_int_equal(access(spools, F_OK), -1);
 }

@@ -234,16 +234,15 @@ RUNS_TEST(clocks_are_aligned_to_within_what_is_stated) {
              STEPS);
     assert_non_null(strstr(world.said, line));
     snprintf(line, sizeof line, "%d|%d|complete", world.ranks, world.hosts);
-    assert_string_equal(runs_query(world.folder->store, "SELECT ranks, nodes, status FROM run"),
-                        line);
-    assert_string_equal(runs_query(world.folder->store,
-                                   "SELECT count(*) FROM v_rank WHERE host <> 'node' || node OR "
-                                   "clock <> CASE rank WHEN 0 THEN 'reference' WHEN 1 THEN 'same "
-                                   "host' WHEN 2 THEN 'same host' ELSE 'samples' END"),
-                        "0");
+    assert_rows(world.folder->store, "SELECT ranks, nodes, status FROM run", line);
+    assert_rows(
+        world.folder->store,
+        "SELECT count(*) FROM v_rank WHERE host <> 'node' || node OR clock <> CASE rank WHEN 0 "
+        "THEN 'reference' WHEN 1 THEN 'same host' WHEN 2 THEN 'same host' ELSE 'samples' END",
+        "0");
     /* Once more: the same run. */
     runs_ok(merge_all(&world), &world.error);
-    assert_string_equal(runs_query(world.folder->store, "SELECT count(*) FROM run"), "1");
+    assert_rows(world.folder->store, "SELECT count(*) FROM run", "1");
 }
 
 /* Wall clocks are minutes apart, and the ranks are still of one time. */
@@ -255,9 +254,7 @@ RUNS_TEST(wall_clocks_say_nothing) {
     const char *apart = strstr(world.said, "their wall clocks are up to ");
     assert_non_null(apart);
     assert_close(strtod(apart + strlen("their wall clocks are up to "), NULL), 3600, 1e-5);
-    assert_string_equal(
-        runs_query(world.folder->store, "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL"),
-        "0");
+    assert_rows(world.folder->store, "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
 }
 
 RUNS_TEST(without_anything_in_common_wall_clocks_count) {
@@ -268,10 +265,9 @@ RUNS_TEST(without_anything_in_common_wall_clocks_count) {
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
     assert_non_null(strstr(world.said, "put beside it by their wall clocks"));
-    assert_string_equal(runs_query(world.folder->store,
-                                   "SELECT group_concat(clock) FROM (SELECT * FROM v_rank ORDER "
-                                   "BY rank)"),
-                        "reference,wall clock,wall clock");
+    assert_rows(world.folder->store,
+                "SELECT group_concat(clock) FROM (SELECT * FROM v_rank ORDER BY rank)",
+                "reference,wall clock,wall clock");
 }
 
 /* NCCL's operations of one rank: the same ends as on the others, by the timer of its GPU. */
@@ -334,10 +330,10 @@ RUNS_TEST(hosts_of_one_name_are_several) {
     record_all(&world);
     runs_ok(merge_all(&world), &world.error);
     assert_aligned(&world);
-    assert_string_equal(runs_query(world.folder->store,
-                                   "SELECT group_concat(host || ' ' || clock) FROM (SELECT * FROM "
-                                   "v_rank ORDER BY rank)"),
-                        "node0 reference,node0 (2) samples");
+    assert_rows(
+        world.folder->store,
+        "SELECT group_concat(host || ' ' || clock) FROM (SELECT * FROM v_rank ORDER BY rank)",
+        "node0 reference,node0 (2) samples");
 }
 
 static void assert_refused(struct world *world, const char *const folder[], int folders,
@@ -347,7 +343,7 @@ static void assert_refused(struct world *world, const char *const folder[], int 
         print_error("%s\n", world->error.text);
     assert_int_equal(code, MP_EINVAL);
     assert_non_null(strstr(world->error.text, sentence));
-    assert_string_equal(runs_query(world->folder->store, "SELECT count(*) FROM run"), "0");
+    assert_rows(world->folder->store, "SELECT count(*) FROM run", "0");
 }
 
 RUNS_TEST(what_is_not_one_run_is_refused) {
@@ -360,8 +356,7 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
         snprintf(part[i], sizeof part[i], "%s/parts/%d", world.folder->path, i);
     record_all(&world);
     assert_refused(&world, two, 2,
-                   "of 3 ranks 1 recorded no range or their part is not here, the "
-                   "first is rank 1");
+                   "of 3 ranks 1 recorded no range or their part is not here, the first is rank 1");
     assert_refused(&world, again, 4, "are one recording");
     make_folder("%s/parts/%d", world.folder->path, 3); /* rank 1 once more, by host 0 */
     world.host[3] = world.host[2];
@@ -377,11 +372,10 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
     part[3][strlen(part[3]) - strlen("/4.spool")] = '\0';
     rmdir(part[3]);
     assert_int_equal(merge(&world, two, 2, true), MP_OK);
-    assert_string_equal(runs_query(world.folder->store,
-                                   "SELECT ranks || ' ' || group_concat(v_rank.status) FROM v_run "
-                                   "JOIN (SELECT * FROM v_rank ORDER BY rank) v_rank USING "
-                                   "(run_id)"),
-                        "3 complete,missing,complete");
+    assert_rows(world.folder->store,
+                "SELECT ranks || ' ' || group_concat(v_rank.status) FROM v_run JOIN (SELECT * FROM "
+                "v_rank ORDER BY rank) v_rank USING (run_id)",
+                "3 complete,missing,complete");
     assert_int_equal(merge(&world, all, 3, false), MP_OK);
 }
 
@@ -412,7 +406,6 @@ RUNS_TEST(folders_without_spools_are_named) {
 /* What a killed program left beside the database goes, a living one's stays. */
 RUNS_TEST(what_dead_programs_left_is_removed) {
     char host[64] = "", dead[200], alive[200], made[MP_PATH_SIZE], file[220];
-    struct mp_error error = {0};
     pid_t child = fork();
     if (child == 0)
         _exit(0);
@@ -423,7 +416,7 @@ RUNS_TEST(what_dead_programs_left_is_removed) {
     snprintf(file, sizeof file, "%s/0.spool", dead);
     assert_int_equal(mkdir(dead, 0700) + mkdir(alive, 0700), 0);
     fclose(fopen(file, "w"));
-    runs_ok(mp_parts_create_folder(folder->database, "import", made, &error), &error);
+    assert_works(mp_parts_create_folder(folder->database, "import", made, &error));
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(made, W_OK), 0);

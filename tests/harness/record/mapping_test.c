@@ -2,7 +2,7 @@
 #include "harness/record/mapping.h"
 
 #include "profiler/record/format.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
@@ -29,16 +29,15 @@ struct fixture {
 
 static int set_up(void **state) {
     static struct fixture fixture;
-    struct mp_error error = {0};
     fixture = (struct fixture){.folder = "/tmp/moeperf-test-XXXXXX"};
     assert_non_null(mkdtemp(fixture.folder));
     snprintf(fixture.spool, sizeof fixture.spool, "%s/0.spool", fixture.folder);
     snprintf(fixture.mapped, sizeof fixture.mapped, "%s/mapped.spool", fixture.folder);
-    assert_int_equal(
-        mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &fixture.rules, &error), MP_OK);
+    assert_works(
+        mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &fixture.rules, &error));
     const struct mp_recorder_config config = {.path = fixture.spool, .rank = 0, .ranks = 1};
-    assert_int_equal(mp_recorder_create(&config, &fixture.recorder, &error), MP_OK);
-    assert_int_equal(mp_recorder_thread(fixture.recorder, "nvtx", &fixture.thread, &error), MP_OK);
+    assert_works(mp_recorder_create(&config, &fixture.recorder, &error));
+    assert_works(mp_recorder_thread(fixture.recorder, "nvtx", &fixture.thread, &error));
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){WORK}, 16, "work");
     mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
@@ -81,13 +80,10 @@ static void echo(struct fixture *fixture, uint32_t name, int64_t of_ns, int64_t 
 
 /* Ends the recording for a reason, and maps it. */
 static const struct mp_mapping_totals *map(struct fixture *fixture, const char *reason) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_recorder_finish(&fixture->recorder, MP_EINTERRUPTED, reason, &error),
-                     MP_OK);
-    assert_int_equal(mp_mapping_create(fixture->spool, &fixture->rules, &fixture->mapping, &error),
-                     MP_OK);
+    assert_works(mp_recorder_finish(&fixture->recorder, MP_EINTERRUPTED, reason, &error));
+    assert_works(mp_mapping_create(fixture->spool, &fixture->rules, &fixture->mapping, &error));
     const struct mp_mapped as = {.rank = 2, .ranks = 3, .loads = &no_loads};
-    assert_int_equal(mp_mapping_write(fixture->mapping, fixture->mapped, &as, &error), MP_OK);
+    assert_works(mp_mapping_write(fixture->mapping, fixture->mapped, &as, &error));
     return mp_mapping_totals(fixture->mapping);
 }
 

@@ -68,7 +68,6 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     static char *const command[] = {name, NULL};
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
                                  "file was opened again, and nothing is missing";
-    struct mp_error error = {0};
     struct mp_rules rules = {0};
     char spools[80], own_file[100], said[4000] = "", content[64], line[300];
     int status;
@@ -89,11 +88,10 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
 
     const struct mp_record_run run = {.command = command, .spools = spools, .rules = &rules};
     FILE *stream = fmemopen(said, sizeof said, "w");
-    runs_ok(mp_record_keep(folder->store, &run, stream, &error), &error);
+    assert_works(mp_record_keep(folder->store, &run, stream, &error));
     fclose(stream);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), sum(status = 'on') FROM "
-                                                  "device_spool WHERE complete"),
-                        "2|2");
+    assert_rows(folder->store,
+                "SELECT count(*), sum(status = 'on') FROM device_spool WHERE complete", "2|2");
     snprintf(line, sizeof line, "rank 0: %s\n", closed);
     assert_non_null(strstr(said, line));
     assert_non_null(strstr(said, "rank 1: its recording stops without an end, as after a kill or "
@@ -102,10 +100,8 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
         snprintf(line, sizeof line, "%s: %s\n", i ? "nccl" : "cupti", closed);
         assert_non_null(strstr(said, line));
     }
-    assert_string_equal(runs_query(folder->store, "SELECT status, reason LIKE '%closed%' FROM "
-                                                  "rank WHERE rank = 0"),
-                        "complete|1");
-    assert_string_equal(runs_query(folder->store, "SELECT group_concat(name) FROM v_fact WHERE "
-                                                  "value LIKE '%closed%'"),
-                        "cupti.note,nccl.note");
+    assert_rows(folder->store, "SELECT status, reason LIKE '%closed%' FROM rank WHERE rank = 0",
+                "complete|1");
+    assert_rows(folder->store, "SELECT group_concat(name) FROM v_fact WHERE value LIKE '%closed%'",
+                "cupti.note,nccl.note");
 }

@@ -4,7 +4,7 @@
 
 #include "harness/record/suggest.h"
 #include "profiler/record/format.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 #define RANGES_T0 1000000000 /* ns */
 enum { RANGES_RANKS = 4, RANGES_NAMES = 1 << 15, RANGES_TEXT = 1 << 20 };
@@ -44,13 +44,12 @@ static inline int ranges_tear_down(void **state) {
                 NULL)
 
 static inline void ranges_begin(struct ranges *ranges, int rank) {
-    struct mp_error error = {0};
     char path[sizeof ranges->path[0]];
     snprintf(path, sizeof path, "%s/%d.spool", ranges->folder, rank);
     strcpy(ranges->path[ranges->ranks++], path);
     const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = rank + 1};
-    assert_int_equal(mp_recorder_create(&config, &ranges->recorder, &error), MP_OK);
-    assert_int_equal(mp_recorder_thread(ranges->recorder, "nvtx", &ranges->thread, &error), MP_OK);
+    assert_works(mp_recorder_create(&config, &ranges->recorder, &error));
+    assert_works(mp_recorder_thread(ranges->recorder, "nvtx", &ranges->thread, &error));
 }
 
 /* The id of a name, recorded when it is the spool's first or differs from the last few. */
@@ -87,8 +86,7 @@ static inline void ranges_add_value(struct ranges *ranges, const char *name, int
 }
 
 static inline void ranges_end(struct ranges *ranges) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_recorder_finish(&ranges->recorder, MP_OK, NULL, &error), MP_OK);
+    assert_works(mp_recorder_finish(&ranges->recorder, MP_OK, NULL, &error));
     for (uint32_t id = 1; id <= ranges->names; id++) {
         free(ranges->name[id]);
         ranges->name[id] = NULL;
@@ -99,11 +97,9 @@ static inline void ranges_end(struct ranges *ranges) {
 static inline struct mp_suggestion *ranges_judge(struct ranges *ranges) {
     const char *path[RANGES_RANKS];
     struct mp_suggestion *suggestion = NULL;
-    struct mp_error error = {0};
     for (int i = 0; i < ranges->ranks; i++)
         path[i] = ranges->path[i];
-    if (mp_suggestion_create(path, ranges->ranks, &ranges->in_use, &suggestion, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_suggestion_create(path, ranges->ranks, &ranges->in_use, &suggestion, &error));
     return suggestion;
 }
 
@@ -118,13 +114,10 @@ static inline void ranges_say(struct ranges *ranges, char said[], size_t size) {
 /* Writes the file, reads it back and keeps its text. */
 static inline void ranges_suggest(struct ranges *ranges) {
     struct mp_suggestion *suggestion = ranges_judge(ranges);
-    struct mp_error error = {0};
-    if (mp_suggestion_write(suggestion, ranges->file, "moeperf record --from x", &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_suggestion_write(suggestion, ranges->file, "moeperf record --from x", &error));
     mp_suggestion_destroy(suggestion);
     mp_rules_destroy(&ranges->rules);
-    if (mp_rules_load(ranges->file, &ranges->rules, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_rules_load(ranges->file, &ranges->rules, &error));
     FILE *file = fopen(ranges->file, "r");
     ranges->text[fread(ranges->text, 1, RANGES_TEXT - 1, file)] = '\0';
     fclose(file);

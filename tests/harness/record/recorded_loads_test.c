@@ -29,12 +29,11 @@ static void draw(struct counts *counts) {
 static void record(const char *spools, int rank, int iterations) {
     struct mp_recorder *recorder = NULL;
     struct mp_record_thread *thread = NULL;
-    struct mp_error error = {0};
     char path[120];
     snprintf(path, sizeof path, "%s/%d.spool", spools, rank);
     const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = RANKS};
-    runs_ok(mp_recorder_create(&config, &recorder, &error), &error);
-    runs_ok(mp_recorder_thread(recorder, "nvtx", &thread, &error), &error);
+    assert_works(mp_recorder_create(&config, &recorder, &error));
+    assert_works(mp_recorder_thread(recorder, "nvtx", &thread, &error));
     mp_record_fixed(thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
     const int64_t start_ns = mp_clock_ns();
     for (int i = 0; i < iterations; i++) {
@@ -44,7 +43,7 @@ static void record(const char *spools, int rank, int iterations) {
                                     .thread = 1};
         mp_record_fixed(thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
     }
-    runs_ok(mp_recorder_finish(&recorder, MP_OK, "", &error), &error);
+    assert_works(mp_recorder_finish(&recorder, MP_OK, "", &error));
 }
 
 /* The last rank ends `fewer` iterations before the others. */
@@ -101,7 +100,7 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
     snprintf(sql, sizeof sql, "SELECT count(*), max(iteration) FROM load");
     snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS,
              first + iterations - 1);
-    assert_string_equal(runs_query(folder->store, sql), expected);
+    assert_rows(folder->store, sql, expected);
     for (int i = first; i < first + iterations; i++)
         for (int layer = 0; layer < LAYERS; layer++)
             for (int rank = 0; rank < RANKS; rank++) {
@@ -109,18 +108,17 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
                 for (int e = 0; e < EXPERTS; e++)
                     sum[e] = counts->of[i][0][layer][rank][e] +
                              (micro_batches ? counts->of[i][1][layer][rank][e] : 0);
-                snprintf(sql, sizeof sql,
-                         "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = "
-                         "%d",
-                         i, layer, rank);
+                snprintf(
+                    sql, sizeof sql,
+                    "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = %d", i,
+                    layer, rank);
                 snprintf(expected, sizeof expected, "[%u,%u,%u,%u]", sum[0], sum[1], sum[2],
                          sum[3]);
-                assert_string_equal(runs_query(folder->store, sql), expected);
+                assert_rows(folder->store, sql, expected);
             }
 }
 
 RUNS_TEST(tables_among_the_spools_are_the_runs) {
-    struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
     draw(&counts);
@@ -129,15 +127,13 @@ RUNS_TEST(tables_among_the_spools_are_the_runs) {
         snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
         write_table(path, &counts, rank, 0, false);
     }
-    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
     expect_loads(folder, &counts, 0, ITERATIONS, false);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), job_text FROM run"),
-                        "1|system: ep\n");
+    assert_rows(folder->store, "SELECT count(*), job_text FROM run", "1|system: ep\n");
 }
 
 RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
-    struct mp_error error = {0};
     static struct counts counts;
     char spools[80], tables[80], path[120], said[2048];
     draw(&counts);
@@ -148,14 +144,13 @@ RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
         snprintf(path, sizeof path, "%s/%d.csv", tables, rank);
         write_table(path, &counts, rank, 1, true);
     }
-    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error),
-            &error);
+    assert_works(
+        keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error));
     expect_loads(folder, &counts, 1, ITERATIONS - 1, true);
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
 RUNS_TEST(a_cut_table_gives_what_is_whole) {
-    struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048], line[256];
     draw(&counts);
@@ -169,7 +164,7 @@ RUNS_TEST(a_cut_table_gives_what_is_whole) {
         assert_non_null(fgets(line, sizeof line, file));
     assert_int_equal(truncate(path, ftell(file)), 0);
     fclose(file);
-    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "iteration 3"));
     assert_non_null(strstr(said, "what is before it is taken\n"));
     expect_loads(folder, &counts, 0, 3, false);
@@ -177,28 +172,22 @@ RUNS_TEST(a_cut_table_gives_what_is_whole) {
 
 /* What was named is an error and adds nothing; what was found is left out. */
 RUNS_TEST(tables_of_other_ranks) {
-    struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
     draw(&counts);
     record_all(folder, 0, spools);
     snprintf(path, sizeof path, "%s/only.csv", spools);
     write_table(path, &counts, 0, 0, false);
-    assert_int_equal(
-        keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
-        MP_EINVAL);
-    assert_non_null(strstr(error.text, "only.csv: has the loads of 1 rank or of all together, and "
-                                       "2 recorded"));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
-    error = (struct mp_error){0};
-    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
+    assert_fails(keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
+                 MP_EINVAL, "only.csv: has the loads of 1 rank or of all together, and 2 recorded");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
+    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "loads: left out: "));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "1");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM load"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "1");
+    assert_rows(folder->store, "SELECT count(*) FROM load", "0");
 }
 
 RUNS_TEST(iterations_that_nobody_recorded) {
-    struct mp_error error = {0};
     struct mp_record_loads loads;
     static struct counts counts;
     char path[120];
@@ -207,21 +196,20 @@ RUNS_TEST(iterations_that_nobody_recorded) {
     write_table(path, &counts, 0, 0, false);
     const struct mp_record_loads_source source = {.path = path};
     FILE *nowhere = fopen("/dev/null", "w");
-    runs_ok(mp_record_loads_read(&source, 1, 2, 3, nowhere, &loads, &error), &error);
+    assert_works(mp_record_loads_read(&source, 1, 2, 3, nowhere, &loads, &error));
     assert_int_equal(loads.iterations, 2);
     assert_int_equal(loads.iteration[0], 2);
     assert_memory_equal(mp_record_loads_of(&loads, 1, 2, 0), counts.of[3][0][2][0],
                         sizeof counts.of[3][0][2][0]);
     mp_record_loads_destroy(&loads);
-    assert_int_equal(mp_record_loads_read(&source, 1, 90, 99, nowhere, &loads, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "no loads of the recorded iterations, 90 to 99"));
+    assert_fails(mp_record_loads_read(&source, 1, 90, 99, nowhere, &loads, &error), MP_EINVAL,
+                 "no loads of the recorded iterations, 90 to 99");
     fclose(nowhere);
 }
 
 /* A trace is cut at frames, which end inside iterations. */
 RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     enum { WIDE = 65536, DEEP = 10 };
-    struct mp_error error = {0};
     struct mp_trace_writer *writer = NULL;
     struct mp_trace_block block = {0};
     struct mp_record_loads loads;
@@ -231,21 +219,21 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     char source_text[] = "a test", notes[] = "";
     const struct mp_trace_info info = {
         .shape = {2, WIDE, DEEP, 1, 0}, .source = source_text, .notes = notes, .ragged = true};
-    runs_ok(mp_trace_writer_create(path, &info, &writer, &error), &error);
-    runs_ok(mp_load_create(2, WIDE, &block.load, &error), &error);
+    assert_works(mp_trace_writer_create(path, &info, &writer, &error));
+    assert_works(mp_load_create(2, WIDE, &block.load, &error));
     for (int i = 0; i < 4 * DEEP; i++) {
         block.iteration = i / DEEP;
         block.layer = i % DEEP;
         block.load.count[WIDE + 7] = (uint32_t)i;
-        runs_ok(mp_trace_write(writer, &block, &error), &error);
+        assert_works(mp_trace_write(writer, &block, &error));
     }
     mp_load_destroy(&block.load);
-    runs_ok(mp_trace_writer_finish(writer, true, &error), &error);
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size - 100), 0);
     FILE *stream = fmemopen(said, sizeof said, "w");
     const struct mp_record_loads_source source = {.path = path};
-    runs_ok(mp_record_loads_read(&source, 2, 0, 9, stream, &loads, &error), &error);
+    assert_works(mp_record_loads_read(&source, 2, 0, 9, stream, &loads, &error));
     fclose(stream);
     assert_non_null(strstr(said, "what is before it is taken"));
     assert_int_equal(loads.iterations, 3);
@@ -255,7 +243,6 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
 
 /* A rank has no loads of iterations that it has not recorded. */
 RUNS_TEST(a_rank_that_ended_earlier) {
-    struct mp_error error = {0};
     static struct counts counts;
     char spools[80], path[120], said[2048];
     draw(&counts);
@@ -264,8 +251,6 @@ RUNS_TEST(a_rank_that_ended_earlier) {
         snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
         write_table(path, &counts, rank, 0, false);
     }
-    runs_ok(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error), &error);
-    assert_string_equal(
-        runs_query(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank"),
-        "0|4\n1|2");
+    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
+    assert_rows(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank", "0|4\n1|2");
 }

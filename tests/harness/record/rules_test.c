@@ -1,6 +1,6 @@
 
 #include "harness/record/rules.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 struct match_case {
     const char *pattern, *text;
@@ -112,9 +112,8 @@ TEST(files_say_what_they_mean) {
                                "  - name: \"*.step\"\n"
                                "    domain: \"\"\n";
     struct mp_rules rules = {0};
-    struct mp_error error = {0};
     struct mp_rule_capture capture;
-    assert_int_equal(mp_rules_parse("text", text, sizeof text - 1, &rules, &error), MP_OK);
+    assert_works(mp_rules_parse("text", text, sizeof text - 1, &rules, &error));
     assert_int_equal(rules.count, 3);
     const struct mp_rule *rule = mp_rules_find(&rules, "step 7", "any", &capture);
     assert_ptr_equal(rule, &rules.rule[0]);

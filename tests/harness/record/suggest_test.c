@@ -5,7 +5,6 @@
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
 #include "tests/harness/record/ranges.h"
-#include "tests/support.h"
 
 /* ---- names of frameworks ---- */
 
@@ -183,14 +182,12 @@ RANGES_TEST(one_range_is_the_iteration) {
 /* What the file makes of the ranges, once somebody has said what frob is. */
 RANGES_TEST(a_suggestion_maps_ranges_when_it_is_filled_in) {
     struct mp_mapping *mapping = NULL;
-    struct mp_error error = {0};
     char extra[] = "rules:\n  - {name: \"frob {layer}\", phase: expert, direction: forward}\n";
     record_unknown(ranges, "xyzzy ", true);
     ranges_suggest(ranges);
-    assert_int_equal(mp_rules_parse("extra", extra, strlen(extra), &ranges->rules, &error), MP_OK);
+    assert_works(mp_rules_parse("extra", extra, strlen(extra), &ranges->rules, &error));
     for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(mp_mapping_create(ranges->path[rank], &ranges->rules, &mapping, &error),
-                         MP_OK);
+        assert_works(mp_mapping_create(ranges->path[rank], &ranges->rules, &mapping, &error));
         assert_int_equal(mp_mapping_totals(mapping)->iterations, STEPS);
         assert_int_equal(mp_mapping_totals(mapping)->spans, STEPS + 2 * STEPS * LAYERS);
         assert_int_equal(mp_mapping_totals(mapping)->of_model, STEPS * LAYERS);
@@ -430,7 +427,6 @@ RANGES_TEST(random_names_are_covered) {
 
 RANGES_TEST(rules_in_use_stay) {
     struct mp_rule_capture capture;
-    struct mp_error error = {0};
     static const char text[] =
         "rules:\n"
         "  - {name: \"frob*\", domain: mine, phase: shared, layer: payload.block, tokens: payload, "
@@ -443,7 +439,7 @@ RANGES_TEST(rules_in_use_stay) {
     assert_non_null(blank);
     char cut[sizeof text];
     snprintf(cut, sizeof cut, "%.*s%s", (int)(blank - text), text, blank + strlen(", phase: "));
-    assert_int_equal(mp_rules_parse("text", cut, strlen(cut), &ranges->in_use, &error), MP_OK);
+    assert_works(mp_rules_parse("text", cut, strlen(cut), &ranges->in_use, &error));
     ranges_begin(ranges, 0);
     ranges_add(ranges, "mine", "frobnicate", 10, 20, 1);
     ranges_add(ranges, "", "frobber", 20, 30, 1);
@@ -490,7 +486,6 @@ RANGES_TEST(payloads_are_proposed) {
 
 RANGES_TEST(a_file_that_is_there_stays) {
     struct mp_suggestion *suggestion = NULL;
-    struct mp_error error = {0};
     const char *const path[] = {ranges->path[0]};
     char text[8] = "";
     ranges_begin(ranges, 0);
@@ -499,10 +494,10 @@ RANGES_TEST(a_file_that_is_there_stays) {
     FILE *file = fopen(ranges->file, "w");
     fputs("mine", file);
     fclose(file);
-    assert_int_equal(mp_suggestion_create(path, 1, &ranges->in_use, &suggestion, &error), MP_OK);
+    assert_works(mp_suggestion_create(path, 1, &ranges->in_use, &suggestion, &error));
     assert_int_equal(mp_suggestion_guesses(suggestion), 1);
-    assert_int_equal(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "is there already"));
+    assert_fails(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL,
+                 "is there already");
     mp_suggestion_destroy(suggestion);
     file = fopen(ranges->file, "r");
     assert_int_equal(fread(text, 1, sizeof text, file), 4);

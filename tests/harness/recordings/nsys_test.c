@@ -25,7 +25,7 @@ static int import_files(struct runs_folder *folder, const char *const path[], in
                                              .path = path,
                                              .paths = paths,
                                              .database = folder->database,
-                                             .rules = &rules};
+                                             .run.rules = &rules};
     FILE *stream = fmemopen(said, 4000, "w");
     error = (struct mp_error){0};
     int code = mp_recordings_import(&recordings, NULL, stream, &error);
@@ -35,7 +35,7 @@ static int import_files(struct runs_folder *folder, const char *const path[], in
 }
 
 static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
-    assert_string_equal(runs_query(folder->store, sql), expected);
+    assert_rows(folder->store, sql, expected);
 }
 
 RUNS_TEST(one_file_of_two_ranks) {
@@ -268,9 +268,9 @@ RUNS_TEST(rules_are_proposed) {
                                        .path = path,
                                        .paths = 1,
                                        .database = folder->database,
-                                       .suggested = suggested,
-                                       .resume = "moeperf import new.sqlite",
-                                       .rules = &rules};
+                                       .run.suggested = suggested,
+                                       .run.resume = "moeperf import new.sqlite",
+                                       .run.rules = &rules};
     FILE *stream = fmemopen(said, sizeof said, "w");
     runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
     fclose(stream);

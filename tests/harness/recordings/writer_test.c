@@ -105,7 +105,7 @@ static void keep(struct runs_folder *folder, const char *spools) {
 }
 
 static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
-    assert_string_equal(runs_query(folder->store, sql), expected);
+    assert_rows(folder->store, sql, expected);
 }
 
 RUNS_TEST(what_is_said_is_in_the_database) {

@@ -4,18 +4,17 @@
 
 #include "harness/workload/trace.h"
 #include "reference/plan/routes.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Draws `tokens` tokens of every rank, whose number of experts is a prime, and counts them. */
 static inline void draw_tokens(uint64_t *seed, int tokens, int top_k, bool all_taken,
                                struct mp_load *load) {
-    struct mp_error error = {0};
     int32_t own[16];
     int experts = load->experts;
     assert_true(load->ranks <= 16);
     for (int r = 0; r < load->ranks; r++)
         own[r] = tokens;
-    assert_int_equal(mp_load_give_routes(load, top_k, own, &error), MP_OK);
+    assert_works(mp_load_give_routes(load, top_k, own, &error));
     memset(load->count, 0, (size_t)load->ranks * (size_t)experts * sizeof *load->count);
     for (int t = 0; t < tokens * load->ranks; t++) {
         int first = test_random_int(seed, 0, experts - 1);

@@ -1,6 +1,7 @@
 /* Dynamics: what holds of its loads whatever its options are, and what each option does. */
 #include <zlib.h>
 
+#include "tests/errors.h"
 #include "tests/harness/workload/dynamics.h"
 
 /* A generation with options in words, "NAME=VALUE ...". */
@@ -28,7 +29,6 @@ TEST_RANDOM(test_loads_come_in_any_order) {
     enum { COUNT = 40 };
     struct mp_generate_options options;
     struct mp_load load, again;
-    struct mp_error error = {0};
     char words[128];
     snprintf(words, sizeof words, "seed=%d layers=3 tokens=64 micro-batches=2",
              test_random_int(random, 0, 1 << 30));
@@ -37,9 +37,8 @@ TEST_RANDOM(test_loads_come_in_any_order) {
         int64_t iteration = test_random_int(random, 0, 4000);
         int layer = test_random_int(random, 0, 2), micro_batch = test_random_int(random, 0, 1);
         struct mp_generation *fresh = start_words(words, &options, &again);
-        assert_int_equal(mp_generation_load(used, iteration, micro_batch, layer, &load, &error), 0);
-        assert_int_equal(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error),
-                         0);
+        assert_works(mp_generation_load(used, iteration, micro_batch, layer, &load, &error));
+        assert_works(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error));
         assert_memory_equal(load.count, again.count, load_bytes(&load));
         mp_generation_destroy(fresh);
         mp_load_destroy(&again);
@@ -52,13 +51,11 @@ static uLong sum_of_loads(const char *words) {
     static const int64_t iterations[] = {0, 1, 7, 31, 45, 300, 2001, 5000, 1000000, 1000000000000};
     struct mp_generate_options options;
     struct mp_load load;
-    struct mp_error error = {0};
     struct mp_generation *generation = start_words(words, &options, &load);
     uLong sum = crc32(0, NULL, 0);
     for (size_t i = 0; i < sizeof iterations / sizeof *iterations; i++)
         for (int layer = 0; layer < options.layers; layer++) {
-            assert_int_equal(mp_generation_load(generation, iterations[i], 0, layer, &load, &error),
-                             0);
+            assert_works(mp_generation_load(generation, iterations[i], 0, layer, &load, &error));
             for (int j = 0; j < load.ranks * load.experts; j++) {
                 uint32_t count = load.count[j];
                 unsigned char bytes[4] = {(unsigned char)count, (unsigned char)(count >> 8),
@@ -106,14 +103,13 @@ TEST_RANDOM(test_other_shapes_are_feasible) {
         for (int repeat = 0; repeat < 20; repeat++) {
             struct mp_generate_options options;
             struct mp_load load;
-            struct mp_error error = {0};
             char words[192];
             snprintf(words, sizeof words, "seed=%d %s", test_random_int(random, 0, 1 << 30),
                      shapes[s]);
             struct mp_generation *generation = start_words(words, &options, &load);
             int64_t iteration =
                 repeat ? test_random_int(random, 0, 100000) : INT64_C(1000000000000);
-            assert_int_equal(mp_generation_load(generation, iteration, 0, 0, &load, &error), 0);
+            assert_works(mp_generation_load(generation, iteration, 0, 0, &load, &error));
             for (int rank = 0; rank < options.ranks; rank++) {
                 int64_t routes = 0;
                 for (int e = 0; e < options.experts; e++) {
@@ -132,11 +128,10 @@ TEST_RANDOM(test_other_shapes_are_feasible) {
 static double dispersion_of(const char *words) {
     struct mp_generate_options options;
     struct mp_load load;
-    struct mp_error error = {0};
     double squares = 0, independent = 0;
     struct mp_generation *generation = start_words(words, &options, &load);
     for (int layer = 0; layer < options.layers; layer++) {
-        assert_int_equal(mp_generation_load(generation, 900, 0, layer, &load, &error), 0);
+        assert_works(mp_generation_load(generation, 900, 0, layer, &load, &error));
         for (int e = 0; e < options.experts; e++) {
             double sum = 0, square = 0;
             for (int rank = 0; rank < options.ranks; rank++) {
@@ -177,12 +172,11 @@ enum { EXPERTS = 32 };
 static double most_over_mean(const char *words, int64_t iteration) {
     struct mp_generate_options options;
     struct mp_load load;
-    struct mp_error error = {0};
     int64_t total[EXPERTS];
     double sum = 0;
     struct mp_generation *generation = start_words(words, &options, &load);
     for (int layer = 0; layer < options.layers; layer++) {
-        assert_int_equal(mp_generation_load(generation, iteration, 0, layer, &load, &error), 0);
+        assert_works(mp_generation_load(generation, iteration, 0, layer, &load, &error));
         mp_load_expert_totals(&load, total);
         int64_t most = 0;
         for (int e = 0; e < EXPERTS; e++)

@@ -1,9 +1,9 @@
 /* Dynamics: its loads beside those of the trace that it is a model of, measure by measure. */
 #include "harness/workload/formats.h"
 #include "harness/workload/generate.h"
+#include "tests/errors.h"
 #include "tests/harness/workload/dynamics.h"
 #include "tests/harness/workload/statistics.h"
-#include "tests/support.h"
 
 enum { STEP = 10, STEPS = 301, SEEDS = 8, FIRST_SEED = 101 };
 enum { LEAST_ROUTES = ROUTES / 200 }; /* half a per cent */
@@ -435,13 +435,12 @@ static void set_options(struct mp_generate_options *options, const char *samplin
 static void generate_history(struct history *h, int seed) {
     struct mp_generate_options options;
     struct mp_load load;
-    struct mp_error error = {0};
     int64_t total[EXPERTS];
     set_options(&options, "exact", seed, ROUTES / 2 / RANKS, 1);
     struct mp_generation *generation = start(&options, &load);
     for (int i = 0; i < STEPS; i++)
         for (int l = 0; l < LAYERS; l++) {
-            assert_int_equal(mp_generation_load(generation, 1 + i * STEP, 0, l, &load, &error), 0);
+            assert_works(mp_generation_load(generation, 1 + i * STEP, 0, l, &load, &error));
             mp_load_expert_totals(&load, total);
             for (int e = 0; e < EXPERTS; e++)
                 h->count[i][l][e] = (double)total[e];
@@ -453,14 +452,12 @@ static void generate_history(struct history *h, int seed) {
 static void generate_sources(struct sources *s, int seed) {
     struct mp_generate_options options;
     struct mp_load load;
-    struct mp_error error = {0};
     set_options(&options, "random", seed, 2048, MICRO_BATCHES);
     struct mp_generation *generation = start(&options, &load);
     for (int i = 0; i < MOMENTS; i++)
         for (int m = 0; m < MICRO_BATCHES; m++)
             for (int l = 0; l < LAYERS; l++) {
-                assert_int_equal(mp_generation_load(generation, moments[i], m, l, &load, &error),
-                                 0);
+                assert_works(mp_generation_load(generation, moments[i], m, l, &load, &error));
                 for (int r = 0; r < RANKS; r++)
                     for (int e = 0; e < EXPERTS; e++)
                         s->count[i][m][l][r][e] = mp_load_at(&load, r, e);

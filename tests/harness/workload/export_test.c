@@ -2,6 +2,7 @@
 #include "harness/workload/export.h"
 
 #include "harness/workload/formats.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 enum { ITERATIONS = 3, MOST_BLOCKS = ITERATIONS * 3 * 4, MOST_CELLS = 6 * 24 };
@@ -59,27 +60,21 @@ static void make_loads(uint64_t *random, struct loads *loads) {
 
 static int64_t export_good(struct loads *loads, struct mp_export chosen, const char *path) {
     struct mp_trace_stream *stream = open_loads(loads);
-    struct mp_error error = {0};
-    if (mp_export_csv(stream, &chosen, path, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_export_csv(stream, &chosen, path, &error));
     mp_trace_stream_destroy(stream);
     return chosen.blocks_done;
 }
 
 static struct mp_trace_stream *open_file(const char *kind, const char *path) {
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    if (mp_format_open(kind, path, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_format_open(kind, path, &stream, &error));
     mp_trace_allow_ragged(stream);
     return stream;
 }
 
 static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
-    if (mp_trace_next(stream, &block, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trace_next(stream, &block, &error));
     return block;
 }
 
@@ -166,10 +161,8 @@ TEST_EACH(wish_is_refused, refusals, refusal) {
     loads.shape = refusal->shape;
     struct mp_trace_stream *stream = open_loads(&loads);
     struct mp_export chosen = refusal->chosen;
-    struct mp_error error = {0};
-    assert_int_equal(mp_export_csv(stream, &chosen, refusal->path, &error), refusal->code);
-    if (!strstr(error.text, refusal->words))
-        fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
+    assert_fails(mp_export_csv(stream, &chosen, refusal->path, &error), refusal->code,
+                 refusal->words);
     mp_trace_stream_destroy(stream);
     assert_int_equal(access("x", F_OK), -1);
     assert_int_equal(count_entries(".", ".partial"), 0);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <zstd.h>
 
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 /* One small load in every format: 2 ranks, 4 experts, two iterations. */
@@ -13,17 +14,13 @@ static const uint32_t summed[2][8] = {{8, 5, 1, 2}, {3, 5, 6, 2}};
 
 static struct mp_trace_stream *open_good(const char *kind, const char *path) {
     struct mp_trace_stream *stream = NULL;
-    struct mp_error error = {0};
-    if (mp_format_open(kind, path, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_format_open(kind, path, &stream, &error));
     return stream;
 }
 
 static const struct mp_trace_block *next_good(struct mp_trace_stream *stream) {
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
-    if (mp_trace_next(stream, &block, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trace_next(stream, &block, &error));
     return block;
 }
 
@@ -107,9 +104,8 @@ TEST(wide_csv_plain_and_packed) {
     expect_blocks("csv", "wide.csv.zst", 2, 4, 2, 0, small);
     write_bytes("cut.csv.zst", packed, size - 3);
     struct mp_trace_stream *stream = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_format_open("csv", "cut.csv.zst", &stream, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "cut off inside a packed frame"));
+    assert_fails(mp_format_open("csv", "cut.csv.zst", &stream, &error), MP_EFORMAT,
+                 "cut off inside a packed frame");
 }
 
 /* Random shapes and counts written and read again; several layers and micro-batches. */
@@ -118,7 +114,6 @@ TEST(wide_csv_plain_and_packed) {
 /* A rank's rows in each of two files, in the order of none. */
 TEST(csv_of_a_folder) {
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
     mkdir("ranks", 0700);
     write_file("ranks/b.csv",
                "iteration,micro_batch,layer,rank,e0,e1,e2,e3\n0,0,0,0,5,2,1,0\n1,0,0,0,2,2,2,2\n");
@@ -128,24 +123,20 @@ TEST(csv_of_a_folder) {
     expect_blocks("csv", "ranks", 2, 4, 2, 0, small);
     for (int longer = 0; longer < 2; longer++) { /* one has ended, the other goes on */
         const struct mp_trace_block *block;
-        error = (struct mp_error){0};
         write_file(longer ? "ranks/b.csv" : "ranks/a.csv", HEAD "0,0,0,5,2,1,0\n1,0,0,2,2,2,2\n");
         write_file(longer ? "ranks/a.csv" : "ranks/b.csv", HEAD "0,0,1,3,3,0,2\n");
         stream = open_good("csv", "ranks");
         next_good(stream);
-        assert_int_equal(mp_trace_next(stream, &block, &error), MP_EFORMAT);
-        assert_non_null(
-            strstr(error.text, "no row for iteration 1, micro-batch 0, layer 0, rank 1"));
+        assert_fails(mp_trace_next(stream, &block, &error), MP_EFORMAT,
+                     "no row for iteration 1, micro-batch 0, layer 0, rank 1");
         mp_trace_stream_destroy(stream);
     }
-    error = (struct mp_error){0};
     write_file("ranks/a.csv", "iteration,layer,rank,e0,e1\n0,0,1,1,2\n");
-    assert_int_equal(mp_format_open("csv", "ranks", &stream, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "ranks/b.csv:1: a header with other columns of experts"));
+    assert_fails(mp_format_open("csv", "ranks", &stream, &error), MP_EFORMAT,
+                 "ranks/b.csv:1: a header with other columns of experts");
     assert_int_equal(unlink("ranks/a.csv") + unlink("ranks/b.csv"), 0);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_format_open("csv", "ranks", &stream, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "0 files *.csv in this folder"));
+    assert_fails(mp_format_open("csv", "ranks", &stream, &error), MP_ENOTFOUND,
+                 "0 files *.csv in this folder");
     write_file("ranks/router_trace_rank0.jsonl", "");
     assert_string_equal(mp_format_guess("ranks"), "megatron");
 }

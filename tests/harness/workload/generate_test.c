@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "reference/base/elementary.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 struct made {
     struct mp_generate_options options;
@@ -17,15 +17,13 @@ struct made {
 static void set_words(const struct mp_generator *kind, struct mp_generate_options *options,
                       const char *words) {
     char text[512], *rest = text;
-    struct mp_error error = {0};
     snprintf(text, sizeof text, "%s", words);
-    assert_int_equal(mp_generate_set_defaults(kind, options, &error), MP_OK);
+    assert_works(mp_generate_set_defaults(kind, options, &error));
     for (char *word; (word = strsep(&rest, " "));) {
         char *value = strchr(word, '=');
         assert_non_null(value);
         *value = 0;
-        if (mp_generate_set(kind, options, word, value + 1, NULL, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_generate_set(kind, options, word, value + 1, NULL, &error));
     }
 }
 
@@ -42,9 +40,8 @@ static void make(struct made *made, const char *name, const char *words) {
 }
 
 static void load_at(struct made *made, int64_t iteration, int micro_batch, int layer) {
-    struct mp_error error = {0};
-    if (mp_generation_load(made->generation, iteration, micro_batch, layer, &made->load, &error))
-        fail_msg("%s", error.text);
+    assert_works(
+        mp_generation_load(made->generation, iteration, micro_batch, layer, &made->load, &error));
     mp_load_expert_totals(&made->load, made->total);
 }
 
@@ -500,20 +497,18 @@ TEST(test_option_tables_are_sound) {
 
 TEST(test_a_stream_has_every_block_once) {
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
-        struct mp_error error = {0};
         struct mp_generate_options options;
         struct mp_trace_stream *stream;
         const struct mp_trace_block *block;
         set_words(kind, &options,
                   "iterations=3 first-iteration=22 layers=2 micro-batches=2 tokens=64");
-        assert_int_equal(mp_generate(kind, &options, &stream, &error), MP_OK);
+        assert_works(mp_generate(kind, &options, &stream, &error));
         const char *source = mp_trace_stream_info(stream)->source;
         assert_non_null(strstr(source, kind->name));
         assert_non_null(strstr(source, "first-iteration 22"));
         int blocks = 0;
         for (;; blocks++) {
-            if (mp_trace_next(stream, &block, &error))
-                fail_msg("%s: %s", kind->name, error.text);
+            assert_works(mp_trace_next(stream, &block, &error));
             if (!block)
                 break;
             assert_int_equal(block->iteration, 22 + blocks / 4);

@@ -1,6 +1,7 @@
 /* Megatron-LM's router traces: random ones in any order of lines, as a file and as a folder; the
  * sentence for each way of being wrong. */
 #include "harness/workload/formats.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 enum { MOST_LINES = 256, MOST_LOADS = 1 << 14 };
@@ -98,10 +99,8 @@ static void expect(const struct routing *routing, const char *path) {
     const struct mp_trace_shape *shape = &routing->shape;
     const struct mp_format_options options = {.experts = shape->experts};
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
     const struct mp_trace_block *block;
-    if (mp_format_open_with("megatron", path, &options, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_format_open_with("megatron", path, &options, &stream, &error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_memory_equal(&info->shape, shape, sizeof *shape);
     assert_non_null(strstr(info->source, path));
@@ -112,8 +111,7 @@ static void expect(const struct routing *routing, const char *path) {
     const size_t loads = (size_t)shape->ranks * (size_t)shape->experts;
     for (int step = 0; step < routing->steps; step++)
         for (int i = 0; i < shape->micro_batches * shape->layers; i++) {
-            if (mp_trace_next(stream, &block, &error))
-                fail_msg("%s", error.text);
+            assert_works(mp_trace_next(stream, &block, &error));
             assert_non_null(block);
             assert_int_equal(block->iteration, 10 * step + 3);
             assert_int_equal(block->micro_batch, i / shape->layers);
@@ -121,7 +119,7 @@ static void expect(const struct routing *routing, const char *path) {
             assert_memory_equal(block->load.count, routing->count[step] + (size_t)i * loads,
                                 loads * sizeof(uint32_t));
         }
-    assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
+    assert_works(mp_trace_next(stream, &block, &error));
     assert_null(block);
     mp_trace_stream_destroy(stream);
 }
@@ -223,11 +221,8 @@ static int read_all(const struct bad_trace *bad, struct mp_error *error) {
 }
 
 TEST_EACH(bad_lines_are_named, bad_traces, bad) {
-    struct mp_error error = {0};
     write_file("bad.jsonl", bad->text);
-    assert_int_equal(read_all(bad, &error), bad->code);
-    if (!strstr(error.text, bad->words))
-        fail_msg("\"%s\" does not say \"%s\"", error.text, bad->words);
+    assert_fails(read_all(bad, &error), bad->code, bad->words);
 }
 
 TEST(long_and_deep_lines_are_refused) {
@@ -247,15 +242,12 @@ TEST(long_and_deep_lines_are_refused) {
 TEST(experts_are_for_kinds_that_do_not_say) {
     const struct mp_format_options options = {.experts = 4};
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
     write_file("some.csv", "iteration,layer,rank,e0,e1\n0,0,0,1,1\n");
-    assert_int_equal(mp_format_open_with("csv", "some.csv", &options, &stream, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "says itself how many experts"));
-    error = (struct mp_error){0};
+    assert_fails(mp_format_open_with("csv", "some.csv", &options, &stream, &error), MP_EINVAL,
+                 "says itself how many experts");
     assert_int_equal(mkdir("empty", 0755), 0);
-    assert_int_equal(mp_format_open_with("megatron", "empty", &options, &stream, &error),
-                     MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "0 files router_trace_rank*.jsonl"));
+    assert_fails(mp_format_open_with("megatron", "empty", &options, &stream, &error), MP_ENOTFOUND,
+                 "0 files router_trace_rank*.jsonl");
 }
 
 TEST_GROUP(enter_folder, leave_folder);

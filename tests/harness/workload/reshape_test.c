@@ -2,7 +2,7 @@
  * can't be made. */
 #include "harness/workload/formats.h"
 #include "harness/workload/reshape.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* ---- a source: random blocks, the same ones for the same seed ---- */
 
@@ -52,24 +52,19 @@ static struct mp_trace_stream *open_random(struct mp_trace_shape shape, int iter
     struct mp_trace_info info = {
         .shape = shape, .source = strdup("random"), .notes = strdup(""), .ragged = !tokens};
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trace_stream_create(&operations, source, &info, &stream, &error), MP_OK);
+    assert_works(mp_trace_stream_create(&operations, source, &info, &stream, &error));
     return stream;
 }
 
 static struct mp_trace_stream *reshape(struct mp_trace_stream *source, struct mp_reshape wanted) {
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    if (mp_trace_reshape(source, &wanted, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trace_reshape(source, &wanted, &stream, &error));
     return stream;
 }
 
 static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
-    if (mp_trace_next(stream, &block, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trace_next(stream, &block, &error));
     return block;
 }
 
@@ -530,22 +525,15 @@ static const struct refusal refusals[] = {
 TEST_EACH(wish_is_refused, refusals, refusal) {
     struct mp_trace_shape shape = {6, 8, 3, 2, 2};
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    assert_int_equal(
-        mp_trace_reshape(open_random(shape, 1, 10, 1), &refusal->wanted, &stream, &error),
-        refusal->code);
+    assert_fails(mp_trace_reshape(open_random(shape, 1, 10, 1), &refusal->wanted, &stream, &error),
+                 refusal->code, refusal->words);
     assert_null(stream);
-    if (!strstr(error.text, refusal->words))
-        fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
 }
 
 static void assert_fails_later(const struct golden *golden, int code, const char *words) {
     struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trace_next(made, &block, &error), code);
-    if (!strstr(error.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+    assert_fails(mp_trace_next(made, &block, &error), code, words);
     assert_int_equal(mp_trace_next(made, &block, NULL), code);
     mp_trace_stream_destroy(made);
 }
@@ -569,11 +557,9 @@ TEST(loads_that_do_not_fit_are_named) {
                                         .wanted = {.experts = 2, .top_k = 2}},
                        MP_EFORMAT, "source 0 has 10 routes, so 5 tokens of top 2, but 9 routes to");
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trace_reshape(open_golden(&goldens[0], ""),
-                                      &(struct mp_reshape){.tokens = 8}, &stream, &error),
-                     MP_EINVAL);
-    assert_non_null(strstr(error.text, "does not say how many experts a token takes"));
+    assert_fails(mp_trace_reshape(open_golden(&goldens[0], ""), &(struct mp_reshape){.tokens = 8},
+                                  &stream, &error),
+                 MP_EINVAL, "does not say how many experts a token takes");
 }
 
 /* A source that fails is heard, in the middle of an iteration that is added up too. */
@@ -598,11 +584,9 @@ TEST(errors_of_the_source_pass) {
         assert_int_equal(mp_trace_stream_create(&operations, left, &info, &stream, NULL), MP_OK);
         stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});
         const struct mp_trace_block *block;
-        struct mp_error error = {0};
         for (int i = 0; i < (merged ? 0 : 2); i++)
-            assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
-        assert_int_equal(mp_trace_next(stream, &block, &error), MP_EIO);
-        assert_string_equal(error.text, "the disk is gone");
+            assert_works(mp_trace_next(stream, &block, &error));
+        assert_sentence(mp_trace_next(stream, &block, &error), MP_EIO, "the disk is gone");
         mp_trace_stream_destroy(stream);
     }
 }
@@ -613,9 +597,7 @@ static const char public_trace[] = MOEPERF_TRACES "/smartmoe_gpt_e32_top2.csv.zs
 
 static struct mp_trace_stream *open_public(void) {
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    if (mp_format_open("csv-wide", public_trace, &stream, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_format_open("csv-wide", public_trace, &stream, &error));
     return stream;
 }
 

@@ -1,6 +1,6 @@
 /* Statistics of a trace: a small one by hand, random ones against a second way of counting. */
 #include "harness/workload/statistics.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { EXPERTS_LIMIT = 12, LAYERS_LIMIT = 4, ITERATIONS_LIMIT = 240, MICRO_LIMIT = 3 };
 
@@ -15,10 +15,9 @@ struct loads {
 static struct mp_trace_statistics *measure(const struct loads *loads) {
     const struct mp_trace_shape *shape = &loads->shape;
     struct mp_trace_statistics *statistics;
-    struct mp_error error = {0};
     struct mp_trace_block block = {0};
-    assert_int_equal(mp_load_create(shape->ranks, shape->experts, &block.load, &error), MP_OK);
-    assert_int_equal(mp_trace_statistics_create(shape, &statistics, &error), MP_OK);
+    assert_works(mp_load_create(shape->ranks, shape->experts, &block.load, &error));
+    assert_works(mp_trace_statistics_create(shape, &statistics, &error));
     for (int i = 0; i < loads->iterations; i++)
         for (block.micro_batch = 0; block.micro_batch < shape->micro_batches; block.micro_batch++)
             for (block.layer = 0; block.layer < shape->layers; block.layer++) {
@@ -29,7 +28,7 @@ static struct mp_trace_statistics *measure(const struct loads *loads) {
                        sizeof *row * (size_t)shape->ranks * (size_t)shape->experts);
                 memcpy(row, loads->routes[i][block.micro_batch][block.layer],
                        sizeof *row * (size_t)shape->experts);
-                assert_int_equal(mp_trace_statistics_add(statistics, &block, &error), MP_OK);
+                assert_works(mp_trace_statistics_add(statistics, &block, &error));
             }
     mp_load_destroy(&block.load);
     return statistics;

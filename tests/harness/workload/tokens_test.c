@@ -6,23 +6,22 @@ static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, in
                                           const int32_t expert[], int tokens) {
     struct mp_token_statistics *statistics;
     struct mp_trace_block block = {.iteration = 0};
-    struct mp_error error = {0};
     int32_t own[8];
     int choices = tokens * shape->top_k;
-    assert_int_equal(mp_token_statistics_create(shape, &statistics, &error), MP_OK);
-    assert_int_equal(mp_load_create(shape->ranks, shape->experts, &block.load, &error), MP_OK);
+    assert_works(mp_token_statistics_create(shape, &statistics, &error));
+    assert_works(mp_load_create(shape->ranks, shape->experts, &block.load, &error));
     for (int r = 0; r < shape->ranks; r++)
         own[r] = tokens / shape->ranks;
     for (; block.iteration < iterations; block.iteration++)
         for (block.layer = 0; block.layer < shape->layers; block.layer++) {
-            assert_int_equal(mp_load_give_routes(&block.load, shape->top_k, own, &error), MP_OK);
+            assert_works(mp_load_give_routes(&block.load, shape->top_k, own, &error));
             memcpy(block.load.routes->expert, expert + block.layer * choices,
                    (size_t)choices * sizeof *expert);
             memset(block.load.count, 0,
                    (size_t)(shape->ranks * shape->experts) * sizeof *block.load.count);
             for (int r = 0; r < shape->ranks; r++)
                 mp_routes_count(block.load.routes, r, block.load.count + r * shape->experts);
-            assert_int_equal(mp_token_statistics_add(statistics, &block, &error), MP_OK);
+            assert_works(mp_token_statistics_add(statistics, &block, &error));
         }
     mp_load_destroy(&block.load);
     return statistics;

@@ -15,15 +15,14 @@ static void write_tokens(const char *path, int experts, int iterations, int toke
                                  .routes = true};
     struct mp_trace_block block = {.iteration = 3};
     struct mp_trace_writer *writer;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trace_writer_create(path, &info, &writer, &error), MP_OK);
-    assert_int_equal(mp_load_create(RANKS, experts, &block.load, &error), MP_OK);
+    assert_works(mp_trace_writer_create(path, &info, &writer, &error));
+    assert_works(mp_load_create(RANKS, experts, &block.load, &error));
     for (; block.iteration < 3 + iterations; block.iteration++)
         for (block.layer = 0; block.layer < LAYERS; block.layer++) {
             draw_tokens(&seed, tokens, TOP_K, all_taken, &block.load);
-            assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+            assert_works(mp_trace_write(writer, &block, &error));
         }
-    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_load_destroy(&block.load);
 }
 
@@ -161,8 +160,7 @@ static struct mp_trace_stream *open_source(struct source *source) {
                                  .ragged = true,
                                  .routes = true};
     struct mp_trace_stream *stream;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trace_stream_create(&operations, source, &info, &stream, &error), MP_OK);
+    assert_works(mp_trace_stream_create(&operations, source, &info, &stream, &error));
     return stream;
 }
 

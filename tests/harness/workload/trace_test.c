@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "harness/workload/trace.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 /* ---- a source with blocks that a test wrote down ---- */
@@ -212,10 +213,9 @@ TEST(impossible_shapes_are_refused) {
         struct scripted scripted = {NULL, 0, 0, 0, &destroyed};
         struct mp_trace_info info = {.shape = bad_shapes[i]};
         struct mp_trace_writer *writer;
-        struct mp_error error = {0};
         assert_null(script_stream(&scripted, bad_shapes[i], MP_EINVAL));
         assert_true(destroyed);
-        assert_int_equal(mp_trace_writer_create("bad.mptrace", &info, &writer, &error), MP_EINVAL);
+        assert_fails(mp_trace_writer_create("bad.mptrace", &info, &writer, &error), MP_EINVAL, "");
         assert_int_equal(count_entries(".", "bad.mptrace"), 0);
     }
 }
@@ -239,7 +239,6 @@ static struct mp_trace_writer *start(const char *path, struct mp_trace_shape sha
                                      const char *source, const char *notes) {
     char own_source[200], own_notes[200];
     struct mp_trace_writer *writer;
-    struct mp_error error = {0};
     snprintf(own_source, sizeof own_source, "%s", source);
     snprintf(own_notes, sizeof own_notes, "%s", notes);
     const struct mp_trace_info info = {.shape = shape,
@@ -247,7 +246,7 @@ static struct mp_trace_writer *start(const char *path, struct mp_trace_shape sha
                                        .notes = own_notes,
                                        .of_run = true,
                                        .dense_layers = -1};
-    assert_int_equal(mp_trace_writer_create(path, &info, &writer, &error), MP_OK);
+    assert_works(mp_trace_writer_create(path, &info, &writer, &error));
     return writer;
 }
 
@@ -256,18 +255,17 @@ static void write_trace(const char *path, struct mp_trace_shape shape, int itera
                         int64_t first, uint64_t seed) {
     struct mp_trace_writer *writer = start(path, shape, "a test, \"seeded\" \xc3\xa4", "none\n");
     struct mp_trace_block block = {.iteration = first};
-    struct mp_error error = {0};
-    assert_int_equal(mp_load_create(shape.ranks, shape.experts, &block.load, &error), MP_OK);
+    assert_works(mp_load_create(shape.ranks, shape.experts, &block.load, &error));
     for (int i = 0; i < iterations; i++, block.iteration += test_random_int(&seed, 1, 9))
         for (block.micro_batch = 0; block.micro_batch < shape.micro_batches; block.micro_batch++) {
             uint32_t routes = (uint32_t)test_random(&seed);
             for (block.layer = 0; block.layer < shape.layers; block.layer++) {
                 draw_block(&seed, &block, routes);
-                assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+                assert_works(mp_trace_write(writer, &block, &error));
             }
         }
     assert_int_equal(access(path, F_OK), -1); /* not before it is whole */
-    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_load_destroy(&block.load);
 }
 
@@ -504,7 +502,6 @@ TEST(headers_that_say_impossible_things_are_refused) {
     for (size_t i = 0; i < sizeof header_cases / sizeof *header_cases; i++) {
         const struct header_case *c = &header_cases[i];
         struct mp_trace_stream *stream;
-        struct mp_error error = {0};
         uint32_t length = (uint32_t)strlen(c->json);
         uint32_t check = (uint32_t)crc32(0, (const unsigned char *)c->json, length);
         FILE *file = fopen("header.mptrace", "wb");
@@ -513,20 +510,17 @@ TEST(headers_that_say_impossible_things_are_refused) {
         fwrite(c->json, 1, length, file);
         fwrite(&check, 1, 4, file);
         fclose(file);
-        assert_int_equal(mp_trace_open("header.mptrace", &stream, &error), c->code);
-        assert_error(&error, c->code, c->words);
+        assert_fails(mp_trace_open("header.mptrace", &stream, &error), c->code, c->words);
         assert_null(stream);
     }
 }
 
 TEST(what_is_no_file_is_said) {
     struct mp_trace_stream *stream;
-    struct mp_error missing = {0}, folder = {0};
     mkdir("folder", 0755);
-    assert_int_equal(mp_trace_open("absent.mptrace", &stream, &missing), MP_ENOTFOUND);
-    assert_error(&missing, MP_ENOTFOUND, "can't open absent.mptrace");
-    assert_int_equal(mp_trace_open("folder", &stream, &folder), MP_EFORMAT);
-    assert_error(&folder, MP_EFORMAT, "folder is a folder");
+    assert_fails(mp_trace_open("absent.mptrace", &stream, &error), MP_ENOTFOUND,
+                 "can't open absent.mptrace");
+    assert_fails(mp_trace_open("folder", &stream, &error), MP_EFORMAT, "folder is a folder");
     rmdir("folder");
 }
 

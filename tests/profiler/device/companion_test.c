@@ -1,3 +1,4 @@
+#include "tests/errors.h"
 #include "tests/profiler/device/companion.h"
 
 #include <signal.h>
@@ -53,10 +54,8 @@ TEST(ranks_come_from_the_launcher) {
 TEST_RANDOM(names_have_one_id_each) {
     enum { NAMES = 250 };
     struct mp_companion companion;
-    struct mp_error error = {0};
     uint32_t id[NAMES] = {0};
-    if (mp_companion_open(&companion, "test", &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_companion_open(&companion, "test", &error));
     mp_companion_status(&companion, "test", "on");
     for (int i = 0; i < 4000; i++) {
         char text[32];
@@ -100,9 +99,8 @@ TEST(without_a_folder_it_is_off) {
 /* The child must not add an end to its parent's file. */
 TEST(a_child_leaves_the_file_alone) {
     struct mp_companion companion;
-    struct mp_error error = {0};
     int status;
-    assert_int_equal(mp_companion_open(&companion, "test", &error), MP_OK);
+    assert_works(mp_companion_open(&companion, "test", &error));
     mp_companion_status(&companion, "test", "on");
     pid_t child = fork();
     if (child == 0) {

@@ -4,7 +4,7 @@
 
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* NVTX's numbers (nvToolsExtPayload.h), as NVTX's headers need not be here. */
 enum {
@@ -36,7 +36,6 @@ static void add(struct mp_schemas *schemas, uint64_t id, uint32_t type, uint64_t
                 uint32_t pack, const struct entry entry[], int entries) {
     static uint8_t text[ENTRY_BYTES];
     size_t size = 0;
-    struct mp_error error = {0};
     for (int i = 0; i < entries; i++) {
         const uint64_t fixed[] = {entry[i].flags, entry[i].type, entry[i].count, entry[i].offset};
         size_t length = strlen(entry[i].name) + 1;
@@ -54,7 +53,7 @@ static void add(struct mp_schemas *schemas, uint64_t id, uint32_t type, uint64_t
     record.as.schema.name = "";
     record.as.schema.entry = text;
     record.as.schema.entry_bytes = size;
-    assert_int_equal(mp_schemas_add(schemas, &record, &error), MP_OK);
+    assert_works(mp_schemas_add(schemas, &record, &error));
 }
 #define ADD(schemas, id, type, bytes, entry)                                                       \
     add(schemas, id, type, bytes, 0, entry, sizeof(entry) / sizeof *(entry))
@@ -98,8 +97,7 @@ static void assert_number(const struct mp_schemas *schemas, uint64_t schema, con
 
 static struct mp_schemas *create(void) {
     struct mp_schemas *schemas = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_schemas_create(&schemas, &error), MP_OK);
+    assert_works(mp_schemas_create(&schemas, &error));
     return schemas;
 }
 

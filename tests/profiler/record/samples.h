@@ -4,7 +4,7 @@
 #define MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
 
 #include "profiler/record/spool.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { SAMPLE_EXPERTS = 40, SAMPLE_VALUE = 400, SAMPLE_WRITERS = 64 };
 
@@ -273,12 +273,10 @@ static inline void write_file(const char *path, const uint8_t *bytes, size_t siz
 /* A recorder with one registered thread; the writer's number is its stream's name. */
 static inline struct mp_recorder *create_recorder(const char *path,
                                                   struct mp_record_thread **thread) {
-    struct mp_error error = {0};
     struct mp_recorder *recorder = NULL;
     struct mp_recorder_config config = {.path = path, .rank = 1, .ranks = 3, .node = 2};
-    if (mp_recorder_create(&config, &recorder, &error) != MP_OK)
-        fail_msg("%s", error.text);
-    assert_int_equal(mp_recorder_thread(recorder, "0", thread, &error), MP_OK);
+    assert_works(mp_recorder_create(&config, &recorder, &error));
+    assert_works(mp_recorder_thread(recorder, "0", thread, &error));
     return recorder;
 }
 

@@ -1,4 +1,5 @@
 /* Injected causes come back: the right rank and the right cause, and nothing where nothing is. */
+#include "tests/errors.h"
 #include "tests/profiler/straggler/synthetic.h"
 
 enum { RUNS = 100, EACH = 20 }; /* EACH: of one cause */
@@ -80,9 +81,8 @@ static bool is_found(const struct mp_straggler *found, const struct synthetic *p
 static struct mp_straggler analysed(const struct synthetic *plan, uint64_t *random) {
     struct synthetic_run run;
     struct mp_straggler found;
-    struct mp_error error = {0};
     synthetic_make(plan, random, &run);
-    assert_int_equal(mp_straggler_analyse(&run.input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&run.input, &found, &error));
     synthetic_destroy(&run);
     return found;
 }

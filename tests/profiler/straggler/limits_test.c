@@ -1,6 +1,7 @@
 /* Where the analysis changes its mind: runs worked out by hand, just on this and just on that side
  * of every limit.  Ranks compute, then exchange for 2 s once all have come; all have the same
  * tokens. */
+#include "tests/errors.h"
 #include "tests/profiler/straggler/synthetic.h"
 
 enum { RANKS = 4, MOST = 60 };
@@ -202,8 +203,7 @@ TEST(tokens_are_those_of_experts) {
     struct mp_straggler_input input = {
         .times = {RANKS, 10, drawn.rank, drawn.span, (size_t)(2 * RANKS * 10)},
         .common_clock = true};
-    struct mp_error error = {0};
-    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&input, &found, &error));
     for (int r = 0; r < RANKS; r++)
         assert_true(isnan(found.rank[r].tokens));
     mp_straggler_destroy(&found);
@@ -225,8 +225,7 @@ TEST(types_are_phases_and_directions) {
         }
     struct mp_straggler_input input = {.times = {2, 1, rank, span, 16}, .common_clock = true};
     struct mp_straggler found;
-    struct mp_error error = {0};
-    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&input, &found, &error));
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_int_equal(slow->types, 6);
     /* Ideally 3 + 2 twice, and 2 + 4 twice (nobody comes late): 22; as recorded 24. */

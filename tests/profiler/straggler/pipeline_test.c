@@ -1,4 +1,5 @@
 /* Pipelines: their stages, what a slowdown is by a known analysis, and causes that come back. */
+#include "tests/errors.h"
 #include "tests/profiler/straggler/pipeline.h"
 
 #include "profiler/straggler/graph.h"
@@ -160,7 +161,6 @@ TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
 /* ---- what makes up a pipeline ---- */
 
 TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
-    struct mp_error error = {0};
     for (int i = 0; i < 10; i++) {
         struct pipeline plan = random_plan(random);
         struct pipeline_run run;
@@ -171,7 +171,7 @@ TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
         plan.cause = MP_CAUSE_LINK;
         plan.strength = 5e-3;
         pipeline_make(&plan, random, &run);
-        assert_int_equal(mp_graph_create(&run.input.times, 0, &graph, &error), MP_OK);
+        assert_works(mp_graph_create(&run.input.times, 0, &graph, &error));
         assert_int_equal(graph->pipelines, plan.stages);
         assert_false(graph->unmatched);
         for (int r = 0; r < plan.stages * plan.replicas; r++)
@@ -199,8 +199,7 @@ TEST(a_recv_waits_for_its_send) {
     struct mp_recorded_times times = {2, 1, rank, span, 5};
     struct mp_graph_seconds now[5];
     struct mp_graph *graph;
-    struct mp_error error = {0};
-    assert_int_equal(mp_graph_create(&times, 0, &graph, &error), MP_OK);
+    assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_int_equal(graph->node[3].last, 1);
     assert_close(graph->node[3].transfer, 2, 1e-12);
     assert_int_equal(graph->node[1].last, -1); /* waits for nobody */
@@ -223,7 +222,6 @@ TEST(a_ring_is_no_pipeline) {
     struct mp_recorded_rank rank[RANKS];
     struct mp_recorded_span span[2 * RANKS];
     struct mp_graph *graph;
-    struct mp_error error = {0};
     for (int how = NEXT; how <= ANSWERS; how++) {
         for (int r = 0; r < RANKS; r++) {
             const bool receives = how == ANSWERS || (how == ODD_FIRST && r % 2);
@@ -235,7 +233,7 @@ TEST(a_ring_is_no_pipeline) {
                                                                 before,    MP_PHASE_RECV, 0};
         }
         struct mp_recorded_times times = {RANKS, 1, rank, span, 2 * RANKS};
-        assert_int_equal(mp_graph_create(&times, 0, &graph, &error), MP_OK);
+        assert_works(mp_graph_create(&times, 0, &graph, &error));
         assert_int_equal(graph->pipelines, 1);
         assert_int_equal(graph->pipeline[RANKS - 1], 0);
         assert_int_equal(graph->unmatched, how == ANSWERS);

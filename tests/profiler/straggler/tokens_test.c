@@ -1,6 +1,6 @@
 /* Tokens are what it is about: a rank that gets all of them and a rank that gets none, whether it
  * says so, has no span of its experts, or nobody counted. */
-#include "tests/support.h"
+#include "tests/errors.h"
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
@@ -41,7 +41,6 @@ static void add_rank(struct made *made, struct mp_recorded_rank *rank, int64_t t
 static struct mp_straggler analyse(const int64_t tokens[], int ranks) {
     struct made made = {.spans = 0};
     struct mp_straggler found;
-    struct mp_error error = {0};
     double last = 0;
     for (int r = 0; r < ranks; r++)
         last = fmax(last, 1 + work_of(tokens[r], 0));
@@ -49,7 +48,7 @@ static struct mp_straggler analyse(const int64_t tokens[], int ranks) {
         add_rank(&made, &made.rank[i], tokens[i % ranks], i / ranks, last);
     const struct mp_straggler_input input = {
         .times = {ranks, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
-    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&input, &found, &error));
     return found;
 }
 
@@ -104,7 +103,6 @@ TEST(late_for_tokens_is_passed_on_as_such) {
     struct mp_recorded_rank rank[ITERATIONS * 3];
     struct mp_recorded_span span[ITERATIONS * 5];
     struct mp_straggler found;
-    struct mp_error error = {0};
     const struct mp_recorded_span spans[] = {
         {0, 20, 0, 1000, 0, MP_PHASE_EXPERT, MP_FORWARD},
         {20, 21, 1, -1, 0, MP_PHASE_FETCH, MP_FORWARD},
@@ -121,7 +119,7 @@ TEST(late_for_tokens_is_passed_on_as_such) {
     }
     const struct mp_straggler_input input = {.times = {3, ITERATIONS, rank, span, ITERATIONS * 5},
                                              .common_clock = true};
-    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&input, &found, &error));
     assert_close(found.rank[0].propagated, 20, 1e-9);
     assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], 40, 1e-9);
     mp_straggler_destroy(&found);
@@ -143,7 +141,6 @@ TEST(uncounted_is_not_none) {
 TEST(same_tokens_are_a_slow_rank) {
     struct made made = {.spans = 0};
     struct mp_straggler found;
-    struct mp_error error = {0};
     for (int i = 0; i < ITERATIONS * 2; i++) {
         add_rank(&made, &made.rank[i], 500, i / 2, 21);
         if (i % 2 == 0) { /* 20 s instead of 10 */
@@ -154,7 +151,7 @@ TEST(same_tokens_are_a_slow_rank) {
     }
     const struct mp_straggler_input input = {
         .times = {2, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
-    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_works(mp_straggler_analyse(&input, &found, &error));
     assert_int_equal(found.findings, 1);
     assert_string_equal(mp_cause_name(found.finding[0].cause), "slow rank");
     assert_close(found.finding[0].longer, 10, 1e-9);

@@ -1,7 +1,7 @@
 /* Tables that end together, and lists that grow. */
 #include "reference/base/arena.h"
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 TEST(tables_are_zeroed_apart_and_aligned) {
     struct mp_arena memory = {0};
@@ -29,15 +29,14 @@ TEST(tables_are_zeroed_apart_and_aligned) {
 
 TEST(what_there_is_no_room_for_is_remembered) {
     struct mp_arena memory = {0};
-    struct mp_error error = {0};
     int64_t *huge, *small;
     for (size_t count = SIZE_MAX; count > SIZE_MAX / 16; count /= 2) {
         assert_null(MP_TAKE(&memory, huge, count));
         assert_int_equal(memory.lacking, SIZE_MAX);
     }
     assert_non_null(MP_TAKE(&memory, small, 1));
-    assert_int_equal(mp_arena_check(&memory, &error), MP_ENOMEM);
-    assert_string_equal(error.text, "no memory for a table of 18446744073709551615 bytes");
+    assert_sentence(mp_arena_check(&memory, &error), MP_ENOMEM,
+                    "no memory for a table of 18446744073709551615 bytes");
     mp_arena_release(&memory);
     assert_int_equal(mp_arena_check(&memory, NULL), MP_OK);
     assert_null(MP_TAKE(&memory, huge, (size_t)1 << 50));

@@ -2,8 +2,7 @@
 #include "reference/base/digest.h"
 #include "tests/support.h"
 
-static void texts_have_an_end(void **state) {
-    (void)state;
+TEST(texts_have_an_end) {
     static const char *const pairs[][2] = {{"", ""},    {"ab", "c"}, {"a", "bc"}, {"", "abc"},
                                            {"abc", ""}, {"c", "ab"}, {"a", "b"}};
     enum { PAIRS = sizeof pairs / sizeof *pairs };
@@ -17,9 +16,4 @@ static void texts_have_an_end(void **state) {
     for (const char *at = "foobar"; *at; at++)
         foobar = mp_digest_byte(foobar, (unsigned char)*at);
     assert_true(foobar == UINT64_C(0x85944171f73967e8));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_have_an_end)};
-    return cmocka_run_group_tests_name("digest", tests, NULL, NULL);
 }

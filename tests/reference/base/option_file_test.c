@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 struct leaf {
     const char *name;
@@ -89,8 +89,7 @@ static int parse(const char *text, const struct mp_option table[], struct branch
     return mp_options_read(&reading, table, "a branch", *document, branch);
 }
 
-static void everything_arrives(void **state) {
-    (void)state;
+TEST(everything_arrives) {
     static const char text[] = "text: bark\n"
                                "colour: green\n"
                                "word: from memory\n"
@@ -178,14 +177,12 @@ static const struct {
     {"text: a\nform: 3", "b.yaml:2: form: a form needs a list"},
 };
 
-static void slips_are_named(void **state) {
-    (void)state;
+TEST(slips_are_named) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct branch branch;
         struct mp_yaml *document;
-        struct mp_error error = {0};
-        assert_int_equal(parse(wrong[i].text, rows, &branch, &document, &error), MP_EINVAL);
-        assert_string_equal(error.text, wrong[i].sentence);
+        assert_sentence(parse(wrong[i].text, rows, &branch, &document, &error), MP_EINVAL,
+                        wrong[i].sentence);
         mp_yaml_destroy(document);
     }
 }
@@ -204,8 +201,7 @@ static const struct mp_option second[] = {
 static const struct mp_option under[] = {
     {"text", MP_OPTION_TEXT, VALUES(text), "", "", 0, 0, NULL, "of it"}, {0}};
 
-static void groups_are_read_set_and_written(void **state) {
-    (void)state;
+TEST(groups_are_read_set_and_written) {
     struct values values = {.count = 4}, again = {0};
     const struct mp_option_group group[] = {{"", top, &values, "it"},
                                             {"", second, &values, "it"},
@@ -242,13 +238,4 @@ static void groups_are_read_set_and_written(void **state) {
         assert_int_equal(mp_groups_set(group, refused[i][0], &error), MP_EINVAL);
         assert_string_equal(error.text, refused[i][1]);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_arrives),
-        cmocka_unit_test(slips_are_named),
-        cmocka_unit_test(groups_are_read_set_and_written),
-    };
-    return cmocka_run_group_tests_name("option_file", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Option tables: what is read, what is refused and in which words. */
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include <limits.h>
@@ -62,10 +63,8 @@ TEST(accepted_text_is_written_back) {
     for (size_t index = 0; index < sizeof ACCEPTED / sizeof ACCEPTED[0]; index++) {
         const struct accepted_case *row = &ACCEPTED[index];
         struct values values = {0};
-        struct mp_error error = {0};
         char buffer[64];
-        assert_ok(mp_options_set(TABLE, &values, "the job", row->name, row->text, NULL, &error),
-                  &error);
+        assert_works(mp_options_set(TABLE, &values, "the job", row->name, row->text, NULL, &error));
         assert_string_equal(format(&values, row->name, buffer, sizeof buffer), row->formatted);
     }
 }
@@ -73,14 +72,13 @@ TEST(accepted_text_is_written_back) {
 TEST_RANDOM(random_numbers_survive_text) {
     for (int round = 0; round < 2000; round++) {
         struct values values = {0}, again = {0};
-        struct mp_error error = {0};
         char buffer[64];
         values.bandwidth = exp(log(1e6) + test_random_double(random) * log(1e7));
         values.bytes = (int64_t)(test_random(random) % 1000000000000000000u);
         format(&values, "bandwidth", buffer, sizeof buffer);
-        assert_ok(mp_options_set(TABLE, &again, "x", "bandwidth", buffer, NULL, &error), &error);
+        assert_works(mp_options_set(TABLE, &again, "x", "bandwidth", buffer, NULL, &error));
         format(&values, "bytes", buffer, sizeof buffer);
-        assert_ok(mp_options_set(TABLE, &again, "x", "bytes", buffer, NULL, &error), &error);
+        assert_works(mp_options_set(TABLE, &again, "x", "bytes", buffer, NULL, &error));
         assert_true(again.bandwidth == values.bandwidth);
         assert_int_equal(again.bytes, values.bytes);
     }
@@ -124,24 +122,20 @@ TEST(refused_text_is_explained) {
     for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++) {
         const struct refused_case *row = &REFUSED[index];
         struct values values = {0}, untouched = {0};
-        struct mp_error error = {0};
-        assert_int_equal(mp_options_set(TABLE, &values, "system fastermoe", row->name, row->text,
-                                        row->where, &error),
-                         MP_EINVAL);
-        assert_string_equal(error.text, row->sentence);
+        assert_sentence(mp_options_set(TABLE, &values, "system fastermoe", row->name, row->text,
+                                       row->where, &error),
+                        MP_EINVAL, row->sentence);
         assert_memory_equal(&values, &untouched, sizeof values);
     }
 }
 
 TEST(texts_have_a_length) {
     struct values values = {0};
-    struct mp_error error = {0};
     char text[MP_TEXT_SIZE + 1];
     memset(text, 'a', sizeof text);
     text[MP_TEXT_SIZE] = '\0';
-    assert_int_equal(mp_options_set(TABLE, &values, "x", "path", text, NULL, &error), MP_EINVAL);
-    assert_string_equal(
-        error.text,
+    assert_sentence(
+        mp_options_set(TABLE, &values, "x", "path", text, NULL, &error), MP_EINVAL,
         "path: 4096 characters are too many, it takes a text of at most 4095 characters");
     text[MP_TEXT_SIZE - 1] = '\0';
     assert_int_equal(mp_options_set(TABLE, &values, "x", "path", text, NULL, NULL), MP_OK);
@@ -149,20 +143,17 @@ TEST(texts_have_a_length) {
 }
 
 TEST(unknown_options_of_a_system_without_any) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_options_set(NULL, NULL, "system ep", "window", "4", "f:3", &error),
-                     MP_EINVAL);
-    assert_string_equal(error.text,
-                        "f:3: unknown option \"window\" for system ep, which has no options");
-    assert_ok(mp_options_check(NULL, 0, "system ep", &error), &error);
+    assert_sentence(mp_options_set(NULL, NULL, "system ep", "window", "4", "f:3", &error),
+                    MP_EINVAL,
+                    "f:3: unknown option \"window\" for system ep, which has no options");
+    assert_works(mp_options_check(NULL, 0, "system ep", &error));
 }
 
 TEST(defaults_are_what_the_table_says) {
     struct values values;
-    struct mp_error error = {0};
     memset(&values, 0xA5, sizeof values);
-    assert_ok(mp_options_check(TABLE, sizeof values, "test", &error), &error);
-    assert_ok(mp_options_set_defaults(TABLE, &values, &error), &error);
+    assert_works(mp_options_check(TABLE, sizeof values, "test", &error));
+    assert_works(mp_options_set_defaults(TABLE, &values, &error));
     assert_int_equal(values.group_size, 4);
     assert_true(values.bandwidth == 1e9);
     assert_true(values.hidden);
@@ -203,14 +194,10 @@ static const struct faulty_case FAULTY[] = {
 TEST(faulty_tables_are_refused) {
     for (size_t index = 0; index < sizeof FAULTY / sizeof FAULTY[0]; index++) {
         struct mp_option table[sizeof TABLE / sizeof TABLE[0]];
-        struct mp_error error = {0};
         memcpy(table, TABLE, sizeof table);
         table[0] = FAULTY[index].option;
-        assert_int_equal(mp_options_check(table, sizeof(struct values), "system test", &error),
-                         MP_EINVAL);
-        assert_non_null(strstr(error.text, "system test"));
-        if (!strstr(error.text, FAULTY[index].sentence))
-            fail_msg("row %zu: \"%s\" lacks \"%s\"", index, error.text, FAULTY[index].sentence);
+        assert_fails(mp_options_check(table, sizeof(struct values), "system test", &error),
+                     MP_EINVAL, FAULTY[index].sentence, "system test");
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include "tests/errors.h"
 #include "tests/reference/base/solver.h"
 
 /* Items with values and weights in several dimensions, each taken or not. */
@@ -45,9 +46,8 @@ static struct mp_program_result solve(const struct knapsack *knapsack,
                                       double taken[]) {
     struct mp_program *program;
     struct mp_program_result result;
-    struct mp_error error = {0};
     double left[MOST_ITEMS];
-    assert_int_equal(mp_program_create(&program, &error), MP_OK);
+    assert_works(mp_program_create(&program, &error));
     for (int i = 0; i < knapsack->items; i++) {
         left[i] = 1 - taken[i];
         assert_int_equal(mp_program_column(program, 0, 1, knapsack->value[i], true), i);
@@ -60,7 +60,7 @@ static struct mp_program_result solve(const struct knapsack *knapsack,
         for (int i = 0; i < knapsack->items; i++)
             mp_program_term(program, i, knapsack->weight[d][i]);
     }
-    assert_int_equal(mp_program_solve(program, limits, starts, left, &result, &error), MP_OK);
+    assert_works(mp_program_solve(program, limits, starts, left, &result, &error));
     for (int i = 0; i < knapsack->items; i++)
         taken[i] = 1 - left[i];
     mp_program_destroy(program);
@@ -130,8 +130,7 @@ TEST(limits_leave_a_gap) {
 
 static struct mp_program *make_line(double low, double high, double least) {
     struct mp_program *program;
-    struct mp_error error = {0};
-    assert_int_equal(mp_program_create(&program, &error), MP_OK);
+    assert_works(mp_program_create(&program, &error));
     assert_int_equal(mp_program_column(program, low, high, 1, false), 0);
     mp_program_row(program, least, MP_PROGRAM_NONE);
     mp_program_term(program, 0, 2);
@@ -146,13 +145,12 @@ TEST(programs_without_a_solution) {
     } row[] = {{0, 10, 5, MP_PROGRAM_SOLVED},
                {0, 10, 21, MP_PROGRAM_INFEASIBLE},
                {-MP_PROGRAM_NONE, 10, -MP_PROGRAM_NONE, MP_PROGRAM_UNBOUNDED}};
-    struct mp_error error = {0};
     need_solver();
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         double value;
         struct mp_program_result result;
         struct mp_program *program = make_line(row[i].low, row[i].high, row[i].least);
-        assert_int_equal(mp_program_solve(program, &limits, false, &value, &result, &error), MP_OK);
+        assert_works(mp_program_solve(program, &limits, false, &value, &result, &error));
         assert_int_equal(result.status, row[i].status);
         if (row[i].status == MP_PROGRAM_SOLVED) {
             assert_close(value, 2.5, 1e-9);
@@ -163,10 +161,9 @@ TEST(programs_without_a_solution) {
     double value;
     struct mp_program_result result;
     struct mp_program *program = make_line(0, 1, 1);
-    assert_int_equal(mp_program_solve(program, &wrong, false, &value, &result, &error), MP_EINVAL);
-    error = (struct mp_error){0};
+    assert_fails(mp_program_solve(program, &wrong, false, &value, &result, &error), MP_EINVAL, "");
     mp_program_term(program, 1, 1);
-    assert_int_equal(mp_program_solve(program, &limits, false, &value, &result, &error), MP_EINVAL);
+    assert_fails(mp_program_solve(program, &limits, false, &value, &result, &error), MP_EINVAL, "");
     mp_program_destroy(program);
     mp_program_destroy(NULL);
 }

@@ -1,6 +1,6 @@
 /* YAML: what is read and where it stood, what is refused and how, values that come back. */
 #include "reference/base/yaml.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static struct mp_yaml *parse(const char *text) {
     struct mp_yaml *document = NULL;
@@ -12,8 +12,7 @@ static struct mp_yaml *parse(const char *text) {
     return document;
 }
 
-static void places_are_kept(void **state) {
-    (void)state;
+TEST(places_are_kept) {
     struct mp_yaml *document = parse("suite: skewed\n"
                                      "jobs:\n"
                                      "  - name: ep\n"
@@ -39,8 +38,7 @@ static void places_are_kept(void **state) {
     mp_yaml_destroy(document);
 }
 
-static void aliases_are_copies(void **state) {
-    (void)state;
+TEST(aliases_are_copies) {
     struct mp_yaml *document = parse("a: &one {x: 1}\nb: *one\n");
     assert_string_equal(mp_yaml_get(mp_yaml_get(document, "b"), "x")->text, "1");
     assert_ptr_not_equal(mp_yaml_get(document, "a"), mp_yaml_get(document, "b"));
@@ -48,8 +46,7 @@ static void aliases_are_copies(void **state) {
     mp_yaml_destroy(document);
 }
 
-static void only_the_first_document_is_read(void **state) {
-    (void)state;
+TEST(only_the_first_document_is_read) {
     struct mp_yaml *document = parse("a: 1\n---\nb: [\n");
     assert_string_equal(mp_yaml_get(document, "a")->text, "1");
     mp_yaml_destroy(document);
@@ -80,8 +77,7 @@ static const struct refused_case refused_cases[] = {
     {"not UTF-8", "a: 1\nb: \xff\n", "test.yaml:2:4: invalid leading UTF-8 octet"},
 };
 
-static void refused(void **state) {
-    const struct refused_case *c = *state;
+TEST_EACH(refused, refused_cases, c) {
     struct mp_yaml *document = NULL;
     struct mp_error error = {0};
     int code = mp_yaml_parse("test.yaml", c->text, strlen(c->text), &document, &error);
@@ -98,24 +94,20 @@ static void nest(char *text, int depth) {
     text[2 * depth + 1] = '\0';
 }
 
-static void nesting_is_limited(void **state) {
-    (void)state;
+TEST(nesting_is_limited) {
     char text[256];
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     nest(text, 31);
     mp_yaml_destroy(parse(text));
     nest(text, 32);
-    assert_int_equal(mp_yaml_parse("n", text, strlen(text), &document, &error), MP_EFORMAT);
-    assert_string_equal(error.text, "n:1:33: values are nested deeper than 32 levels");
+    assert_sentence(mp_yaml_parse("n", text, strlen(text), &document, &error), MP_EFORMAT,
+                    "n:1:33: values are nested deeper than 32 levels");
 }
 
 /* Nine aliases of nine aliases of ...: 9^9 values from a file of one kilobyte. */
-static void aliases_can_not_fill_the_memory(void **state) {
-    (void)state;
+TEST(aliases_can_not_fill_the_memory) {
     char text[2048] = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n";
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     for (int i = 1; i < 9; i++) {
         size_t length = strlen(text);
         length += (size_t)sprintf(text + length, "a%d: &a%d [", i, i);
@@ -123,42 +115,36 @@ static void aliases_can_not_fill_the_memory(void **state) {
             length += (size_t)sprintf(text + length, "*a%d,", i - 1);
         sprintf(text + length - 1, "]\n");
     }
-    assert_int_equal(mp_yaml_parse("bomb", text, strlen(text), &document, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "more than 1048576 values"));
+    assert_fails(mp_yaml_parse("bomb", text, strlen(text), &document, &error), MP_EFORMAT,
+                 "more than 1048576 values");
 }
 
-static void size_is_limited(void **state) {
-    (void)state;
+TEST(size_is_limited) {
     size_t size = ((size_t)16 << 20) + 1;
     char path[] = "/tmp/moeperf-yaml-XXXXXX", *text = malloc(size), message[128];
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     memset(text, '#', size);
-    assert_int_equal(mp_yaml_parse("big", text, size, &document, &error), MP_EFORMAT);
-    assert_string_equal(error.text, "big: larger than 16 MiB");
+    assert_sentence(mp_yaml_parse("big", text, size, &document, &error), MP_EFORMAT,
+                    "big: larger than 16 MiB");
     int file = mkstemp(path);
     assert_int_equal(write(file, text, size), (ssize_t)size);
     close(file);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_yaml_load(path, &document, &error), MP_EFORMAT);
     snprintf(message, sizeof message, "%s: larger than 16 MiB", path);
-    assert_string_equal(error.text, message);
+    assert_sentence(mp_yaml_load(path, &document, &error), MP_EFORMAT, message);
     unlink(path);
     free(text);
 }
 
-static void files_are_read_whole(void **state) {
-    (void)state;
+TEST(files_are_read_whole) {
     uint64_t seed = test_seed();
     int entries = test_random_int(&seed, 3000, 9000); /* several times the first buffer */
     char path[] = "/tmp/moeperf-yaml-XXXXXX";
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
     FILE *file = fdopen(mkstemp(path), "w");
     for (int i = 0; i < entries; i++)
         fprintf(file, "key%d: value %d\n", i, 7 * i);
     fclose(file);
-    assert_int_equal(mp_yaml_load(path, &document, &error), MP_OK);
+    assert_works(mp_yaml_load(path, &document, &error));
     assert_int_equal(document->count, entries);
     int last = entries - 1;
     char value[32];
@@ -169,15 +155,11 @@ static void files_are_read_whole(void **state) {
     unlink(path);
 }
 
-static void missing_files_and_folders_are_named(void **state) {
-    (void)state;
+TEST(missing_files_and_folders_are_named) {
     struct mp_yaml *document = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_yaml_load("/nowhere/suite.yaml", &document, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "/nowhere/suite.yaml: No such file or directory");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_yaml_load("/tmp", &document, &error), MP_EIO);
-    assert_string_equal(error.text, "/tmp: Is a directory");
+    assert_sentence(mp_yaml_load("/nowhere/suite.yaml", &document, &error), MP_ENOTFOUND,
+                    "/nowhere/suite.yaml: No such file or directory");
+    assert_sentence(mp_yaml_load("/tmp", &document, &error), MP_EIO, "/tmp: Is a directory");
 }
 
 /* Characters of all UTF-8 lengths, with those that YAML or its readers treat specially. */
@@ -194,8 +176,7 @@ static size_t append_character(char *text, uint64_t *seed) {
     return 1;
 }
 
-static void written_text_comes_back(void **state) {
-    (void)state;
+TEST(written_text_comes_back) {
     uint64_t seed = test_seed();
     for (int trial = 0; trial < 300; trial++) {
         char text[512], *written = NULL;
@@ -203,9 +184,8 @@ static void written_text_comes_back(void **state) {
         for (int i = test_random_int(&seed, 1, 80); i > 0; i--)
             length += append_character(text + length, &seed);
         text[length] = '\0';
-        struct mp_error error = {0};
         FILE *stream = open_memstream(&written, &size);
-        assert_int_equal(mp_yaml_write_text(stream, text, &error), MP_OK);
+        assert_works(mp_yaml_write_text(stream, text, &error));
         fclose(stream);
         struct mp_yaml *document = parse(written);
         assert_string_equal(document->text, text);
@@ -214,40 +194,15 @@ static void written_text_comes_back(void **state) {
     }
 }
 
-static void bytes_that_are_no_text_are_not_written(void **state) {
-    (void)state;
+TEST(bytes_that_are_no_text_are_not_written) {
     static const char *const wrong[] = {
         "\xff", "a\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82(end)"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *written = NULL;
         size_t size;
-        struct mp_error error = {0};
         FILE *stream = open_memstream(&written, &size);
-        assert_int_equal(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, "is not UTF-8"));
+        assert_fails(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL, "is not UTF-8");
         fclose(stream);
         free(written);
     }
-}
-
-int main(void) {
-    enum { CASES = sizeof refused_cases / sizeof *refused_cases };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_kept),
-        cmocka_unit_test(aliases_are_copies),
-        cmocka_unit_test(only_the_first_document_is_read),
-        cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(aliases_can_not_fill_the_memory),
-        cmocka_unit_test(size_is_limited),
-        cmocka_unit_test(files_are_read_whole),
-        cmocka_unit_test(missing_files_and_folders_are_named),
-        cmocka_unit_test(written_text_comes_back),
-        cmocka_unit_test(bytes_that_are_no_text_are_not_written),
-    };
-    struct CMUnitTest refused_tests[CASES];
-    for (int i = 0; i < CASES; i++)
-        refused_tests[i] = (struct CMUnitTest){refused_cases[i].name, refused, NULL, NULL,
-                                               (void *)(uintptr_t)&refused_cases[i]};
-    return cmocka_run_group_tests_name("yaml", tests, NULL, NULL) +
-           cmocka_run_group_tests_name("yaml refused", refused_tests, NULL, NULL);
 }

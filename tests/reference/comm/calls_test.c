@@ -2,7 +2,7 @@
  * order, with which tags; what they count; and that nothing follows a call that fails. */
 #include "profiler/record/record.h"
 #include "reference/comm/transport.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { MOST = 4096, TAGS = 1000, MINUTE = 60 };
 
@@ -194,14 +194,6 @@ static int calls_of(enum kind kind) {
     return count;
 }
 
-#define assert_refused(call, wanted, words)                                                        \
-    do {                                                                                           \
-        struct mp_error failure = {0};                                                             \
-        assert_int_equal(call, wanted);                                                            \
-        if (!strstr(failure.text, words))                                                          \
-            fail_msg("\"%s\" does not say \"%s\"", failure.text, words);                           \
-    } while (0)
-
 /* ---- rows ---- */
 
 enum { ROW = 10, RANKS = 4 };
@@ -230,8 +222,8 @@ TEST(rows_go_to_the_next_first) {
         assert_int_equal(fake.calls, 7);
         assert_memory_equal(in + 5 * ROW, out + 1 * ROW, 2 * ROW);
         assert_int_equal(comm->sent_bytes, (again + 1) * 8 * ROW);
-        assert_refused(
-            mp_exchange_start(comm, out_rows, in_rows, ROW, out, in, NULL, request, &failure),
+        assert_fails(
+            mp_exchange_start(comm, out_rows, in_rows, ROW, out, in, NULL, request, &error),
             MP_EINVAL, "rank 1: the request still carries an operation");
         assert_int_equal(mp_request_wait(request, NULL), MP_OK);
         assert_call(7, TEST, NULL, 0, 6, 0);
@@ -253,30 +245,28 @@ TEST(impossible_rows_are_refused) {
     struct mp_comm *comm = begin(1, RANKS);
     struct mp_request *request = request_of(comm, 0, 0);
     const int less[RANKS] = {1, 2, -3, 4}, own[RANKS] = {5, 3, 7, 8}, most[RANKS] = {0, 0, 1, 0};
-    assert_refused(mp_exchange_start(comm, less, in_rows, ROW, out, in, NULL, request, &failure),
-                   MP_EINVAL, "rank 1: an exchange of -3 rows to and 7 rows from rank 2");
-    assert_refused(mp_exchange_start(comm, in_rows, less, ROW, out, in, NULL, request, &failure),
-                   MP_EINVAL, "rank 1: an exchange of 7 rows to and -3 rows from rank 2");
-    assert_refused(mp_exchange_start(comm, out_rows, own, ROW, out, in, NULL, request, &failure),
-                   MP_EINVAL, "rank 1: it sends itself 2 rows and expects 3");
+    assert_fails(mp_exchange_start(comm, less, in_rows, ROW, out, in, NULL, request, &error),
+                 MP_EINVAL, "rank 1: an exchange of -3 rows to and 7 rows from rank 2");
+    assert_fails(mp_exchange_start(comm, in_rows, less, ROW, out, in, NULL, request, &error),
+                 MP_EINVAL, "rank 1: an exchange of 7 rows to and -3 rows from rank 2");
+    assert_fails(mp_exchange_start(comm, out_rows, own, ROW, out, in, NULL, request, &error),
+                 MP_EINVAL, "rank 1: it sends itself 2 rows and expects 3");
     assert_int_equal(fake.calls, 0);
-    assert_refused(
-        mp_exchange_start(comm, most, most, MP_MESSAGE_LIMIT + 1, out, in, NULL, request, &failure),
-        MP_ELIMIT,
-        "a message of 1073741825 bytes between it and rank 2; at most "
-        "1073741824");
+    assert_fails(
+        mp_exchange_start(comm, most, most, MP_MESSAGE_LIMIT + 1, out, in, NULL, request, &error),
+        MP_ELIMIT, "a message of 1073741825 bytes between it and rank 2; at most 1073741824");
     assert_int_equal(calls_of(SEND) + calls_of(RECEIVE), 0);
     assert_int_equal(
         mp_exchange_start(comm, most, most, MP_MESSAGE_LIMIT, out, in, NULL, request, NULL), MP_OK);
     assert_int_equal(mp_request_wait(request, NULL), MP_OK);
     struct mp_transport other = fake.transport;
-    assert_refused(mp_exchange_start(&other.comm, most, most, 1, out, in, NULL, request, &failure),
-                   MP_EINVAL, "rank 1: the request belongs to another comm");
+    assert_fails(mp_exchange_start(&other.comm, most, most, 1, out, in, NULL, request, &error),
+                 MP_EINVAL, "rank 1: the request belongs to another comm");
     mp_request_destroy(request);
-    assert_refused(mp_request_create(comm, -1, 0, &request, &failure), MP_EINVAL,
-                   "a request for -1 transfers; 0 .. 16777216");
-    assert_refused(mp_request_create(comm, (1 << 24) + 1, 0, &request, &failure), MP_EINVAL,
-                   "a request for 16777217 transfers");
+    assert_fails(mp_request_create(comm, -1, 0, &request, &error), MP_EINVAL,
+                 "a request for -1 transfers; 0 .. 16777216");
+    assert_fails(mp_request_create(comm, (1 << 24) + 1, 0, &request, &error), MP_EINVAL,
+                 "a request for 16777217 transfers");
     end();
 }
 
@@ -297,8 +287,8 @@ TEST(collectives_ask_for_what_they_are) {
     assert_call(4, ALL_REDUCE, values, 2, MP_REDUCTION_DOUBLE_MAXIMUM, 0);
     assert_int_equal(mp_comm_sum(comm, values, 0, NULL), MP_OK);
     assert_int_equal(fake.calls, 6);
-    assert_refused(mp_comm_maximum(comm, values, -1, &failure), MP_EINVAL,
-                   "rank 1: a reduction of -1 values");
+    assert_fails(mp_comm_maximum(comm, values, -1, &error), MP_EINVAL,
+                 "rank 1: a reduction of -1 values");
     assert_int_equal(comm->sent_bytes, 0);
 
     assert_int_equal(mp_gather_counts_start(comm, mine, 5, all, request, NULL), MP_OK);
@@ -306,8 +296,8 @@ TEST(collectives_ask_for_what_they_are) {
     assert_true(request->in_flight);
     assert_int_equal(mp_request_wait(request, NULL), MP_OK);
     assert_int_equal(comm->sent_bytes, 20 * 3);
-    assert_refused(mp_gather_counts_start(comm, mine, -1, all, request, &failure), MP_EINVAL,
-                   "rank 1: a gather of -1 counts");
+    assert_fails(mp_gather_counts_start(comm, mine, -1, all, request, &error), MP_EINVAL,
+                 "rank 1: a gather of -1 counts");
     assert_int_equal(mp_gather_counts_start(comm, mine, 0, all, request, NULL), MP_OK);
     assert_false(request->in_flight);
     assert_int_equal(fake.calls, 8);
@@ -338,10 +328,10 @@ TEST(broadcasts_are_cut_into_messages) {
         assert_int_equal(fake.calls, 8);
         assert_int_equal(mp_comm_broadcast(comm, memory, 0, root, NULL), MP_OK);
         assert_int_equal(fake.calls, 8);
-        assert_refused(mp_comm_broadcast(comm, memory, 1, RANKS, &failure), MP_EINVAL,
-                       "rank 1: a broadcast from rank 4; ranks are 0 .. 3");
-        assert_refused(mp_comm_broadcast(comm, memory, 1, -1, &failure), MP_EINVAL,
-                       "a broadcast from rank -1");
+        assert_fails(mp_comm_broadcast(comm, memory, 1, RANKS, &error), MP_EINVAL,
+                     "rank 1: a broadcast from rank 4; ranks are 0 .. 3");
+        assert_fails(mp_comm_broadcast(comm, memory, 1, -1, &error), MP_EINVAL,
+                     "a broadcast from rank -1");
         end();
     }
 }
@@ -362,9 +352,9 @@ TEST(tags_come_round) {
         assert_int_equal(mp_transport_take_tags(transport, 2, &first, NULL), MP_OK);
         assert_int_equal(first, firsts[i]);
     }
-    assert_refused(mp_transport_take_tags(transport, 3, &first, &failure), MP_ELIMIT,
-                   "rank 1: one operation of 3 trees needs more message tags than a quarter of "
-                   "the 8");
+    assert_fails(
+        mp_transport_take_tags(transport, 3, &first, &error), MP_ELIMIT,
+        "rank 1: one operation of 3 trees needs more message tags than a quarter of the 8");
     end();
 }
 
@@ -403,21 +393,19 @@ TEST(moves_are_of_their_two_ranks) {
 
     const struct mp_transfer bad[] = {{.from = -1, .to = 1}, {.from = 1, .to = RANKS}};
     for (int i = 0; i < 2; i++)
-        assert_refused(mp_move_start(comm, &bad[i], 1, from, from, 8, NULL, request, &failure),
-                       MP_EINVAL, "ranks are 0 .. 3");
-    assert_refused(mp_move_start(comm, list, 1, to, to, 8, NULL, request, &failure), MP_EINVAL,
-                   "expert 7 moves from rank 1 to rank 2 and has no memory here");
-    assert_refused(mp_move_start(comm, list + 1, 1, from + 1, from + 1, 8, NULL, request, &failure),
-                   MP_EINVAL, "expert 8 moves from rank 0 to rank 1 and has no memory here");
-    assert_refused(mp_move_start(comm, list, 5, from, to, 3 * (size_t)MP_MESSAGE_LIMIT, NULL,
-                                 request, &failure),
-                   MP_ELIMIT,
-                   "chunks of 3221225472 bytes; the request was made for at most "
-                   "2147483648");
+        assert_fails(mp_move_start(comm, &bad[i], 1, from, from, 8, NULL, request, &error),
+                     MP_EINVAL, "ranks are 0 .. 3");
+    assert_fails(mp_move_start(comm, list, 1, to, to, 8, NULL, request, &error), MP_EINVAL,
+                 "expert 7 moves from rank 1 to rank 2 and has no memory here");
+    assert_fails(mp_move_start(comm, list + 1, 1, from + 1, from + 1, 8, NULL, request, &error),
+                 MP_EINVAL, "expert 8 moves from rank 0 to rank 1 and has no memory here");
+    assert_fails(
+        mp_move_start(comm, list, 5, from, to, 3 * (size_t)MP_MESSAGE_LIMIT, NULL, request, &error),
+        MP_ELIMIT, "chunks of 3221225472 bytes; the request was made for at most 2147483648");
     mp_request_destroy(request);
     request = request_of(comm, 2, 8);
-    assert_refused(mp_move_start(comm, list, 5, from, to, 8, NULL, request, &failure), MP_ELIMIT,
-                   "made for 2 transfers and the list has more");
+    assert_fails(mp_move_start(comm, list, 5, from, to, 8, NULL, request, &error), MP_ELIMIT,
+                 "made for 2 transfers and the list has more");
     mp_request_destroy(request);
     end();
 }
@@ -452,8 +440,8 @@ TEST(the_tightest_trip_is_told) {
             assert_in_range(call->content[1], 0, MINUTE * s);
         }
     }
-    assert_refused(mp_comm_clock_offset(comm, 0, &offset, &off_by, &failure), MP_EINVAL,
-                   "rank 0: clocks measured by 0 trips");
+    assert_fails(mp_comm_clock_offset(comm, 0, &offset, &off_by, &error), MP_EINVAL,
+                 "rank 0: clocks measured by 0 trips");
     end();
 }
 

@@ -112,12 +112,11 @@ static void check_and_free(struct run *run) {
     free(run->operation);
 }
 
-static void any_order_of_events_gives_the_same(void **state) {
-    uint64_t random = test_seed();
-    struct run run = {.ranks = (int)(intptr_t)*state, .world = {.random = test_random(&random)}};
+static void check_any_order(int ranks, uint64_t *random) {
+    struct run run = {.ranks = ranks, .world = {.random = test_random(random)}};
     run.operation = calloc(OPERATIONS, sizeof *run.operation);
     for (int i = 0; i < OPERATIONS; i++)
-        create_operation(&run.operation[i], &random, run.ranks);
+        create_operation(&run.operation[i], random, run.ranks);
     for (int r = 0; r < run.ranks; r++) {
         /* So few tags that they are used again within the run. */
         run.comm[r] = loopback_create(&run.world, r, run.ranks, 5 * CASE_EXPERTS);
@@ -134,17 +133,22 @@ static void any_order_of_events_gives_the_same(void **state) {
     check_and_free(&run);
 }
 
+TEST_RANDOM(any_order_of_events_gives_the_same) {
+    static const int ranks[] = {1, 2, 3, 4, 7, 8, 16};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        check_any_order(ranks[i], random);
+}
+
 /* V-FSSDP-9 of the reference vectors: gradients 10^rank on the placement where expert e of 8 is
  * owned by rank e / 2 and ranks 0, 1, 2, 3 hold experts 6, 0, 0, 2 as well. */
-static void reduces_powers_of_ten(void **state) {
+TEST_RANDOM(reduces_powers_of_ten) {
     static const int copy[4] = {6, 0, 0, 2};
     static const float sum[8] = {111, 1, 1010, 10, 100, 100, 1001, 1000};
-    struct loopback_world world = {.random = test_seed()};
+    struct loopback_world world = {.random = test_random(random)};
     struct mp_comm *comm[4];
     struct mp_request *request[4];
     struct mp_transfers list = {0};
     float gradient[4][8], *chunk[4][8] = {{NULL}};
-    (void)state;
     for (int r = 0; r < 4; r++) {
         struct mp_transfer transfer = {.expert = copy[r],
                                        .from = r,
@@ -180,17 +184,4 @@ static void reduces_powers_of_ten(void **state) {
         mp_comm_destroy(comm[r]);
     }
     mp_transfers_destroy(&list);
-}
-
-int main(void) {
-    enum { ROW = 7 };
-    static const int ranks[ROW] = {1, 2, 3, 4, 7, 8, 16};
-    static char name[ROW][32];
-    struct CMUnitTest tests[ROW + 1] = {cmocka_unit_test(reduces_powers_of_ten)};
-    for (int i = 0; i < ROW; i++) {
-        snprintf(name[i], sizeof name[i], "any_order_of_events_%d_ranks", ranks[i]);
-        tests[i + 1] = (struct CMUnitTest){name[i], any_order_of_events_gives_the_same, NULL, NULL,
-                                           (void *)(intptr_t)ranks[i]};
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/device.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static uint64_t random_state;
 
@@ -34,6 +34,7 @@ static struct test_array {
     char *memory;
     size_t bytes;
     struct mp_device *device; /* whose host_release it needs; NULL: free */
+    bool on_device;           /* release */
 } * test_arrays;
 static size_t test_array_count;
 static struct mp_device *test_device; /* of the test that runs */
@@ -43,7 +44,14 @@ static inline void *keep_array(void *memory, size_t bytes, struct mp_device *dev
     void *larger = realloc(test_arrays, (test_array_count + 1) * sizeof *test_arrays);
     assert_non_null(larger);
     test_arrays = larger;
-    test_arrays[test_array_count++] = (struct test_array){memory, bytes, device};
+    test_arrays[test_array_count++] = (struct test_array){memory, bytes, device, false};
+    return memory;
+}
+
+static inline void *new_on_device(size_t bytes) {
+    void *memory = test_device->operations->allocate(test_device, bytes);
+    keep_array(memory, bytes, test_device);
+    test_arrays[test_array_count - 1].on_device = true;
     return memory;
 }
 
@@ -65,10 +73,12 @@ static inline bool release_arrays(void) {
     bool whole = true;
     for (size_t i = 0; i < test_array_count; i++) {
         struct test_array *array = &test_arrays[i];
-        if (!array->device) {
+        if (!array->device)
             free(array->memory);
+        else if (array->on_device)
+            array->device->operations->release(array->device, array->memory);
+        if (!array->device || array->on_device)
             continue;
-        }
         for (size_t at = 0; at < GUARD_BYTES && whole; at++)
             whole = (unsigned char)array->memory[array->bytes + at] == GUARD;
         if (!whole)
@@ -143,33 +153,56 @@ static inline double *to_doubles(const float *from, size_t count) {
         (device)->operations->stream_synchronize((device), NULL);                                  \
     } while (0)
 
+/* The tests of a program, and where they run. */
+struct device_program {
+    const char *group;
+    const struct device_test *tests;
+    size_t count;
+    const struct mp_device_limits *limits;
+    bool has_elements; /* a GPU runs them with bf16, too */
+    /* Whether a case runs with such elements; it has a device for itself, of limits that this may
+     * change.  NULL: every case does, and shares a GPU's device with the others. */
+    bool (*prepare)(const void *c, enum mp_element element, struct mp_device_limits *limits);
+};
+
 struct device_run {
     const struct device_test *test;
     const char *instruction_set; /* NULL on cuda */
     int threads;
+    enum mp_element element;
+    struct mp_device_limits limits;
+    bool own; /* device */
     char name[160];
 };
 
-/* One for all tests of a program: creating one takes a GPU some tenths of a second.  The second
- * has grouped GEMM by the library's own routine. */
-static struct mp_device *cuda_devices[2];
+static const struct mp_device_limits *shared_limits = &test_limits;
 
-static inline struct mp_device *cuda_device(bool grouped_library) {
-    struct mp_cuda_settings settings = {
-        .rank = -1, .element = MP_FLOAT32, .grouped_library = grouped_library};
-    struct mp_device **device = &cuda_devices[grouped_library];
-    struct mp_error error = {0};
-    if (!*device && mp_device_cuda_create(&settings, &test_limits, device, &error))
-        fail_msg("%s", error.text);
+static inline struct mp_device *new_cuda_device(const struct mp_device_limits *limits,
+                                                enum mp_element element, bool grouped_library) {
+    const struct mp_cuda_settings settings = {
+        .rank = -1, .element = element, .grouped_library = grouped_library};
+    struct mp_device *device = NULL;
+    assert_works(mp_device_cuda_create(&settings, limits, &device, &error));
+    return device;
+}
+
+/* One for all tests of a program: creating one takes a GPU some tenths of a second.  Half of them
+ * have grouped GEMM by the library's own routine. */
+static struct mp_device *cuda_devices[4];
+
+static inline struct mp_device *cuda_device(enum mp_element element, bool grouped_library) {
+    struct mp_device **device = &cuda_devices[2 * (element == MP_BFLOAT16) + grouped_library];
+    if (!*device)
+        *device = new_cuda_device(shared_limits, element, grouped_library);
     return *device;
 }
 
 static struct mp_device *device_of_run(const struct device_run *run) {
     struct mp_device *device = NULL;
     if (!run->instruction_set)
-        return cuda_device(false);
-    struct mp_error error = {0};
-    assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
+        return run->own ? new_cuda_device(&run->limits, run->element, false)
+                        : cuda_device(run->element, false);
+    assert_works(mp_device_cpu_create(run->threads, &run->limits, &device, &error));
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
         skip("this processor has no %s", run->instruction_set);
@@ -188,18 +221,19 @@ static int end_of_run(void **state) {
     struct mp_error error = {0};
     if (!test_device)
         return 0;
-    struct mp_device *devices[] = {test_device, cuda_devices[1]};
-    for (int i = 0; i < 2; i++) {
-        if (!devices[i])
+    for (int i = -1; i < 4; i++) {
+        struct mp_device *device = i < 0 ? test_device : cuda_devices[i];
+        if (!device)
             continue;
-        mp_device_check(devices[i], &error);
-        devices[i]->error = (struct mp_error){0};
+        device->operations->stream_synchronize(device, NULL);
+        mp_device_check(device, &error);
+        device->error = (struct mp_error){0};
     }
     bool failed = error.code != MP_OK;
     if (failed)
         print_error("%s\n", error.text);
     failed = !release_arrays() || failed;
-    if (((const struct device_run *)*state)->instruction_set)
+    if (((const struct device_run *)*state)->own)
         mp_device_destroy(test_device);
     test_device = NULL;
     return failed ? -1 : 0;
@@ -207,10 +241,8 @@ static int end_of_run(void **state) {
 
 static int destroy_cuda_devices(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++)
         mp_device_destroy(cuda_devices[i]);
-        cuda_devices[i] = NULL;
-    }
     return 0;
 }
 
@@ -219,33 +251,44 @@ static inline bool tests_want_cuda(void) {
     return wanted && strcmp(wanted, "cuda") == 0;
 }
 
-static int run_device_tests(const char *group, const struct device_test tests[], size_t count) {
+static inline int run_program(const struct device_program *program) {
     static const char *const sets[] = {"baseline", "avx2", "avx512"};
-    static const int threads[] = {1, 3};
-    enum { SETS = 3, THREADS = 2, MOST = 300 };
-    static struct device_run runs[MOST];
-    static struct CMUnitTest unit_tests[MOST];
-    size_t n = 0, runs_of_test = tests_want_cuda() ? 1 : SETS * THREADS;
+    enum { SETS = 3, THREADS = 2 };
+    const bool on_gpu = tests_want_cuda();
+    const size_t places = on_gpu ? 1 + program->has_elements : SETS * THREADS;
+    struct device_run *runs = calloc(program->count * places, sizeof *runs);
+    struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
+    size_t count = 0;
     random_state = test_seed();
-    for (size_t t = 0; t < count; t++) {
-        for (size_t i = 0; i < runs_of_test && n < MOST; i++, n++) {
-            struct device_run *run = &runs[n];
-            run->test = &tests[t];
-            if (tests_want_cuda()) {
-                snprintf(run->name, sizeof run->name, "%s (cuda)", tests[t].name);
-            } else {
-                run->instruction_set = sets[i / THREADS];
-                run->threads = threads[i % THREADS];
-                snprintf(run->name, sizeof run->name, "%s (%s, threads: %d)", tests[t].name,
-                         run->instruction_set, run->threads);
-            }
-            unit_tests[n] =
-                (struct CMUnitTest){run->name, run_on_device, NULL, end_of_run, (void *)run};
-        }
+    shared_limits = program->limits;
+    for (size_t i = 0; i < program->count * places; i++) {
+        size_t place = i % places;
+        struct device_run *run = &runs[count];
+        *run = (struct device_run){.test = &program->tests[i / places],
+                                   .instruction_set = on_gpu ? NULL : sets[place / THREADS],
+                                   .threads = place % THREADS ? 3 : 1,
+                                   .element = on_gpu && place ? MP_BFLOAT16 : MP_FLOAT32,
+                                   .limits = *program->limits,
+                                   .own = !on_gpu || program->prepare};
+        if (program->prepare && !program->prepare(run->test->c, run->element, &run->limits))
+            continue;
+        if (on_gpu)
+            snprintf(run->name, sizeof run->name, "%s (cuda%s)", run->test->name,
+                     place ? ", bf16" : "");
+        else
+            snprintf(run->name, sizeof run->name, "%s (%s, threads: %d)", run->test->name,
+                     run->instruction_set, run->threads);
+        units[count++] = (struct CMUnitTest){run->name, run_on_device, NULL, end_of_run, run};
     }
-    if (n < count * runs_of_test)
-        return 1;
-    return _cmocka_run_group_tests(group, unit_tests, n, NULL, destroy_cuda_devices);
+    int failed = _cmocka_run_group_tests(program->group, units, count, NULL, destroy_cuda_devices);
+    free(runs);
+    free(units);
+    return failed;
+}
+
+static inline int run_device_tests(const char *group, const struct device_test tests[],
+                                   size_t count) {
+    return run_program(&(struct device_program){group, tests, count, &test_limits, false, NULL});
 }
 
 /* ---- Comparing ---- */

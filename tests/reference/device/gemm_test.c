@@ -1,5 +1,11 @@
-/* gemm and grouped_gemm against sums in double precision. */
-#include "tests/reference/device/device_support.h"
+/* gemm, gemm_float and grouped_gemm against sums in double precision: with fp32 and, on a GPU, with
+ * bf16, products side by side and by cuBLAS's grouped routine, with streams that lag behind. */
+#include "tests/reference/device/cuda/on_double.h"
+#include "tests/reference/device/dense_support.h"
+
+enum { DELAY_US = 300 };
+
+/* ---- single products ---- */
 
 struct gemm_case {
     bool transpose_a, transpose_b;
@@ -8,166 +14,192 @@ struct gemm_case {
     int padding; /* of every leading dimension */
 };
 
-static double element(const float *matrix, int leading, bool transpose, int row, int column) {
-    return transpose ? matrix[column * leading + row] : matrix[row * leading + column];
+static double element(const struct array *matrix, int leading, bool transpose, int row,
+                      int column) {
+    return matrix->value[transpose ? column * leading + row : row * leading + column];
 }
 
-static void gemm_matches(struct mp_device *device, const void *argument) {
-    const struct gemm_case *c = argument;
+static void check_gemm(struct mp_device *device, const struct gemm_case *c, bool to_float) {
     int lda = (c->transpose_a ? c->m : c->k) + c->padding;
     int ldb = (c->transpose_b ? c->k : c->n) + c->padding;
     int ldc = c->n + c->padding;
-    float *a = random_floats((size_t)(lda * (c->transpose_a ? c->k : 2 * c->m)), 1);
-    float *b = random_floats((size_t)(ldb * (c->transpose_b ? c->n : c->k)), 1);
-    size_t size = (size_t)(ldc * 2 * c->m); /* the second half is nobody's */
-    float *out = c->beta == 0 ? new_floats(size) : random_floats(size, 1);
-    float *before = copy_floats(out, size);
+    enum mp_element type = device->element, result = to_float ? MP_FLOAT32 : type;
+    size_t of_a = (size_t)(lda * (c->transpose_a ? c->k : c->m)), of_out = (size_t)(ldc * c->m);
+    size_t of_b = (size_t)(ldb * (c->transpose_b ? c->n : c->k));
+    struct array a = random_array(device, type, of_a, 0, 1, 0);
+    struct array b = random_array(device, type, of_b, 0, 1, 0);
+    struct array out = random_array(device, result, of_out, 0, 1, c->beta == 0 ? (double)NAN : 0);
+    if (to_float)
+        device->operations->gemm_float(device, NULL, c->transpose_a, c->transpose_b, c->m, c->n,
+                                       c->k, c->alpha, a.at, lda, b.at, ldb, c->beta, out.at, ldc);
+    else
+        device->operations->gemm(device, NULL, c->transpose_a, c->transpose_b, c->m, c->n, c->k,
+                                 c->alpha, a.at, lda, b.at, ldb, c->beta, out.at, ldc);
+    double *expected = copy_doubles(out.value, of_out), *tolerance = new_doubles(of_out);
+    for (int at = 0; at < ldc * c->m; at++) {
+        if (at % ldc >= c->n) /* what lies between the rows is not touched */
+            continue;
+        expected[at] = c->beta != 0 ? (double)c->beta * expected[at] : 0;
+        tolerance[at] = 1e-6 * fabs(expected[at]);
+        for (int i = 0; i < c->k; i++) {
+            double term = element(&a, lda, c->transpose_a, at / ldc, i) *
+                          element(&b, ldb, c->transpose_b, i, at % ldc) * (double)c->alpha;
+            expected[at] += term;
+            tolerance[at] += 1e-6 * fabs(term);
+        }
+    }
+    check_array(&out, expected, 1, tolerance, "c");
+}
 
-    float *same = copy_floats(out, size); /* where elements are floats, so is c */
-    perform(device, gemm, c->transpose_a, c->transpose_b, c->m, c->n, c->k, c->alpha, a, lda, b,
-            ldb, c->beta, out, ldc);
-    perform(device, gemm_float, c->transpose_a, c->transpose_b, c->m, c->n, c->k, c->alpha, a, lda,
-            b, ldb, c->beta, same, ldc);
-    assert_memory_equal(out + size / 2, before + size / 2, size / 2 * sizeof *out);
-    for (int row = 0; row < c->m; row++) {
-        for (int column = 0; column < ldc; column++) {
-            int at = row * ldc + column;
-            if (column >= c->n) { /* what lies between the rows is not touched */
-                assert_memory_equal(&out[at], &before[at], sizeof *out);
-                continue;
-            }
-            double sum = 0, terms = 0;
-            for (int i = 0; i < c->k; i++) {
-                double term = c->alpha * element(a, lda, c->transpose_a, row, i) *
-                              element(b, ldb, c->transpose_b, i, column);
-                sum += term;
-                terms += fabs(term);
-            }
-            if (c->beta != 0) {
-                sum += (double)c->beta * before[at];
-                terms += fabs((double)c->beta * before[at]);
-            }
-            assert_within(out[at], sum, 1e-6 * terms);
-            assert_within(same[at], sum, 1e-6 * terms);
+static void gemm_matches(struct mp_device *device, const void *argument) {
+    check_gemm(device, argument, false);
+    check_gemm(device, argument, true);
+}
+
+/* Every combination of transposes and of what is added to, at odd and at even shapes. */
+static void combinations_match(struct mp_device *device, const void *argument) {
+    static const float factors[][2] = {{1, 0}, {1, 1}, {-2, 0.5f}, {0.25f, 0}};
+    static const int shapes[][3] = {{17, 33, 29}, {1, 65, 70}, {64, 1, 32}, {8, 16, 1},
+                                    {0, 5, 7},    {5, 0, 7},   {3, 5, 0}};
+    (void)argument;
+    for (int s = 0; s < 7; s++) {
+        for (int i = 0; i < 4 * 4 * 2; i++) {
+            const float *factor = factors[i / 4 % 4];
+            gemm_matches(device,
+                         &(struct gemm_case){i & 1, i & 2, shapes[s][0], shapes[s][1], shapes[s][2],
+                                             factor[0], factor[1], i / 16 * 3});
         }
     }
 }
 
-enum { MOST_GROUPS = 6 };
+/* ---- grouped ---- */
+
+enum { MOST_GROUPS = 12 };
 
 struct grouped_case {
+    const char *name;
     int groups, columns_in, columns_out;
     int rows[MOST_GROUPS];
-    bool accumulate;
 };
 
+static const struct grouped_case grouped_cases[] = {
+    {"even", 3, 16, 32, {4, 4, 4}},
+    {"odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}},
+    {"one group has all", 4, 30, 70, {0, 0, 90, 0}},
+    {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
+    {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
+    {"turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}},
+    {"turned, odd widths", 3, 53, 301, {17, 100, 31}},
+    {"wider than the limit", 1, 30, 700, {20}},
+    {"no rows at all", 3, 8, 8, {0, 0, 0}},
+    {"no columns in", 3, 0, 8, {2, 0, 3}},
+    {"no columns out", 2, 8, 0, {2, 3}},
+    {"no groups", 0, 8, 8, {0}},
+};
+
+/* What one of the kinds reads and writes; weights of all groups lie behind each other. */
 struct grouped {
-    size_t in_size, out_size, weight_size;
-    float *in, *out;
-    void *weight[MOST_GROUPS]; /* floats, too */
+    struct array in, out, weight;
+    void *each[MOST_GROUPS]; /* group's weight */
 };
 
-static struct grouped random_groups(const struct grouped_case *c) {
-    size_t sum = 0;
-    for (int g = 0; g < c->groups; g++)
-        sum += (size_t)c->rows[g];
-    struct grouped grouped = {.in_size = sum * (size_t)c->columns_in,
-                              .out_size = sum * (size_t)c->columns_out,
-                              .weight_size = (size_t)c->columns_in * (size_t)c->columns_out};
-    grouped.in = random_floats(grouped.in_size, 1);
-    grouped.out = random_floats(grouped.out_size, 1);
-    for (int g = 0; g < c->groups; g++)
-        grouped.weight[g] = random_floats(grouped.weight_size, 1);
-    return grouped;
+static struct array *result_of(struct grouped *given, enum mp_grouped_gemm kind) {
+    return kind == MP_GROUPED_FORWARD          ? &given->out
+           : kind == MP_GROUPED_INPUT_GRADIENT ? &given->in
+                                               : &given->weight;
 }
 
-/* Adds what the operation should write to `expected`, all of the group's rows; what is at stake is
- * given by `kind`. */
-static void add_group(const struct grouped_case *c, enum mp_grouped_gemm kind, int rows,
-                      const float *in, const float *weight, const float *out, double *expected) {
-    for (int row = 0; row < rows; row++) {
-        for (int i = 0; i < c->columns_in; i++) {
-            for (int o = 0; o < c->columns_out; o++) {
-                double x = in[row * c->columns_in + i], y = out[row * c->columns_out + o];
-                double w = weight[i * c->columns_out + o];
-                if (kind == MP_GROUPED_FORWARD)
-                    expected[row * c->columns_out + o] += x * w;
-                else if (kind == MP_GROUPED_INPUT_GRADIENT)
-                    expected[row * c->columns_in + i] += y * w;
-                else
-                    expected[i * c->columns_out + o] += x * y;
+static struct grouped random_grouped(struct mp_device *device, const struct grouped_case *c,
+                                     enum mp_grouped_gemm kind, bool accumulate) {
+    bool is_weight = kind == MP_GROUPED_WEIGHT_GRADIENT;
+    enum mp_element type = device->element, weight_type = is_weight ? MP_FLOAT32 : type;
+    size_t rows = 0, in = (size_t)c->columns_in, out = (size_t)c->columns_out;
+    for (int g = 0; g < c->groups; g++)
+        rows += (size_t)c->rows[g];
+    struct grouped given = {
+        .in = random_array(device, type, rows * in, 0, 1, 0),
+        .out = random_array(device, type, rows * out, 0, 1, 0),
+        .weight = random_array(device, weight_type, (size_t)c->groups * in * out, 0, 1, 0)};
+    for (size_t g = 0; g < (size_t)c->groups; g++)
+        given.each[g] = (char *)given.weight.at + g * in * out * bytes_of(weight_type);
+    struct array *result = result_of(&given, kind);
+    for (size_t i = 0; !accumulate && i < result->count; i++)
+        result->value[i] = (double)NAN; /* what reads it shows */
+    send(result);
+    return given;
+}
+
+/* Against `result`, which has what the operation has made of what was given. */
+static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind,
+                         struct grouped *given, const struct array *result, bool accumulate) {
+    int in = c->columns_in, out = c->columns_out, row = 0;
+    double *expected = new_doubles(result->count), *tolerance = new_doubles(result->count);
+    for (size_t i = 0; accumulate && i < result->count; i++) {
+        expected[i] = result->value[i];
+        tolerance[i] = 1e-6 * fabs(expected[i]);
+    }
+    for (int g = 0; g < c->groups; g++) {
+        for (int end = row + c->rows[g]; row < end; row++) {
+            for (int i = 0; i < in * out; i++) {
+                int at_in = row * in + i / out, at_out = row * out + i % out;
+                int at_weight = g * in * out + i;
+                double x = given->in.value[at_in], w = given->weight.value[at_weight];
+                double y = given->out.value[at_out];
+                int at = kind == MP_GROUPED_FORWARD          ? at_out
+                         : kind == MP_GROUPED_INPUT_GRADIENT ? at_in
+                                                             : at_weight;
+                double term = kind == MP_GROUPED_FORWARD          ? x * w
+                              : kind == MP_GROUPED_INPUT_GRADIENT ? y * w
+                                                                  : x * y;
+                expected[at] += term;
+                tolerance[at] += 1e-6 * fabs(term);
             }
         }
     }
+    check_array(result, expected, 1, tolerance, c->name);
 }
 
-/* Runs one kind with its output spoilt (or, when it accumulates, random) and compares. */
-static void check_kind(struct mp_device *device, const struct grouped_case *c,
-                       enum mp_grouped_gemm kind) {
-    struct grouped given = random_groups(c), used = given;
-    float *in = used.in = copy_floats(given.in, given.in_size);
-    float *out = used.out = copy_floats(given.out, given.out_size);
-    bool keep = c->accumulate;
-    for (size_t i = 0; i < used.in_size && kind == MP_GROUPED_INPUT_GRADIENT && !keep; i++)
-        used.in[i] = NAN;
-    for (size_t i = 0; i < used.out_size && kind == MP_GROUPED_FORWARD && !keep; i++)
-        used.out[i] = NAN;
-    for (int g = 0; g < c->groups; g++) {
-        float *weight = used.weight[g] = copy_floats(given.weight[g], given.weight_size);
-        for (size_t i = 0; i < used.weight_size && kind == MP_GROUPED_WEIGHT_GRADIENT && !keep; i++)
-            weight[i] = NAN;
-    }
-    perform(device, grouped_gemm, kind, c->groups, c->rows, c->columns_in, c->columns_out, used.in,
-            used.weight, used.out, c->accumulate);
-
-    const float *given_in = given.in, *given_out = given.out;
-    for (int g = 0; g < c->groups; g++) {
-        size_t in_size = (size_t)(c->rows[g] * c->columns_in);
-        size_t out_size = (size_t)(c->rows[g] * c->columns_out);
-        const float *before[] = {given_out, given_in, given.weight[g]};
-        const float *after[] = {out, in, used.weight[g]};
-        size_t size[] = {out_size, in_size, given.weight_size};
-        double *expected = keep ? to_doubles(before[kind], size[kind]) : new_doubles(size[kind]);
-        add_group(c, kind, c->rows[g], given_in, given.weight[g], given_out, expected);
-        assert_floats_close(after[kind], expected, size[kind], 1e-5);
-        given_in += in_size;
-        given_out += out_size;
-        in += in_size;
-        out += out_size;
-    }
-}
-
+/* Each kind, with its result spoilt and added to. */
 static void grouped_gemm_matches(struct mp_device *device, const void *argument) {
-    static const enum mp_grouped_gemm kinds[] = {MP_GROUPED_FORWARD, MP_GROUPED_INPUT_GRADIENT,
-                                                 MP_GROUPED_WEIGHT_GRADIENT};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        check_kind(device, argument, kinds[i]);
-        if (on_cuda(device))
-            check_kind(cuda_device(true), argument, kinds[i]);
+    const struct grouped_case *c = argument;
+    delay_streams(DELAY_US);
+    for (int i = 0; i < 3 * 2 * 2; i++) {
+        const enum mp_grouped_gemm kind = (enum mp_grouped_gemm)(i / 2 % 3);
+        const bool accumulate = i % 2, library = i / 6;
+        if (library && !on_cuda(device))
+            break;
+        struct mp_device *by = library ? cuda_device(device->element, true) : device;
+        struct grouped given = random_grouped(by, c, kind, accumulate);
+        perform(by, grouped_gemm, kind, c->groups, c->rows, c->columns_in, c->columns_out,
+                given.in.at, given.each, given.out.at, accumulate);
+        check_result(c, kind, &given, result_of(&given, kind), accumulate);
     }
+    delay_streams(0);
 }
 
-#define GEMM(name, ...)                                                                            \
-    {                                                                                              \
-        "gemm, " name, gemm_matches, &(const struct gemm_case) {                                   \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define GROUPED(name, ...)                                                                         \
-    {                                                                                              \
-        "grouped gemm, " name, grouped_gemm_matches, &(const struct grouped_case) {                \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
+/* Rows of all groups, and one weight, as floats. */
+struct floats {
+    float *in, *out, *weight;
+};
+
+static struct floats random_floats_of(const struct grouped_case *c) {
+    size_t rows = 0, in = (size_t)c->columns_in, out = (size_t)c->columns_out;
+    for (int g = 0; g < c->groups; g++)
+        rows += (size_t)c->rows[g];
+    return (struct floats){random_floats(rows * in, 1), random_floats(rows * out, 1),
+                           random_floats(in * out, 1)};
+}
 
 /* Groups of one weight: its gradient is the sum of what each of them gives alone, to the last bit
  * where products are made apart, and so are the rows of each. */
 static void groups_of_one_weight_add_up(struct mp_device *device, const void *argument) {
     enum { GROUPS = 6, IN = 70, OUT = 150, SIZE = IN * OUT };
-    const struct grouped_case c = {GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}, false};
+    const struct grouped_case c = {"", GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}};
     static const int weight_of[GROUPS] = {0, 0, 1, 2, 2, 2};
     const bool *accumulate = argument;
-    struct grouped given = random_groups(&c);
+    if (device->element != MP_FLOAT32)
+        return;
+    struct floats given = random_floats_of(&c);
     float *sum[3], *alone[GROUPS], *expected[3];
     void *shared[GROUPS];
     for (int w = 0; w < 3; w++) {
@@ -197,10 +229,12 @@ static void groups_of_one_weight_add_up(struct mp_device *device, const void *ar
 
 static void rows_of_a_group_are_its_own(struct mp_device *device, const void *argument) {
     const enum mp_grouped_gemm *kind = argument;
-    const struct grouped_case c = {3, 260, 262, {51, 37, 110}, false};
-    struct grouped given = random_groups(&c);
+    if (device->element != MP_FLOAT32)
+        return;
+    const struct grouped_case c = {"", 3, 260, 262, {51, 37, 110}};
+    struct floats given = random_floats_of(&c);
     bool forward = *kind == MP_GROUPED_FORWARD;
-    void *weight[] = {given.weight[0], given.weight[0], given.weight[0]};
+    void *weight[] = {given.weight, given.weight, given.weight};
     perform(device, grouped_gemm, *kind, 3, c.rows, 260, 262, given.in, weight, given.out, false);
     const float *together = forward ? given.out : given.in;
     float *in = given.in, *out = given.out;
@@ -219,35 +253,93 @@ static void rows_of_a_group_are_its_own(struct mp_device *device, const void *ar
     }
 }
 
-static const struct device_test tests[] = {
+/* What a grouped product reads is written by what was queued before it on the operation's stream,
+ * and what comes after it there reads its result: without a wait of the host in between. */
+static void grouped_products_keep_the_order_of_their_stream(struct mp_device *device,
+                                                            const void *argument) {
+    const struct grouped_case c = {"chain", 6, 16, 16, {5, 5, 5, 5, 5, 5}};
+    (void)argument;
+    if (!on_cuda(device) || device->element != MP_FLOAT32)
+        return;
+    delay_streams(2000);
+    for (int library = 0; library < 2; library++) {
+        device = cuda_device(MP_FLOAT32, library);
+        const struct mp_device_operations *operations = device->operations;
+        struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
+        size_t count = given.in.count, bytes = count * sizeof(float);
+        struct array in = spoilt_array(device, MP_FLOAT32, count, 0);
+        struct array out = spoilt_array(device, MP_FLOAT32, count, 0);
+        operations->copy(device, NULL, in.at, given.in.at, bytes);
+        operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, c.groups, c.rows, c.columns_in,
+                                 c.columns_out, in.at, given.each, out.at, false);
+        operations->copy(device, NULL, given.out.at, out.at, bytes);
+        operations->zero(device, NULL, out.at, bytes);
+        check_result(&c, MP_GROUPED_FORWARD, &given, &given.out, false);
+    }
+    delay_streams(0);
+}
+
+/* No memory is taken once the device is there, and the host waits for nothing. */
+static void products_allocate_nothing(struct mp_device *device, const void *argument) {
+    const struct grouped_case c = {"", 3, 8, 8, {2, 0, 1}};
+    (void)argument;
+    if (!on_cuda(device))
+        return;
+    device = cuda_device(device->element, true);
+    struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
+    const struct cuda_double_counts before = double_counts();
+    device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, c.groups, c.rows, 8, 8,
+                                     given.in.at, given.each, given.out.at, false);
+    device->operations->gemm(device, NULL, false, false, 3, 8, 8, 1, given.in.at, 8,
+                             given.weight.at, 8, 0, given.out.at, 8);
+    const struct cuda_double_counts after = double_counts();
+    assert_int_equal(after.allocations, before.allocations);
+    assert_int_equal(after.host_live, before.host_live);
+    assert_int_equal(after.synchronisations, before.synchronisations);
+}
+
+static void more_groups_than_the_limit_are_refused(struct mp_device *device, const void *argument) {
+    enum { GROUPS = 1025 };
+    static int rows[GROUPS];
+    static void *weight[GROUPS];
+    (void)argument;
+    if (!on_cuda(device))
+        return;
+    for (int g = 0; g < GROUPS; g++)
+        weight[g] = &rows[g];
+    perform(device, grouped_gemm, MP_GROUPED_FORWARD, GROUPS, rows, 8, 8, NULL, weight, NULL,
+            false);
+    assert_fails(mp_device_check(device, &error), MP_ELIMIT, "GPU 0 (",
+                 "1025 weights, the limit is 1024");
+    device->error = (struct mp_error){0};
+}
+
+static const struct device_test others[] = {
+    {"combinations", combinations_match, NULL},
+    {"so many rows that others have a turn between", gemm_matches,
+     &(const struct gemm_case){false, true, 2600, 6, 5, 1, 0.5f, 1}},
     {"groups of one weight add up", groups_of_one_weight_add_up, &(const bool){false}},
     {"groups of one weight are added", groups_of_one_weight_add_up, &(const bool){true}},
     {"rows of a group are its own", rows_of_a_group_are_its_own,
      &(const enum mp_grouped_gemm){MP_GROUPED_FORWARD}},
     {"rows of a group are its own, backwards", rows_of_a_group_are_its_own,
      &(const enum mp_grouped_gemm){MP_GROUPED_INPUT_GRADIENT}},
-    GEMM("so many rows that others have a turn between", false, true, 2600, 6, 5, 1, 0.5f, 1),
-    GEMM("plain", false, false, 17, 33, 29, 1, 0, 0),
-    GEMM("first transposed", true, false, 19, 31, 45, 1, 1, 3),
-    GEMM("second transposed", false, true, 21, 37, 50, 0.25f, 0, 5),
-    GEMM("both transposed", true, true, 23, 41, 9, -2, 0.5f, 1),
-    GEMM("one row", false, false, 1, 65, 70, 1, 0, 2),
-    GEMM("one row, second transposed", false, true, 1, 65, 70, 1, 0, 2),
-    GEMM("no rows", false, false, 0, 5, 7, 1, 0, 0),
-    GEMM("an empty sum clears", false, false, 3, 5, 0, 1, 0, 2),
-    GEMM("an empty sum scales", false, false, 3, 5, 0, 1, 0.5f, 2),
-    GROUPED("even", 3, 16, 32, {4, 4, 4}, false),
-    GROUPED("odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}, false),
-    GROUPED("odd shapes, some empty, accumulating", 5, 23, 45, {0, 5, 0, 33, 2}, true),
-    GROUPED("one group has all", 4, 30, 70, {0, 0, 90, 0}, false),
-    GROUPED("turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}, false),
-    GROUPED("turned, odd widths", 3, 53, 301, {17, 100, 31}, false),
-    GROUPED("not turned when accumulating", 2, 53, 301, {17, 31}, true),
-    GROUPED("wider than the limit", 1, 30, 700, {20}, false),
-    GROUPED("no rows at all", 3, 8, 8, {0, 0, 0}, false),
-    GROUPED("no groups", 0, 8, 8, {0}, false),
+    {"grouped products keep the order of their stream",
+     grouped_products_keep_the_order_of_their_stream, NULL},
+    {"products allocate nothing", products_allocate_nothing, NULL},
+    {"more groups than the limit are refused", more_groups_than_the_limit_are_refused, NULL},
 };
 
 int main(void) {
-    return run_device_tests("gemm", tests, sizeof tests / sizeof *tests);
+    enum {
+        GROUPED = sizeof grouped_cases / sizeof *grouped_cases,
+        OTHERS = sizeof others / sizeof *others
+    };
+    static struct device_test tests[OTHERS + GROUPED];
+    memcpy(tests, others, sizeof others);
+    for (int i = 0; i < GROUPED; i++)
+        tests[OTHERS + i] =
+            (struct device_test){grouped_cases[i].name, grouped_gemm_matches, &grouped_cases[i]};
+    return run_program(
+        &(struct device_program){"gemm", tests, OTHERS + GROUPED, &test_limits, true, NULL});
 }

@@ -1,4 +1,4 @@
-/* Positions of routes, moving rows, combining. */
+/* Positions of routes, by index and by one-hot matrix. */
 #include "tests/reference/device/device_support.h"
 
 /* Five tokens, two choices, three experts, worked out by hand: expert 0 has two parts, the second
@@ -111,126 +111,16 @@ static void routes_get_rows(struct mp_device *device, const void *argument) {
     assert_memory_equal(row_token, tokens, (size_t)parts.rows * sizeof *tokens);
 }
 
-struct rows_case {
-    int rows, width;
-};
-
-static void scatter_undoes_gather(struct mp_device *device, const void *argument) {
-    const struct rows_case *c = argument;
-    size_t size = (size_t)(c->rows * c->width);
-    float *in = random_floats(size, 1), *gathered = new_floats(size), *back = new_floats(size);
-    int32_t *index = random_permutation(c->rows);
-    perform(device, gather_rows, c->rows, c->width, in, index, gathered);
-    perform(device, scatter_rows, c->rows, c->width, gathered, index, back);
-    for (int row = 0; row < c->rows; row++)
-        assert_memory_equal(gathered + row * c->width, in + index[row] * c->width,
-                            (size_t)c->width * sizeof *in);
-    assert_memory_equal(back, in, size * sizeof *in);
-}
-
-struct combine_case {
-    int tokens, top_k, width;
+struct one_hot_case {
+    int tokens, top_k;
     int dropped; /* every so many routes; 0: none */
-    bool weighted, residual, in_place;
-    bool shared; /* by routes of different choices */
+    bool weighted;
 };
-
-struct combine {
-    struct combine_case c;
-    const int32_t *position;
-    double *in, *weight, *dout, *residual;
-    double *out;
-};
-
-static double combine_loss(const void *context) {
-    const struct combine *m = context;
-    const struct combine_case *c = &m->c;
-    for (int t = 0; t < c->tokens; t++) {
-        for (int i = 0; i < c->width; i++) {
-            double sum = m->residual ? m->residual[t * c->width + i] : 0;
-            for (int j = t * c->top_k; j < (t + 1) * c->top_k; j++) {
-                if (m->position[j] >= 0)
-                    sum += (m->weight ? m->weight[j] : 1) * m->in[m->position[j] * c->width + i];
-            }
-            m->out[t * c->width + i] = sum;
-        }
-    }
-    return dot_doubles(m->out, m->dout, (size_t)(c->tokens * c->width));
-}
-
-static void check_combine_backward(struct mp_device *device, const struct combine *m,
-                                   const float *in, const float *weight, const float *dout,
-                                   size_t routes) {
-    const struct combine_case *c = &m->c;
-    size_t rows_size = routes * (size_t)c->width;
-    float *din = c->in_place ? copy_floats(in, rows_size) : new_floats(rows_size);
-    for (size_t i = 0; c->shared && i < rows_size; i++)
-        din[i] = 0;
-    float *dweight = new_floats(routes);
-    perform(device, combine_backward, c->tokens, c->top_k, c->width, c->in_place ? din : in,
-            m->position, weight, dout, c->shared, din, dweight);
-    for (size_t j = 0; j < routes; j++) {
-        if (m->position[j] >= 0)
-            continue;
-        assert_close(dweight[j], 0, 0);
-    }
-    /* Rows that no route has are not written: their gradient is 0. */
-    bool *used = new_host(routes + 1, sizeof *used);
-    for (size_t j = 0; j < routes; j++) {
-        if (m->position[j] >= 0)
-            used[m->position[j]] = true;
-    }
-    for (size_t i = 0; i < rows_size; i++) {
-        if (!used[i / (size_t)c->width])
-            din[i] = 0;
-    }
-    size_t samples = rows_size > 10000 ? 15 : 60; /* each goes through all rows */
-    assert_gradient(combine_loss, m, m->in, rows_size, din, samples, 3e-6);
-    if (weight)
-        assert_gradient(combine_loss, m, m->weight, routes, dweight, samples, 3e-6);
-}
-
-/* Every choice of every token in a row that no other token has for this choice. */
-static int32_t *shared_rows(int tokens, int top_k) {
-    int32_t *position = new_ints((size_t)(tokens * top_k));
-    for (int j = 0; j < top_k; j++) {
-        int32_t *row = random_permutation(tokens);
-        for (int t = 0; t < tokens; t++)
-            position[t * top_k + j] = row[t];
-    }
-    return position;
-}
-
-static void combine_matches(struct mp_device *device, const void *argument) {
-    const struct combine_case *c = argument;
-    size_t routes = (size_t)(c->tokens * c->top_k), size = (size_t)(c->tokens * c->width);
-    size_t rows_size = routes * (size_t)c->width;
-    float *in = random_floats(rows_size, 1), *dout = random_floats(size, 1);
-    float *weight = c->weighted ? random_floats(routes, 1) : NULL;
-    float *residual = c->residual ? random_floats(size, 1) : NULL;
-    float *out = c->in_place && residual ? residual : new_floats(size);
-    int32_t *position =
-        c->shared ? shared_rows(c->tokens, c->top_k) : random_permutation((int)routes);
-    for (size_t j = 0; c->dropped && j < routes; j += (size_t)c->dropped)
-        position[j] = -1;
-    struct combine m = {.c = *c,
-                        .position = position,
-                        .in = to_doubles(in, rows_size),
-                        .weight = weight ? to_doubles(weight, routes) : NULL,
-                        .dout = to_doubles(dout, size),
-                        .residual = residual ? to_doubles(residual, size) : NULL,
-                        .out = new_doubles(size)};
-    perform(device, combine_forward, c->tokens, c->top_k, c->width, in, position, weight, residual,
-            out);
-    combine_loss(&m);
-    assert_floats_close(out, m.out, size, 1e-6);
-    check_combine_backward(device, &m, in, weight, dout, routes);
-}
 
 /* By the definition: ones or weights in the place of each route, zeros elsewhere; and the gradients
  * of those that have a row. */
 static void one_hot_is_set_and_picked(struct mp_device *device, const void *argument) {
-    const struct combine_case *c = argument;
+    const struct one_hot_case *c = argument;
     size_t tokens = (size_t)c->tokens, top_k = (size_t)c->top_k, routes = tokens * top_k;
     int32_t *position = random_permutation((int)routes);
     float *weight = c->weighted ? random_floats(routes, 1) : NULL, *dweight = new_floats(routes);
@@ -256,20 +146,6 @@ static void one_hot_is_set_and_picked(struct mp_device *device, const void *argu
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
-#define ROWS(name, ...)                                                                            \
-    {                                                                                              \
-        "rows, " name, scatter_undoes_gather, &(const struct rows_case) {                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define COMBINE_ROWS(name, ...)                                                                    \
-    {                                                                                              \
-        "combine, " name, combine_matches, &(const struct combine_case) {                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define COMBINE(name, ...) COMBINE_ROWS(name, __VA_ARGS__, false)
-#define SHARED(name, ...) COMBINE_ROWS(name ", rows shared", __VA_ARGS__, true)
 
 static const struct device_test tests[] = {
     {"positions, by hand", positions_by_hand, NULL},
@@ -286,28 +162,12 @@ static const struct device_test tests[] = {
     ROUTES("as many routes as may be", 4096, 1, 24, 5, false, false, false),
     ROUTES("one token", 1, 2, 4, 2, false, false, false),
     ROUTES("no tokens", 0, 2, 4, 2, false, false, false),
-    ROWS("width 7", 40, 7),
-    ROWS("one row", 1, 33),
-    ROWS("for every thread", 300, 250),
-    ROWS("none", 0, 8),
-    COMBINE("top 1", 20, 1, 16, 0, true, true, false),
-    COMBINE("top 1, nothing but rows", 11, 1, 13, 0, false, false, false),
-    COMBINE("top 2, in place", 30, 2, 17, 0, true, true, true),
-    COMBINE("top 2, routes dropped", 40, 2, 19, 3, true, true, false),
-    COMBINE("top 4, routes dropped, in place", 25, 4, 35, 5, true, true, true),
-    COMBINE("top 3, no residual", 25, 3, 21, 4, true, false, true),
-    COMBINE("everything dropped", 6, 2, 9, 1, true, true, false),
-    COMBINE("everything dropped, no residual", 6, 2, 9, 1, false, false, false),
-    COMBINE("tokens for every thread", 260, 2, 300, 7, true, true, false),
-    COMBINE("no tokens", 0, 2, 9, 0, true, true, false),
-    SHARED("top 2", 40, 2, 33, 0, false, false, false),
-    SHARED("top 3, routes dropped", 130, 3, 64, 4, true, false, false),
     {"one-hot, top 1", one_hot_is_set_and_picked,
-     &(const struct combine_case){.tokens = 33, .top_k = 1}},
+     &(const struct one_hot_case){.tokens = 33, .top_k = 1}},
     {"one-hot, top 4, routes dropped", one_hot_is_set_and_picked,
-     &(const struct combine_case){.tokens = 70, .top_k = 4, .dropped = 3, .weighted = true}},
+     &(const struct one_hot_case){.tokens = 70, .top_k = 4, .dropped = 3, .weighted = true}},
     {"one-hot, no tokens", one_hot_is_set_and_picked,
-     &(const struct combine_case){.tokens = 0, .top_k = 2}},
+     &(const struct one_hot_case){.tokens = 0, .top_k = 2}},
 };
 
 int main(void) {

@@ -1,4 +1,5 @@
 /* Calibration: the golden latencies and decisions, and its sums against a real dispatch. */
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
@@ -37,13 +38,12 @@ TEST(golden_latencies) {
     struct mp_setting setting = golden_setting(80);
     struct mp_calibrator calibrator;
     struct mp_load load;
-    struct mp_error error = {0};
 
     golden_load(&load);
-    assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+    assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
     for (size_t index = 0; index < sizeof LATENCY / sizeof LATENCY[0]; index++) {
         struct mp_placement placement;
-        assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
+        assert_works(mp_placement_create(4, 8, &placement, &error));
         for (int copy = 0; copy < LATENCY[index].copies; copy++)
             mp_placement_add(&placement, LATENCY[index].copy[copy].expert,
                              LATENCY[index].copy[copy].rank);
@@ -66,7 +66,6 @@ static const struct decision_case DECISION[] = {
 
 TEST(golden_decisions) {
     struct mp_load load;
-    struct mp_error error = {0};
 
     golden_load(&load);
     for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
@@ -74,10 +73,10 @@ TEST(golden_decisions) {
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         struct mp_placement placement;
-        assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer, &error),
-                  &error);
+        assert_works(mp_placement_create(4, 8, &placement, &error));
+        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
+        assert_works(
+            mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer, &error));
         bool accepted =
             mp_calibrate(&calibrator, &materializer, &placement, &load, DECISION[index].memory);
         assert_int_equal(accepted, DECISION[index].accepted);
@@ -92,10 +91,9 @@ TEST(golden_decisions) {
 static double dispatched_latency(const struct mp_setting *setting, struct mp_plan *plan,
                                  const struct mp_load *load) {
     int64_t computed[130], sent[130], received[130], work = 0, border = 0;
-    struct mp_error error = {0};
 
-    assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
-    mp_plan_rank_routes(plan, computed, sent, received);
+    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
+    rank_routes(plan, computed, sent, received);
     for (int rank = 0; rank < load->ranks; rank++) {
         work = computed[rank] > work ? computed[rank] : work;
         border = sent[rank] > border ? sent[rank] : border;
@@ -124,24 +122,22 @@ TEST(decisions_agree_with_a_real_dispatch) {
         struct example example;
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_error error = {0};
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         struct mp_setting setting = random_setting(plan);
         int overlap = test_random_int(&random_state, 0, plan->experts), arrivals[130] = {0},
             most = 0;
-        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&memory, &plan->topology, plan->experts, overlap,
-                                         &materializer, &error),
-                  &error);
+        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
+        assert_works(mp_materializer_create(&memory, &plan->topology, plan->experts, overlap,
+                                            &materializer, &error));
         double before = dispatched_latency(&setting, plan, &example.load);
         assert_close(mp_calibrator_latency(&calibrator, &plan->during, &example.load), before,
                      1e-12);
         bool taken = mp_calibrate(&calibrator, &materializer, &plan->during, &example.load, 40);
         for (int index = 0; index < materializer.copies; index++) {
             struct mp_copy copy = materializer.copy[index];
-            assert_ok(mp_plan_add_copy(plan, copy.expert, copy.rank, MP_STAGE_AFTER_GATE, &error),
-                      &error);
+            assert_works(
+                mp_plan_add_copy(plan, copy.expert, copy.rank, MP_STAGE_AFTER_GATE, &error));
             most = ++arrivals[copy.rank] > most ? arrivals[copy.rank] : most;
         }
         double after = dispatched_latency(&setting, plan, &example.load) +
@@ -167,8 +163,7 @@ TEST(frugal_copies_are_those_that_pay) {
     } rows[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
     const struct mp_topology topology = {2, 1};
     struct mp_load load;
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(2, 32, &load, &error), &error);
+    assert_works(mp_load_create(2, 32, &load, &error));
     for (int index = 0; index < 64; index++)
         load.count[index] = index % 32 < 4 ? 358 : 22;
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
@@ -181,10 +176,9 @@ TEST(frugal_copies_are_those_that_pay) {
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         struct mp_placement placement;
-        assert_ok(mp_placement_create(2, 32, &placement, &error), &error);
-        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error),
-                  &error);
+        assert_works(mp_placement_create(2, 32, &placement, &error));
+        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
+        assert_works(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error));
         int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);
         assert_int_equal(chosen, rows[row].chosen);
         assert_int_equal(materializer.copies, rows[row].chosen);
@@ -203,14 +197,12 @@ TEST(the_choice_is_the_best_candidate) {
         struct example example;
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_error error = {0};
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         struct mp_setting setting = random_setting(plan);
-        assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
-        assert_ok(mp_materializer_create(&memory, &plan->topology, plan->experts, plan->experts,
-                                         &materializer, &error),
-                  &error);
+        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
+        assert_works(mp_materializer_create(&memory, &plan->topology, plan->experts, plan->experts,
+                                            &materializer, &error));
         int chosen =
             mp_choose_overlap(&calibrator, &materializer, &plan->during, &example.load, 40);
         double margin =

@@ -1,5 +1,6 @@
 /* FSSDP as a system: what it copies and when, homes and what of them is saved. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/errors.h"
 
 #include "reference/fssdp/fssdp.h"
 
@@ -53,12 +54,11 @@ TEST(memory_is_what_is_left) {
                                      .bandwidth = 1e9,
                                      .copies_memory = 3000 * cases[index].left};
         struct mp_fssdp_options options;
-        struct mp_error error = {0};
         void *self;
         parse_options(&mp_system_fssdp, &options, pair);
         assert_int_equal(mp_fssdp_memory(&setting, cases[index].rematerialise),
                          cases[index].memory);
-        assert_ok(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error), &error);
+        assert_works(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error));
         assert_int_equal(mp_system_fssdp.copies_limit(self), cases[index].memory);
         mp_system_destroy(&mp_system_fssdp, self);
     }
@@ -74,7 +74,6 @@ TEST(golden_transfers) {
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = GOLDEN_TOPOLOGY, .expert_bytes = 64};
     struct mp_fssdp_options options;
-    struct mp_error error = {0};
     struct mp_load load;
     struct mp_placement home, next;
     struct mp_rehome change = {.next = &next};
@@ -84,15 +83,15 @@ TEST(golden_transfers) {
 
     parse_options(&mp_system_fssdp, &options, pair);
     golden_load(&load);
-    assert_ok(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error), &error);
-    assert_ok(mp_placement_create(4, 8, &home, &error), &error);
-    assert_ok(mp_placement_create(4, 8, &next, &error), &error);
-    assert_ok(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error), &error);
+    assert_works(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error));
+    assert_works(mp_placement_create(4, 8, &home, &error));
+    assert_works(mp_placement_create(4, 8, &next, &error));
+    assert_works(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error));
     assert_memory_equal(home.owner, GOLDEN_OWNER, sizeof GOLDEN_OWNER);
-    assert_ok(mp_system_fssdp.after_step(self, 0, &load, &home, &change, &error), &error);
+    assert_works(mp_system_fssdp.after_step(self, 0, &load, &home, &change, &error));
     assert_false(change.changed);
-    assert_ok(mp_plan_create(&setting.topology, 8, 64, &plan, &error), &error);
-    assert_ok(mp_system_begin_plan(&mp_system_fssdp, self, 1, 0, &home, &plan, &error), &error);
+    assert_works(mp_plan_create(&setting.topology, 8, 64, &plan, &error));
+    assert_works(mp_system_begin_plan(&mp_system_fssdp, self, 1, 0, &home, &plan, &error));
     assert_int_equal(plan.fetch.count, 4);
     for (int index = 0; index < 4; index++)
         assert_int_equal(plan.fetch.item[index].expert, received[plan.fetch.item[index].to]);
@@ -129,24 +128,22 @@ TEST(frugal_copies_pay_both_ways) {
                                      .seconds_per_route = 0.5,
                                      .seconds_per_expert = rows[row].seconds_per_expert};
         struct mp_fssdp_options options;
-        struct mp_error error = {0};
         struct mp_load load;
         struct mp_placement home, next;
         struct mp_rehome change = {.next = &next};
         struct mp_plan plan;
         void *self;
         parse_options(&mp_system_frugal, &options, pair);
-        assert_ok(mp_load_create(2, 32, &load, &error), &error);
+        assert_works(mp_load_create(2, 32, &load, &error));
         for (int index = 0; index < 64; index++)
             load.count[index] = index % 32 < 4 ? 358 : 22;
-        assert_ok(mp_system_create(&mp_system_frugal, &setting, &options, &self, &error), &error);
-        assert_ok(mp_placement_create(2, 32, &home, &error), &error);
-        assert_ok(mp_placement_create(2, 32, &next, &error), &error);
-        assert_ok(mp_system_initial_homes(&mp_system_frugal, self, 1, &home, &error), &error);
-        assert_ok(mp_system_frugal.after_step(self, 0, &load, &home, &change, &error), &error);
-        assert_ok(mp_plan_create(&setting.topology, 32, 64, &plan, &error), &error);
-        assert_ok(mp_system_begin_plan(&mp_system_frugal, self, 1, 0, &home, &plan, &error),
-                  &error);
+        assert_works(mp_system_create(&mp_system_frugal, &setting, &options, &self, &error));
+        assert_works(mp_placement_create(2, 32, &home, &error));
+        assert_works(mp_placement_create(2, 32, &next, &error));
+        assert_works(mp_system_initial_homes(&mp_system_frugal, self, 1, &home, &error));
+        assert_works(mp_system_frugal.after_step(self, 0, &load, &home, &change, &error));
+        assert_works(mp_plan_create(&setting.topology, 32, 64, &plan, &error));
+        assert_works(mp_system_begin_plan(&mp_system_frugal, self, 1, 0, &home, &plan, &error));
         assert_int_equal(plan.fetch.count, rows[row].copies);
         mp_plan_destroy(&plan);
         mp_placement_destroy(&home);
@@ -166,12 +163,11 @@ struct job {
 
 static void start(struct job *job, int experts, struct mp_topology topology,
                   const struct mp_fssdp_options *options) {
-    struct mp_error error = {0};
     job->setting = small_setting(LAYERS, experts, topology);
     job->setting.bandwidth = 1e9;
     rehearsal_create(&job->rehearsal, &mp_system_fssdp, &job->setting, options);
     for (int layer = 0; layer < LAYERS; layer++) {
-        assert_ok(mp_load_create(topology.ranks, experts, &job->load[layer], &error), &error);
+        assert_works(mp_load_create(topology.ranks, experts, &job->load[layer], &error));
         random_load(&random_state, &job->load[layer]);
     }
 }
@@ -209,7 +205,7 @@ TEST(homes_change_when_they_are_due) {
             for (int layer = 0; layer < LAYERS; layer++) {
                 random_load(&random_state, &job.load[layer]);
                 rehearsal_plan(&job.rehearsal, layer, &job.load[layer]);
-                assert_int_equal(planner->plan->rematerialise, options.rematerialise);
+                assert_int_equal(planner->plan->policy->rematerialise, options.rematerialise);
                 for (int i = 0; iteration == 0 && i < planner->plan->fetch.count; i++)
                     assert_int_equal(planner->plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
             }

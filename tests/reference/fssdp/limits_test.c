@@ -1,4 +1,5 @@
 /* FSSDP where ranks are not alike, and how much it will hold: by hand. */
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
@@ -18,12 +19,11 @@ TEST(one_source_sends_most) {
     struct mp_calibrator calibrator;
     struct mp_placement placement;
     struct mp_load load;
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    assert_works(mp_load_create(4, 8, &load, &error));
     for (int expert = 0; expert < 8; expert++)
         load.count[expert] = 10;
-    assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-    assert_ok(mp_calibrator_create(&memory, &setting, &calibrator, &error), &error);
+    assert_works(mp_placement_create(4, 8, &placement, &error));
+    assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 20 * 3 + 4 * 60 / 2.0,
                  0);
     mp_placement_add(&placement, 7, 0);
@@ -46,9 +46,8 @@ static int limit_of(int ranks, int experts, const struct mp_fssdp_options *optio
                                        .bandwidth = 1000,
                                        .seconds_per_route = 1,
                                        .non_moe_seconds = 0.35};
-    struct mp_error error = {0};
     void *self;
-    assert_ok(mp_system_create(&mp_system_fssdp, &setting, options, &self, &error), &error);
+    assert_works(mp_system_create(&mp_system_fssdp, &setting, options, &self, &error));
     int limit = mp_system_fssdp.copies_limit(self);
     mp_system_destroy(&mp_system_fssdp, self);
     return limit;

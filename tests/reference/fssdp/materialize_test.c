@@ -1,4 +1,5 @@
 /* Algorithm 1: the golden placements, and what holds for any load. */
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
@@ -47,11 +48,9 @@ TEST(golden_placements) {
         const struct golden_case *row = &GOLDEN[index];
         struct mp_materializer materializer;
         struct mp_placement placement;
-        struct mp_error error = {0};
-        assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
-        assert_ok(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap, &materializer,
-                                         &error),
-                  &error);
+        assert_works(mp_placement_create(4, 8, &placement, &error));
+        assert_works(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap,
+                                            &materializer, &error));
         mp_materialize(&materializer, &placement, row->load, row->memory);
         if (materializer.copies != row->copies)
             fail_msg("%s: %d copies, expected %d", row->name, materializer.copies, row->copies);
@@ -76,7 +75,6 @@ struct random_case {
 };
 
 static void create_random_case(struct random_case *row) {
-    struct mp_error error = {0};
     int32_t owner[80];
     row->topology = random_topology(&random_state, 90);
     row->experts = test_random_int(&random_state, 1, 80);
@@ -89,12 +87,10 @@ static void create_random_case(struct random_case *row) {
                                 : test_random_int(&random_state, 0, 5000);
         owner[expert] = test_random_int(&random_state, 0, row->topology.ranks - 1);
     }
-    assert_ok(mp_placement_create(row->topology.ranks, row->experts, &row->placement, &error),
-              &error);
+    assert_works(mp_placement_create(row->topology.ranks, row->experts, &row->placement, &error));
     mp_placement_set_owners(&row->placement, owner);
-    assert_ok(mp_materializer_create(&memory, &row->topology, row->experts, row->overlap,
-                                     &row->materializer, &error),
-              &error);
+    assert_works(mp_materializer_create(&memory, &row->topology, row->experts, row->overlap,
+                                        &row->materializer, &error));
 }
 
 static void destroy_random_case(struct random_case *row) {
@@ -158,9 +154,8 @@ TEST(a_second_call_goes_on_from_the_first) {
     for (int round = 0; round < 200; round++) {
         struct random_case row;
         struct mp_placement first;
-        struct mp_error error = {0};
         create_random_case(&row);
-        assert_ok(mp_placement_create(row.topology.ranks, row.experts, &first, &error), &error);
+        assert_works(mp_placement_create(row.topology.ranks, row.experts, &first, &error));
         mp_materialize(&row.materializer, &row.placement, row.load, row.memory / 2);
         mp_placement_copy(&first, &row.placement);
         mp_materialize(&row.materializer, &row.placement, row.load, row.memory);

@@ -1,4 +1,5 @@
 /* Sharding: the golden owners, and what holds for any load. */
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
@@ -15,12 +16,11 @@ TEST(golden_owners) {
     static const int32_t expected[16] = {0, 3, 1, 2, 2, 1, 0, 3, 1, 0, 1, 0, 3, 2, 2, 3};
     int32_t owner[16], again[16];
     struct mp_sharder sharder;
-    struct mp_error error = {0};
     int moved = 0;
 
     mp_shard_evenly(2, 8, 4, owner);
     assert_memory_equal(owner, even, sizeof owner);
-    assert_ok(mp_sharder_create(&memory, &GOLDEN_TOPOLOGY, 2, 8, 2, &sharder, &error), &error);
+    assert_works(mp_sharder_create(&memory, &GOLDEN_TOPOLOGY, 2, 8, 2, &sharder, &error));
     mp_shard(&sharder, load, even, owner);
     assert_memory_equal(owner, expected, sizeof owner);
     for (int index = 0; index < 16; index++)
@@ -74,14 +74,13 @@ TEST(resharding_keeps_counts_and_settles) {
         int32_t present[6 * 64], owner[6 * 64], again[6 * 64];
         int owned[40];
         struct mp_sharder sharder;
-        struct mp_error error = {0};
         for (int index = 0; index < all; index++)
             load[index] = test_random_int(&random_state, 0, 3)
                               ? test_random_int(&random_state, 0, 9)
                               : test_random_int(&random_state, 0, 900);
         mp_shard_evenly(layers, experts, topology.ranks, present);
-        assert_ok(mp_sharder_create(&memory, &topology, layers, experts, overlap, &sharder, &error),
-                  &error);
+        assert_works(
+            mp_sharder_create(&memory, &topology, layers, experts, overlap, &sharder, &error));
         mp_shard(&sharder, load, present, owner);
         count_owned(owner, all, topology.ranks, owned);
         for (int rank = 0; rank < topology.ranks; rank++)
@@ -102,13 +101,12 @@ TEST(cold_load_of_one_layer_is_spread) {
         int64_t load[8 * 16], cold[8] = {0}, largest = 0, least = INT64_MAX, most = 0;
         int32_t present[8 * 16], owner[8 * 16];
         struct mp_sharder sharder;
-        struct mp_error error = {0};
         /* The first layer is sharded first, with 16 free slots everywhere. */
         for (int index = 0; index < 8 * 16; index++)
             load[index] = test_random_int(&random_state, 0, index < 16 ? 5000 : 1);
         load[0] = 10000;
         mp_shard_evenly(8, 16, 8, present);
-        assert_ok(mp_sharder_create(&memory, &topology, 8, 16, 1, &sharder, &error), &error);
+        assert_works(mp_sharder_create(&memory, &topology, 8, 16, 1, &sharder, &error));
         mp_shard(&sharder, load, present, owner);
         for (int expert = 1; expert < 16; expert++) {
             cold[owner[expert]] += load[expert];

@@ -3,13 +3,12 @@
 #include "reference/gate/tamoe.h"
 
 #include "reference/base/option_choice.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static const struct mp_gate_sizes sizes = {16, 2, 1000, 32};
 
 TEST(descriptors_are_whole) {
     const struct mp_option row = {.type = MP_OPTION_CHOICE, .of = mp_gate_names};
-    struct mp_error error = {0};
     for (int i = 0; mp_gate_kinds[i]; i++) {
         const struct mp_gate_kind *gate = mp_gate_kinds[i];
         char word[MP_CHOICE_SIZE];
@@ -22,8 +21,7 @@ TEST(descriptors_are_whole) {
         assert_in_range(gate->usual, gate->least, gate->most);
         assert_in_range(gate->most, gate->usual, 16);
         assert_true(gate->options_size <= MP_GATE_OPTIONS_SIZE);
-        if (mp_options_check(gate->options, gate->options_size, gate->name, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_options_check(gate->options, gate->options_size, gate->name, &error));
     }
     assert_null(option_word_fault(&row));
     assert_int_equal(mp_gate_find("softma"), -1);
@@ -79,10 +77,9 @@ TEST(several_choices_keep_their_weights) {
         const struct mp_gate_kind *kind = mp_gate_kinds[i];
         struct mp_gate_values values = {0};
         struct mp_gate_rule rule;
-        struct mp_error error = {0};
         bool keeps = strstr(keeping, kind->name) != NULL;
-        assert_int_equal(mp_options_set_defaults(kind->options, values.bytes, &error), MP_OK);
-        assert_int_equal(mp_gate_rule(kind, &sizes, false, &values, &rule, &error), MP_OK);
+        assert_works(mp_options_set_defaults(kind->options, values.bytes, &error));
+        assert_works(mp_gate_rule(kind, &sizes, false, &values, &rule, &error));
         assert_int_equal(rule.keeps_weights, keeps);
     }
 }

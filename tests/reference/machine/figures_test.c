@@ -1,7 +1,7 @@
 /* What a measurement makes of seconds: a device and links whose pace is known, in place of a clock
  * (bench_time) and of messages, so that every figure can be worked out by hand. */
 #include "reference/machine/bench.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Powers of two where sums have to be exact. */
 static const double GEMM_START = 1e-6, GEMM = 1e11, GEMM_TRANSPOSED = 0.5e11, GEMM_GROUPED = 0.8e11,
@@ -341,14 +341,13 @@ TEST_EACH(products_by_tokens_and_width, speeds, speed) {
     struct mp_device device = {.operations = &operations};
     struct bench bench = make_bench(&comm, &device, &settings);
     struct mp_machine machine = {.ranks = 1};
-    struct mp_error error = {0};
     fake.bench = &bench;
     fake.steps = 0;
     machine_choose_sizes(&bench, &machine);
     assert_int_equal(machine.rows, points);
     assert_int_equal(machine.columns, points);
     assert_int_equal(machine_product_steps(&machine), points * points);
-    assert_int_equal(machine_products(&bench, &machine, &error), MP_OK);
+    assert_works(machine_products(&bench, &machine, &error));
     assert_int_equal(fake.steps, points * points);
     assert_close(machine.launch, GEMM_START + 2 / GEMM, 1e-12);
     for (int i = 0; i < points; i++)
@@ -388,11 +387,10 @@ static void measure_kernels(const struct mp_machine_settings *settings,
     struct mp_comm comm = {.ranks = 1};
     struct mp_device device = {.operations = &operations};
     struct bench bench = make_bench(&comm, &device, settings);
-    struct mp_error error = {0};
     fake.bench = &bench;
     fake.steps = 0;
     *machine = (struct mp_machine){.peak = 1e11};
-    assert_int_equal(machine_kernels(&bench, machine, &error), MP_OK);
+    assert_works(machine_kernels(&bench, machine, &error));
     assert_int_equal(fake.steps, MACHINE_KERNEL_STEPS);
 }
 
@@ -424,13 +422,12 @@ static void measure_links(int ranks, int rank, bool quick, double (*exchange)(do
     struct mp_comm comm = {.ranks = ranks, .rank = rank};
     struct mp_device device = {.operations = &operations};
     struct bench bench = make_bench(&comm, &device, &settings);
-    struct mp_error error = {0};
     fake.bench = &bench;
     fake.steps = fake.figures = 0;
     fake.together = true;
     fake.exchange = exchange;
     *machine = (struct mp_machine){.ranks = ranks};
-    assert_int_equal(machine_links(&bench, machine, &error), MP_OK);
+    assert_works(machine_links(&bench, machine, &error));
     assert_int_equal(fake.steps, machine_link_steps(&bench));
     assert_int_equal(fake.steps, machine->transfers + 1);
     assert_int_equal(fake.figures, 2 * machine->transfers + 4);

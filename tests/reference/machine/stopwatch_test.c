@@ -1,6 +1,6 @@
 /* What seconds a measurement takes: repetitions on clocks that the test moves. */
 #include "reference/machine/bench.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { MS = 1000000 };
 
@@ -34,9 +34,8 @@ static int take(void *context, int turn, struct mp_error *error) {
 
 static double timed(struct bench *bench, bool together, struct work *work) {
     double seconds = -1;
-    struct mp_error error = {0};
     work->turns = 0;
-    assert_int_equal(bench_time(bench, together, take, work, &seconds, &error), MP_OK);
+    assert_works(bench_time(bench, together, take, work, &seconds, &error));
     return seconds;
 }
 
@@ -44,8 +43,7 @@ TEST(repetitions_are_counted_and_summed_up) {
     struct mp_machine_settings settings = {.threads = 1};
     struct mp_device device = {0};
     struct bench bench = {.device = &device, .settings = &settings};
-    struct mp_error error = {0};
-    assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
+    assert_works(mp_comm_self_create(&bench.comm, &error));
 
     /* 7 3 11 ms: above 10 ms there are enough.  The first quarter of 3 7 11, and the mean. */
     struct work work = {.slower = 100};
@@ -95,8 +93,7 @@ TEST(rounds_have_medians) {
     const struct mp_machine_settings settings = {.threads = 1};
     struct mp_device device = {0};
     struct bench bench = {.device = &device, .settings = &settings, .seconds = seconds};
-    struct mp_error error = {0};
-    assert_int_equal(mp_comm_self_create(&bench.comm, &error), MP_OK);
+    assert_works(mp_comm_self_create(&bench.comm, &error));
     for (bench.round = 0; bench.round < 3; bench.round++) {
         bench.figure = 0;
         for (int i = 0; i < 2; i++) {

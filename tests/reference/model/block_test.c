@@ -3,6 +3,7 @@
 #include "reference/model/block.h"
 
 #include "reference/base/random.h"
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 2, D = 32, H = 2, E = 4, F = 48, S = 8, K = 2, N = 16, CHUNK = 2 * D * F };
@@ -79,15 +80,14 @@ TEST(memory_is_what_its_arrays_need) {
                               3 * N * D + N * D;
     struct mp_dense dense;
     struct mp_model model;
-    struct mp_error error = {0};
     given = given_bytes = host_bytes = 0;
-    assert_ok(mp_dense_create(&shape, device, 1, &dense, &error), &error);
+    assert_works(mp_dense_create(&shape, device, 1, &dense, &error));
     int64_t of_dense = given_bytes;
     mp_dense_destroy(&dense);
     assert_int_equal(given, 0);
     assert_true(of_dense > 0);
     given_bytes = 0;
-    assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &model, &error), &error);
+    assert_works(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &model, &error));
     assert_int_equal(given_bytes - of_dense,
                      4 * ((LAYERS + 1) * N * D + LAYERS * layer + workspace));
     assert_int_equal(host_bytes, 4 * (2 * N + 3 * E + LAYERS * ROOM));
@@ -112,11 +112,9 @@ static void fill(float *value, size_t count, float middle) {
 
 static void create_work(struct work *work) {
     const struct mp_topology one = {1, 1};
-    struct mp_error error = {0};
-    assert_ok(mp_model_create(&shape, device, N / S, 1, E * N, E * N, 1, &work->model, &error),
-              &error);
-    assert_ok(mp_plan_create(&one, E, 8, &work->plan, &error), &error);
-    assert_ok(mp_load_create(1, E, &work->load, &error), &error);
+    assert_works(mp_model_create(&shape, device, N / S, 1, E * N, E * N, 1, &work->model, &error));
+    assert_works(mp_plan_create(&one, E, 8, &work->plan, &error));
+    assert_works(mp_load_create(1, E, &work->load, &error));
     struct mp_dense *dense = &work->model.dense;
     for (int i = 0; i < dense->tensors; i++)
         fill(dense->parameter + dense->tensor[i].offset, dense->tensor[i].count,
@@ -145,7 +143,6 @@ static void destroy_work(struct work *work) {
 static void route(struct work *work, int layer) {
     uint32_t firsts[E];
     double all = 0;
-    struct mp_error error = {0};
     mp_model_gate(&work->model, layer, work->forced, NULL, work->load.count, firsts);
     const float *mass = (const float *)(mp_model_part_statistics(&work->model, 0) + 2 * E);
     for (int e = 0; e < E; e++) {
@@ -157,16 +154,15 @@ static void route(struct work *work, int layer) {
         all += mass[e];
     }
     assert_close(all, N, 1e-5);
-    assert_ok(mp_plan_dispatch_begin(&work->plan, &error), &error);
+    assert_works(mp_plan_dispatch_begin(&work->plan, &error));
     for (int e = 0; e < E; e++) {
-        assert_ok(mp_plan_dispatch_part(&work->plan, 0, work->load.count[e], &error), &error);
+        assert_works(mp_plan_dispatch_part(&work->plan, 0, work->load.count[e], &error));
         mp_plan_dispatch_end_pair(&work->plan);
     }
-    assert_ok(
-        mp_routing_build(&work->plan, &work->load, 0, &work->model.state[layer].routing, &error),
-        &error);
+    assert_works(
+        mp_routing_build(&work->plan, &work->load, 0, &work->model.state[layer].routing, &error));
     assert_true(work->model.state[layer].routing.stays);
-    assert_ok(mp_model_reserve(&work->model, layer, &error), &error);
+    assert_works(mp_model_reserve(&work->model, layer, &error));
 }
 
 static void use_experts(struct work *work, int layer) {

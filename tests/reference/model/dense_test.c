@@ -1,6 +1,7 @@
 /* Non-expert parameters: their layout, initial values and update; counts of parameters and flop. */
 #include "reference/base/random.h"
 #include "reference/model/model.h"
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 static uint64_t random_state;
@@ -35,8 +36,7 @@ TEST(tensors_follow_one_another) {
     for (int round = 0; round < 50; round++) {
         struct mp_model_shape shape = random_shape();
         struct mp_dense dense;
-        struct mp_error error = {0};
-        assert_ok(mp_dense_create(&shape, device, seed, &dense, &error), &error);
+        assert_works(mp_dense_create(&shape, device, seed, &dense, &error));
         size_t end = 0;
         int64_t parameters = 0;
         for (int i = 0; i < dense.tensors; i++) {
@@ -104,8 +104,7 @@ TEST(initial_values_are_those_of_gpt_2) {
                                    .sequence = 64,
                                    .top_k = 2};
     struct mp_dense dense;
-    struct mp_error error = {0};
-    assert_ok(mp_dense_create(&shape, device, seed, &dense, &error), &error);
+    assert_works(mp_dense_create(&shape, device, seed, &dense, &error));
     for (int i = 0; i < dense.tensors; i++) {
         const struct mp_tensor *tensor = &dense.tensor[i];
         const float *value = dense.parameter + tensor->offset;
@@ -157,8 +156,7 @@ TEST(initial_values_are_those_of_gpt_2) {
 TEST(only_matrices_decay) {
     struct mp_model_shape shape = random_shape();
     struct mp_dense dense;
-    struct mp_error error = {0};
-    assert_ok(mp_dense_create(&shape, device, seed, &dense, &error), &error);
+    assert_works(mp_dense_create(&shape, device, seed, &dense, &error));
     for (size_t i = 0; i < dense.count; i++)
         dense.parameter[i] = 2 + (float)test_random_double(&random_state);
     float *before = malloc(dense.count * sizeof *before);

@@ -1,6 +1,7 @@
 /* Shards of one rank: slots, copies, limits. */
 #include "reference/model/experts.h"
 
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { LAYERS = 3, EXPERTS = 8, RANKS = 4, ALL = LAYERS * EXPERTS };
@@ -68,8 +69,7 @@ TEST(owned_experts_start_from_the_seed) {
     random_owners(owner);
     for (int rank = 0; rank < RANKS; rank++) {
         struct mp_experts experts;
-        struct mp_error error = {0};
-        assert_ok(create_owned(rank, owner, ALL, 2, 3, &experts, &error), &error);
+        assert_works(create_owned(rank, owner, ALL, 2, 3, &experts, &error));
         assert_int_equal(experts.held, owned_by(owner, rank));
         size_t bytes = experts.chunk * sizeof(float);
         for (int i = 0; i < ALL; i++) {
@@ -92,9 +92,8 @@ TEST(owned_experts_start_from_the_seed) {
 TEST(more_than_its_slots_are_refused) {
     int32_t owner[ALL] = {0};
     struct mp_experts experts;
-    struct mp_error error = {0};
-    assert_int_equal(create_owned(0, owner, ALL - 2, 1, 0, &experts, &error), MP_ELIMIT);
-    assert_string_equal(error.text, "rank 0 keeps more than 23 experts"); /* with the spare one */
+    assert_sentence(create_owned(0, owner, ALL - 2, 1, 0, &experts, &error), MP_ELIMIT,
+                    "rank 0 keeps more than 23 experts"); /* with the spare one */
     mp_experts_destroy(&experts);
 }
 
@@ -103,12 +102,11 @@ TEST(slots_are_taken_and_given_back) {
     enum { SLOTS = 5 };
     int32_t owner[ALL];
     struct mp_experts experts;
-    struct mp_error error = {0};
     bool owned[ALL] = {false};
     int held = 0;
     for (int i = 0; i < ALL; i++)
         owner[i] = 1;
-    assert_ok(create_owned(0, owner, SLOTS, 1, 0, &experts, &error), &error);
+    assert_works(create_owned(0, owner, SLOTS, 1, 0, &experts, &error));
     for (int step = 0; step < 2000; step++) {
         int i = test_random_int(&random_state, 0, ALL - 1);
         if (owned[i]) {
@@ -164,30 +162,27 @@ TEST(copies_find_their_places) {
         int layer = test_random_int(&random_state, 0, LAYERS - 1);
         const struct mp_topology topology = {RANKS, 2};
         int32_t owner[ALL];
-        struct mp_error error = {0};
         struct mp_experts experts;
         struct mp_plan plan;
         struct places places, early;
         random_owners(owner);
-        assert_ok(create_owned(rank, owner, ALL, regions, EXPERTS, &experts, &error), &error);
-        assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
+        assert_works(create_owned(rank, owner, ALL, regions, EXPERTS, &experts, &error));
+        assert_works(mp_plan_create(&topology, EXPERTS, 64, &plan, &error));
         begin_owned(&plan, 0, layer, owner + layer * EXPERTS);
         int wanted = 0, before_gate = test_random_int(&random_state, 0, 6);
         for (int i = 0; i < 12; i++) {
             int expert = test_random_int(&random_state, 0, EXPERTS - 1);
             int to = test_random_int(&random_state, 0, RANKS - 1);
             if (i == before_gate)
-                assert_ok(
-                    mp_experts_locate(&experts, &plan, early.parameter, early.gradient, &error),
-                    &error);
+                assert_works(
+                    mp_experts_locate(&experts, &plan, early.parameter, early.gradient, &error));
             enum mp_stage stage = i < before_gate ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
             if (!mp_placement_holds(&plan.during, expert, to)) {
-                assert_ok(mp_plan_add_copy(&plan, expert, to, stage, &error), &error);
+                assert_works(mp_plan_add_copy(&plan, expert, to, stage, &error));
                 wanted += to == rank;
             }
         }
-        assert_ok(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
-                  &error);
+        assert_works(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error));
         bool used[LAYERS * EXPERTS] = {false};
         int copies = 0;
         for (int e = 0; e < EXPERTS; e++) {
@@ -215,20 +210,18 @@ TEST(copies_find_their_places) {
 TEST(a_copy_too_many_is_refused) {
     const struct mp_topology topology = {RANKS, 4};
     int32_t owner[ALL];
-    struct mp_error error = {0};
     struct mp_experts experts;
     struct mp_plan plan;
     struct places places;
     for (int i = 0; i < ALL; i++)
         owner[i] = 1;
-    assert_ok(create_owned(0, owner, 6, 1, 2, &experts, &error), &error);
-    assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
+    assert_works(create_owned(0, owner, 6, 1, 2, &experts, &error));
+    assert_works(mp_plan_create(&topology, EXPERTS, 64, &plan, &error));
     begin_owned(&plan, 0, 2, owner);
     for (int e = 0; e < 3; e++)
-        assert_ok(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error), &error);
-    assert_int_equal(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
-                     MP_ELIMIT);
-    assert_non_null(strstr(error.text, "layer 2: the plan brings more than 2 copies to rank 0"));
+        assert_works(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error));
+    assert_fails(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
+                 MP_ELIMIT, "layer 2: the plan brings more than 2 copies to rank 0");
     mp_plan_destroy(&plan);
     mp_experts_destroy(&experts);
 }
@@ -276,11 +269,10 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
     offloaded = c->host;
     int32_t owner[ALL];
     struct mp_experts experts;
-    struct mp_error error = {0};
     random_owners(owner);
     for (int i = 4; i < 8; i++)
         owner[i] = 2;
-    assert_ok(create_owned(2, owner, ALL, 1, 1, &experts, &error), &error);
+    assert_works(create_owned(2, owner, ALL, 1, 1, &experts, &error));
     /* A gap between slots whose moments will follow each other. */
     mp_experts_give(&experts, 5 / EXPERTS, 5 % EXPERTS);
     size_t all = (size_t)experts.slots * experts.chunk;
@@ -308,10 +300,9 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
 /* Tied replicas: whoever is at home with an expert starts with the same parameters. */
 TEST(replicas_start_equal) {
     struct mp_placement home[LAYERS];
-    struct mp_error error = {0};
     float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
     for (int l = 0; l < LAYERS; l++) {
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &home[l], &error), &error);
+        assert_works(mp_placement_create(RANKS, EXPERTS, &home[l], &error));
         for (int i = 0; i < 2 * EXPERTS; i++)
             mp_placement_add(&home[l], test_random_int(&random_state, 0, EXPERTS - 1),
                              test_random_int(&random_state, 0, RANKS - 1));
@@ -323,7 +314,7 @@ TEST(replicas_start_equal) {
                                                  .slots = ALL,
                                                  .regions = 1};
         struct mp_experts experts;
-        assert_ok(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error), &error);
+        assert_works(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error));
         for (int i = 0; i < ALL; i++) {
             bool kept = mp_placement_holds(&home[i / EXPERTS], i % EXPERTS, rank);
             assert_int_equal(experts.slot[i] >= 0, kept);
@@ -343,9 +334,8 @@ TEST(replicas_start_equal) {
 
 /* Every expert is kept by its owner and another rank. */
 static void create_pairs(struct mp_placement home[LAYERS]) {
-    struct mp_error error = {0};
     for (int l = 0; l < LAYERS; l++) {
-        assert_ok(mp_placement_create(RANKS, EXPERTS, &home[l], &error), &error);
+        assert_works(mp_placement_create(RANKS, EXPERTS, &home[l], &error));
         for (int e = 0; e < EXPERTS; e++)
             while (mp_placement_copies(&home[l], e) < 2)
                 mp_placement_add(&home[l], e, test_random_int(&random_state, 0, RANKS - 1));
@@ -396,9 +386,8 @@ static unsigned try_slices(const struct mp_experts_layout *layout,
                            const struct mp_placement home[LAYERS], int keepers) {
     const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
     size_t chunk = mp_model_expert_floats(&shape);
-    struct mp_error error = {0};
     struct mp_experts experts;
-    assert_ok(mp_experts_create(&shape, device, seed, home, layout, &experts, &error), &error);
+    assert_works(mp_experts_create(&shape, device, seed, home, layout, &experts, &error));
     assert_int_equal(experts.keepers, keepers);
     assert_int_equal(experts.slice, (chunk + (size_t)keepers - 1) / (size_t)keepers);
     assert_int_equal(experts.copy_stride, (size_t)keepers * experts.slice);
@@ -444,7 +433,6 @@ TEST(slices_make_the_whole) {
 
 TEST(unequally_many_replicas_are_refused) {
     struct mp_placement pairs[LAYERS];
-    struct mp_error error = {0};
     struct mp_experts experts;
     const struct mp_experts_layout layout = {
         .ranks = RANKS, .optimizer = MP_OPTIMIZER_REPLICA_SLICES_OF_SUM, .regions = 1};
@@ -452,9 +440,8 @@ TEST(unequally_many_replicas_are_refused) {
     mp_placement_add(&pairs[2], 3, 0);
     mp_placement_add(&pairs[2], 3, 1);
     mp_placement_add(&pairs[2], 3, 2);
-    assert_int_equal(mp_experts_create(&shape, device, seed, pairs, &layout, &experts, &error),
-                     MP_EPLAN);
-    assert_non_null(strstr(error.text, "layer 2: expert 3 has"));
+    assert_fails(mp_experts_create(&shape, device, seed, pairs, &layout, &experts, &error),
+                 MP_EPLAN, "layer 2: expert 3 has");
     for (int l = 0; l < LAYERS; l++)
         mp_placement_destroy(&pairs[l]);
 }

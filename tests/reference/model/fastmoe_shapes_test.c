@@ -2,6 +2,7 @@
  * (fmoe_linear, experts, zero, local_exchange): one rank's expert path against a sum over routes,
  * forward and backward. */
 #include "reference/model/block.h"
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 struct shape {
@@ -61,15 +62,14 @@ static void create_work(const struct shape *shape, struct work *work) {
                                             .width = shape->hidden > shape->width ? shape->hidden
                                                                                   : shape->width,
                                             .tokens = routes};
-    struct mp_error error = {0};
     *work = (struct work){.shape = shape,
                           .cells = shape->tokens * shape->width,
                           .chunk = 2 * shape->width * shape->hidden};
-    assert_ok(mp_device_cpu_create(1, &limits, &work->device, &error), &error);
-    assert_ok(mp_model_create(&model, work->device, 1, 1, routes, routes, 1, &work->model, &error),
-              &error);
-    assert_ok(mp_plan_create(&one, shape->experts, 8, &work->plan, &error), &error);
-    assert_ok(mp_load_create(1, shape->experts, &work->load, &error), &error);
+    assert_works(mp_device_cpu_create(1, &limits, &work->device, &error));
+    assert_works(
+        mp_model_create(&model, work->device, 1, 1, routes, routes, 1, &work->model, &error));
+    assert_works(mp_plan_create(&one, shape->experts, 8, &work->plan, &error));
+    assert_works(mp_load_create(1, shape->experts, &work->load, &error));
     for (int e = 0; e < shape->experts; e++) {
         work->model.parameter[e] = work->parameter[e];
         work->model.gradient[e] = work->gradient[e];
@@ -101,14 +101,13 @@ static void draw_choices(struct work *work) {
 /* A plan that keeps the first routes of each expert, and which those are. */
 static void plan_routes(struct work *work) {
     const struct shape *shape = work->shape;
-    struct mp_error error = {0};
     uint32_t kept[MOST_E], seen[MOST_E] = {0};
-    assert_ok(mp_plan_dispatch_begin(&work->plan, &error), &error);
+    assert_works(mp_plan_dispatch_begin(&work->plan, &error));
     for (int e = 0; e < shape->experts; e++) {
         kept[e] = work->load.count[e];
         if (shape->drops)
             kept[e] -= (uint32_t)test_random_int(&random_state, 0, (int)(2 * kept[e] / 3));
-        assert_ok(mp_plan_dispatch_part(&work->plan, 0, kept[e], &error), &error);
+        assert_works(mp_plan_dispatch_part(&work->plan, 0, kept[e], &error));
         mp_plan_dispatch_end_pair(&work->plan);
     }
     for (int r = 0; r < shape->tokens * shape->top_k; r++) {
@@ -119,7 +118,6 @@ static void plan_routes(struct work *work) {
 
 static void draw(struct work *work) {
     struct mp_block_state *state = &work->model.state[0];
-    struct mp_error error = {0};
     int routes = work->shape->tokens * work->shape->top_k;
     fill(state->normed2, work->cells);
     fill(state->middle, work->cells);
@@ -131,8 +129,8 @@ static void draw(struct work *work) {
     }
     draw_choices(work);
     plan_routes(work);
-    assert_ok(mp_routing_build(&work->plan, &work->load, 0, &state->routing, &error), &error);
-    assert_ok(mp_model_reserve(&work->model, 0, &error), &error);
+    assert_works(mp_routing_build(&work->plan, &work->load, 0, &state->routing, &error));
+    assert_works(mp_model_reserve(&work->model, 0, &error));
     assert_int_equal(state->routing.segments, 1);
 }
 

@@ -2,7 +2,7 @@
  * counts exactly, each token choosing distinct experts. */
 #include "reference/model/replay.h"
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { MOST_EXPERTS = 64, MOST_TOKENS = 400, MOST_K = 4 };
 static uint64_t random_state;
@@ -32,9 +32,7 @@ TEST(apportions_by_largest_remainder) {
     for (size_t i = 0; i < sizeof apportionments / sizeof *apportionments; i++) {
         const struct apportionment *a = &apportionments[i];
         uint32_t count[8];
-        struct mp_error error = {0};
-        assert_int_equal(mp_replay_apportion(a->experts, a->weight, a->routes, count, &error),
-                         MP_OK);
+        assert_works(mp_replay_apportion(a->experts, a->weight, a->routes, count, &error));
         for (int e = 0; e < a->experts; e++)
             if (count[e] != a->count[e])
                 fail_msg("%s: expert %d gets %u, not %u", a->name, e, count[e], a->count[e]);
@@ -66,7 +64,6 @@ TEST(apportions_whole_weights_exactly) {
     for (int round = 0; round < 3000; round++) {
         double weight[MOST_EXPERTS];
         uint32_t count[MOST_EXPERTS], expected[MOST_EXPERTS];
-        struct mp_error error = {0};
         int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
         int most = test_random_int(&random_state, 1, 1 << test_random_int(&random_state, 1, 20));
         int64_t routes = test_random_int(&random_state, 0, 100000);
@@ -74,7 +71,7 @@ TEST(apportions_whole_weights_exactly) {
             weight[e] =
                 test_random_int(&random_state, 0, 2) ? test_random_int(&random_state, 0, most) : 0;
         weight[test_random_int(&random_state, 0, experts - 1)] = most;
-        assert_int_equal(mp_replay_apportion(experts, weight, routes, count, &error), MP_OK);
+        assert_works(mp_replay_apportion(experts, weight, routes, count, &error));
         apportion_exactly(experts, weight, routes, expected);
         assert_memory_equal(count, expected, (size_t)experts * sizeof *count);
     }
@@ -84,12 +81,11 @@ TEST(counts_add_up_for_any_weights) {
     for (int round = 0; round < 3000; round++) {
         double weight[MOST_EXPERTS], total = 0;
         uint32_t count[MOST_EXPERTS];
-        struct mp_error error = {0};
         int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
         int64_t routes = test_random_int(&random_state, 0, 1 << 20), sum = 0;
         for (int e = 0; e < experts; e++)
             total += weight[e] = exp(20 * test_random_double(&random_state) - 10);
-        assert_int_equal(mp_replay_apportion(experts, weight, routes, count, &error), MP_OK);
+        assert_works(mp_replay_apportion(experts, weight, routes, count, &error));
         for (int e = 0; e < experts; e++) {
             sum += count[e];
             double quota = (double)routes * weight[e] / total;
@@ -109,9 +105,8 @@ TEST(refuses_impossible_weights) {
                  {{INFINITY, 1, 1}, "load of expert 0 is inf"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t count[3];
-        struct mp_error error = {0};
-        assert_int_equal(mp_replay_apportion(3, cases[i].weight, 9, count, &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, cases[i].message));
+        assert_fails(mp_replay_apportion(3, cases[i].weight, 9, count, &error), MP_EINVAL,
+                     cases[i].message);
     }
 }
 
@@ -212,9 +207,8 @@ TEST(refuses_counts_that_do_not_fit) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int32_t choice[20];
-        struct mp_error error = {0};
-        assert_int_equal(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, cases[i].message));
+        assert_fails(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL,
+                     cases[i].message);
     }
 }
 
@@ -312,7 +306,6 @@ static double quota_of(int experts, const bool inside[], const uint32_t row[], d
 static void check_limit(int experts, int tokens, const bool inside[], int limit) {
     uint32_t row[MOST_EXPERTS], limited[MOST_EXPERTS], again[MOST_EXPERTS];
     int32_t choice[2 * MOST_TOKENS], recount[MOST_EXPERTS] = {0};
-    struct mp_error error = {0};
     int64_t routes = random_row(experts, tokens, row), before = 0, outside = 0, sum = 0;
     int reached = 0, insiders = 0;
     memcpy(limited, row, sizeof row);
@@ -344,7 +337,7 @@ static void check_limit(int experts, int tokens, const bool inside[], int limit)
         assert_true(fabs(limited[e] - quota) < 1 + 1e-6);
     }
     /* Tokens can be dealt so, none with an expert twice. */
-    assert_int_equal(mp_replay_choices(tokens, 2, experts, limited, 5, choice, &error), MP_OK);
+    assert_works(mp_replay_choices(tokens, 2, experts, limited, 5, choice, &error));
     for (int t = 0; t < 2 * tokens; t++) {
         assert_true(t % 2 == 0 || choice[t] != choice[t - 1]);
         recount[choice[t]]++;

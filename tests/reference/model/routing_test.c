@@ -2,6 +2,7 @@
  * sends them, in the step in which they should and in the order that the experts want. */
 #include "reference/model/routing.h"
 
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { MOST_RANKS = 130 }; /* of a random example */
@@ -279,7 +280,7 @@ static int64_t rows_of(const struct mp_plan *plan, int rank) {
     int64_t rows = 0;
     if (plan->padding == 0) {
         int64_t computed[MOST_RANKS];
-        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        rank_routes(plan, computed, NULL, NULL);
         return computed[rank];
     }
     for (int64_t pair = 0; pair < (int64_t)plan->topology.ranks * plan->experts; pair++)
@@ -319,17 +320,15 @@ static void destroy_exchange(struct exchange *exchange) {
 
 static void exchange_and_check(const struct example *example) {
     const struct mp_plan *plan = &example->plan;
-    struct mp_error error = {0};
     struct exchange exchange;
     create_exchange(example, &exchange);
     for (int r = 0; r < exchange.ranks; r++) {
         int64_t sent = 0, rows = rows_of(plan, r);
         for (int e = 0; e < exchange.experts; e++)
             sent += plan->padding > 0 ? plan->padding : routes_covered(plan, r, e);
-        assert_ok(mp_routing_create(exchange.ranks, exchange.experts, sent, rows,
-                                    &exchange.routing[r], &error),
-                  &error);
-        assert_ok(mp_routing_build(plan, &example->load, r, &exchange.routing[r], &error), &error);
+        assert_works(mp_routing_create(exchange.ranks, exchange.experts, sent, rows,
+                                       &exchange.routing[r], &error));
+        assert_works(mp_routing_build(plan, &example->load, r, &exchange.routing[r], &error));
         assert_int_equal(exchange.routing[r].send_total, sent);
         assert_int_equal(exchange.routing[r].receive_total, rows);
         send_rows(&exchange, r);
@@ -363,8 +362,6 @@ TEST(rows_arrive_in_chunks_of_tokens) {
         size_t experts = (size_t)plan->experts, ranks = (size_t)plan->topology.ranks;
         plan->exchange = MP_EXCHANGE_FLAT;
         plan->padding = 0;
-        plan->one_hot = false;
-        plan->route_order = MP_ROUTES_BY_TOKEN;
         plan->degree = test_random_int(&random_state, 2, MP_MOST_DEGREE);
         size_t degree = (size_t)plan->degree;
         uint32_t *routes = calloc(ranks * degree * experts, sizeof *routes);
@@ -385,11 +382,10 @@ TEST(rows_arrive_in_chunks_of_tokens) {
 TEST(rows_arrive_under_nearest_dispatch) {
     for (int round = 0; round < 30; round++) {
         struct example example;
-        struct mp_error error = {0};
         random_example(&random_state, false, &example);
-        assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
+        assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
         exchange_and_check(&example);
-        assert_ok(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error), &error);
+        assert_works(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error));
         exchange_and_check(&example);
         destroy_example(&example);
     }
@@ -402,9 +398,8 @@ TEST(late_copies_are_computed_last) {
     const struct mp_topology topology = {8, 4};
     int32_t owner[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct example example = {.law = {.extra_copies_limit = -1}};
-    struct mp_error error = {0};
-    assert_ok(mp_plan_create(&topology, 8, 8, &example.plan, &error), &error);
-    assert_ok(mp_load_create(8, 8, &example.load, &error), &error);
+    assert_works(mp_plan_create(&topology, 8, 8, &example.plan, &error));
+    assert_works(mp_load_create(8, 8, &example.load, &error));
     for (int i = 0; i < 64; i++)
         example.load.count[i] = (uint32_t)test_random_int(&random_state, 1, 30);
     for (int i = 0; i < 4; i++) {
@@ -413,15 +408,14 @@ TEST(late_copies_are_computed_last) {
         example.plan.group_size = sizes[i];
         for (int r = 0; r < 8; r++) { /* expert 5 everywhere, expert 2 on rank 7 only */
             if (r != 5)
-                assert_ok(mp_plan_add_copy(&example.plan, 5, r, MP_STAGE_AFTER_GATE, &error),
-                          &error);
+                assert_works(mp_plan_add_copy(&example.plan, 5, r, MP_STAGE_AFTER_GATE, &error));
         }
-        assert_ok(mp_plan_add_copy(&example.plan, 2, 7, MP_STAGE_AFTER_GATE, &error), &error);
-        assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
+        assert_works(mp_plan_add_copy(&example.plan, 2, 7, MP_STAGE_AFTER_GATE, &error));
+        assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
         exchange_and_check(&example);
         struct mp_routing routing;
-        assert_ok(mp_routing_create(8, 8, 2000, 2000, &routing, &error), &error);
-        assert_ok(mp_routing_build(&example.plan, NULL, 7, &routing, &error), &error);
+        assert_works(mp_routing_create(8, 8, 2000, 2000, &routing, &error));
+        assert_works(mp_routing_build(&example.plan, NULL, 7, &routing, &error));
         assert_int_equal(routing.steps, 8 / sizes[i]);
         assert_int_equal(routing.segments, routing.steps + 1);
         assert_int_equal(routing.local_rows,
@@ -472,26 +466,25 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
 TEST(building_again_forgets_the_last_plan) {
     const struct mp_topology topology = {4, 2};
     const int32_t owners[2][5] = {{0, 1, 2, 3, 0}, {3, 3, 1, 0, 2}};
-    struct mp_error error = {0};
     struct mp_routing used, fresh;
     struct mp_plan plan;
     struct mp_load load;
-    assert_ok(mp_plan_create(&topology, 5, 8, &plan, &error), &error);
-    assert_ok(mp_load_create(4, 5, &load, &error), &error);
-    assert_ok(mp_routing_create(4, 5, 4000, 4000, &used, &error), &error);
+    assert_works(mp_plan_create(&topology, 5, 8, &plan, &error));
+    assert_works(mp_load_create(4, 5, &load, &error));
+    assert_works(mp_routing_create(4, 5, 4000, 4000, &used, &error));
     for (int round = 0; round < 40; round++) {
         for (int i = 0; i < 20; i++)
             load.count[i] = (uint32_t)test_random_int(&random_state, 0, 200) *
                             (uint32_t)test_random_int(&random_state, 0, 1);
         begin_owned(&plan, round, 0, owners[round % 2]);
         random_copies(&random_state, &plan);
-        assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
+        assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
         if (round % 3 == 1)
             plan.exchange = MP_EXCHANGE_PIPELINED;
         plan.group_size = 1 + round % 2;
-        assert_ok(mp_routing_create(4, 5, 4000, 4000, &fresh, &error), &error);
-        assert_ok(mp_routing_build(&plan, &load, round % 4, &used, &error), &error);
-        assert_ok(mp_routing_build(&plan, &load, round % 4, &fresh, &error), &error);
+        assert_works(mp_routing_create(4, 5, 4000, 4000, &fresh, &error));
+        assert_works(mp_routing_build(&plan, &load, round % 4, &used, &error));
+        assert_works(mp_routing_build(&plan, &load, round % 4, &fresh, &error));
         assert_same_routing(&used, &fresh);
         mp_routing_destroy(&fresh);
     }
@@ -503,32 +496,28 @@ TEST(building_again_forgets_the_last_plan) {
 TEST(too_many_rows_are_refused) {
     const struct mp_topology topology = {2, 2};
     const int32_t owner[2] = {0, 1};
-    struct mp_error error = {0};
     struct mp_routing routing;
     struct mp_plan plan;
     struct mp_load load;
-    assert_ok(mp_plan_create(&topology, 2, 8, &plan, &error), &error);
-    assert_ok(mp_load_create(2, 2, &load, &error), &error);
+    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
+    assert_works(mp_load_create(2, 2, &load, &error));
     const uint32_t counts[4] = {3, 60, 4, 41};
     memcpy(load.count, counts, sizeof counts);
     begin_owned(&plan, 0, 7, owner);
-    assert_ok(mp_plan_dispatch_to_owner(&plan, &load, &error), &error);
-    assert_ok(mp_routing_create(2, 2, 63, 100, &routing, &error), &error);
-    assert_ok(mp_routing_build(&plan, NULL, 0, &routing, &error), &error);
-    assert_int_equal(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT);
-    assert_string_equal(error.text,
-                        "layer 7: rank 1 would receive 101 rows, at most 100 are possible");
+    assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
+    assert_works(mp_routing_create(2, 2, 63, 100, &routing, &error));
+    assert_works(mp_routing_build(&plan, NULL, 0, &routing, &error));
+    assert_sentence(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT,
+                    "layer 7: rank 1 would receive 101 rows, at most 100 are possible");
     mp_routing_destroy(&routing);
-    error = (struct mp_error){0};
-    assert_ok(mp_routing_create(2, 2, 62, 101, &routing, &error), &error);
-    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
-    assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_ELIMIT);
-    assert_string_equal(error.text, "layer 7: rank 0 would send 63 rows, at most 62 are possible");
-    error = (struct mp_error){0};
+    assert_works(mp_routing_create(2, 2, 62, 101, &routing, &error));
+    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
+    assert_sentence(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_ELIMIT,
+                    "layer 7: rank 0 would send 63 rows, at most 62 are possible");
     plan.padding = INT64_C(1) << 31; /* an int that counts them would be 0 */
-    assert_int_equal(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT);
-    assert_string_equal(error.text, "layer 7: rank 1 would send 2147483648 rows to each of 2 "
-                                    "experts, at most 62 are possible");
+    assert_sentence(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT,
+                    "layer 7: rank 1 would send 2147483648 rows to each of 2 "
+                    "experts, at most 62 are possible");
     mp_routing_destroy(&routing);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);
@@ -538,36 +527,35 @@ TEST(impossible_exchanges_are_refused) {
     const struct mp_topology topology = {4, 2};
     const int32_t owner[2] = {0, 1};
     const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
-    struct mp_error error = {0};
     struct mp_routing routing;
+    struct mp_policy policy = mp_policy_plain;
     struct mp_plan plan;
     struct mp_load load;
-    assert_ok(mp_plan_create(&topology, 2, 8, &plan, &error), &error);
-    assert_ok(mp_load_create(4, 2, &load, &error), &error);
-    assert_ok(mp_routing_create(4, 2, 100, 100, &routing, &error), &error);
+    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
+    plan.policy = &policy;
+    assert_works(mp_load_create(4, 2, &load, &error));
+    assert_works(mp_routing_create(4, 2, 100, 100, &routing, &error));
     memcpy(load.count, counts, sizeof counts);
     begin_owned(&plan, 0, 5, owner);
-    assert_ok(mp_plan_dispatch_to_owner(&plan, &load, &error), &error);
+    assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
     plan.exchange = MP_EXCHANGE_PIPELINED;
     for (int size = 0; size < 4; size += 3) {
         plan.group_size = size;
-        assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
-        error = (struct mp_error){0};
+        assert_fails(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN, "");
     }
     plan.exchange = MP_EXCHANGE_FLAT;
     plan.padding = 5;
-    plan.route_order = MP_ROUTES_BY_CHOICE;
-    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
+    policy.route_order = MP_ROUTES_BY_CHOICE;
+    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
     assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
     assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
     assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
-    plan.overlaid = true;
+    policy.overlaid = true;
     for (int known = 0; known < 2; known++) {
-        error = (struct mp_error){0};
-        assert_int_equal(mp_routing_build(&plan, known ? &load : NULL, 1, &routing, &error),
-                         MP_EPLAN);
-        assert_string_equal(error.text, "layer 5: rank 1 can't tell first choices from second "
-                                        "ones, whose rows they may share");
+        assert_sentence(mp_routing_build(&plan, known ? &load : NULL, 1, &routing, &error),
+                        MP_EPLAN,
+                        "layer 5: rank 1 can't tell first choices from second "
+                        "ones, whose rows they may share");
     }
     mp_routing_destroy(&routing);
     mp_load_destroy(&load);
@@ -577,8 +565,7 @@ TEST(impossible_exchanges_are_refused) {
 /* What a measurement multiplies: rows of one expert that come from nowhere. */
 TEST(a_single_expert_needs_no_plan) {
     struct mp_routing routing;
-    struct mp_error error = {0};
-    assert_ok(mp_routing_create(2, 4, 20, 30, &routing, &error), &error);
+    assert_works(mp_routing_create(2, 4, 20, 30, &routing, &error));
     mp_routing_single(&routing, 7);
     assert_int_equal(routing.send_total, 0);
     assert_int_equal(routing.receive_total, 7);

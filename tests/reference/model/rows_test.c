@@ -3,7 +3,7 @@
 #include "reference/model/rows.h"
 
 #include "reference/model/block.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* ---- a device that counts, and has so much memory ---- */
 
@@ -147,9 +147,8 @@ static double row_bytes(double layers, double d, double f, double element, doubl
 }
 
 static void create_model(struct mp_model *model) {
-    struct mp_error error = {0};
-    if (mp_model_create(&shape, device, N / S, RANKS, EVEN, RANKS * EVEN, 1, model, &error))
-        fail_msg("%s", error.text);
+    assert_works(
+        mp_model_create(&shape, device, N / S, RANKS, EVEN, RANKS * EVEN, 1, model, &error));
 }
 
 /* Reserves for a layer that works on so many rows. */
@@ -160,23 +159,22 @@ static int reserve(struct mp_model *model, int layer, int rows, struct mp_error 
 
 TEST_WITH(memory_follows_rows, start, nothing_is_left) {
     struct mp_model model;
-    struct mp_error error = {0};
     create_model(&model);
     double even = row_bytes(LAYERS, D, F, 4, EVEN, EVEN);
     assert_true(EVEN % MP_ROWS_TOGETHER == 0);
     assert_close((double)model.row_bytes, even, 0);
     int64_t given = account.given;
     for (int l = 0; l < LAYERS; l++)
-        assert_int_equal(reserve(&model, l, EVEN, &error), MP_OK);
+        assert_works(reserve(&model, l, EVEN, &error));
     assert_int_equal(account.given, given);
     /* One layer gets everything: it and the workspace grow, up to what a plan may bring. */
-    assert_int_equal(reserve(&model, 1, RANKS * EVEN, &error), MP_OK);
+    assert_works(reserve(&model, 1, RANKS * EVEN, &error));
     double one = row_bytes(1, D, F, 4, EVEN, RANKS * EVEN) + row_bytes(2, D, F, 4, EVEN, EVEN) -
                  row_bytes(0, D, F, 4, EVEN, EVEN);
     assert_close((double)model.row_bytes, one, 0);
     assert_close((double)(account.given - given), one - even, 0);
     for (int l = 0; l < LAYERS; l++)
-        assert_int_equal(reserve(&model, l, RANKS * EVEN, &error), MP_OK);
+        assert_works(reserve(&model, l, RANKS * EVEN, &error));
     assert_close((double)model.row_bytes, row_bytes(LAYERS, D, F, 4, EVEN, RANKS * EVEN), 0);
     mp_model_destroy(&model);
 }
@@ -201,14 +199,13 @@ TEST_WITH(figures_of_thirty_two_ranks, start, nothing_is_left) {
 /* Row for row more and more: a quarter each time, so few times. */
 TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
     struct mp_model model;
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     int growths = 0;
     create_model(&model);
     for (int rows = 1, most = 0; rows <= RANKS * EVEN; rows++) {
         int some = test_random_int(&random, 1, rows), before = model.state[0].worked.allocations;
         most = some > most ? some : most;
-        assert_int_equal(reserve(&model, 0, some, &error), MP_OK);
+        assert_works(reserve(&model, 0, some, &error));
         growths += model.state[0].worked.allocations > before;
         assert_true(model.state[0].worked.room >= most);
         assert_true(model.state[0].worked.room <= fmax(EVEN, 1.25 * most) + MP_ROWS_TOGETHER);
@@ -216,10 +213,8 @@ TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
     assert_in_range(growths, 2, (int)ceil(log(RANKS) / log(1.25)));
     int before = model.state[0].worked.allocations, shared = model.worked.allocations;
     for (int i = 0; i < 1000; i++) /* shrinking and growing below the most costs nothing */
-        assert_int_equal(reserve(&model, 0,
-                                 test_random_int(&random, 0, (int)model.state[0].worked.room),
-                                 &error),
-                         MP_OK);
+        assert_works(reserve(&model, 0,
+                             test_random_int(&random, 0, (int)model.state[0].worked.room), &error));
     assert_int_equal(model.state[0].worked.allocations, before);
     assert_int_equal(model.worked.allocations, shared);
     mp_model_destroy(&model);
@@ -229,11 +224,10 @@ TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
 TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
     static const int rows[] = {1, 3 * EVEN, 5 * EVEN + 1, 2 * EVEN};
     struct mp_model model;
-    struct mp_error error = {0};
     create_model(&model);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct mp_block_state *block = &model.state[i % 2];
-        assert_int_equal(reserve(&model, (int)(i % 2), rows[i], &error), MP_OK);
+        assert_works(reserve(&model, (int)(i % 2), rows[i], &error));
         size_t here = (size_t)rows[i] * sizeof(float), sent = EVEN * sizeof(float);
         struct {
             void *at;
@@ -259,13 +253,11 @@ TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
 
 TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
     struct mp_model model;
-    struct mp_error error = {0};
     create_model(&model);
     account.budget = account.given + 4096;
-    assert_int_equal(reserve(&model, 2, EVEN, &error), MP_OK);
-    assert_int_equal(reserve(&model, 2, 2000, &error), MP_ENOMEM);
-    assert_string_equal(
-        error.text, "layer 2: no memory for 2000 rows to work on and 0 to send (even loads have "
+    assert_works(reserve(&model, 2, EVEN, &error));
+    assert_sentence(reserve(&model, 2, 2000, &error), MP_ENOMEM,
+                    "layer 2: no memory for 2000 rows to work on and 0 to send (even loads have "
                     "128 of each): 0.77 MiB, beside 0.04 MiB of other layers' rows; a smaller "
                     "batch or a system that spreads routes takes less");
     mp_model_destroy(&model);

@@ -148,7 +148,7 @@ static int check_sources(const struct mp_plan *plan, const struct mp_placement *
             mp_placement_next(before_gate, fetch->expert, mp_topology_node_begin(topology, node));
         if (fetch->stage != MP_STAGE_AFTER_GATE)
             continue;
-        if (near < 0 || near >= mp_topology_node_end(topology, node) || plan->rematerialise)
+        if (near < 0 || near >= mp_topology_node_end(topology, node) || plan->policy->rematerialise)
             assert_int_equal(fetch->from, owner);
         else
             assert_int_equal(mp_topology_node(topology, fetch->from), node);
@@ -167,7 +167,9 @@ TEST_RANDOM(routes_fill_pieces) {
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
         copy_some(random, &row.plan);
-        row.plan.rematerialise = test_random_int(random, 0, 3) == 0;
+        struct mp_policy policy = mp_policy_plain;
+        policy.rematerialise = test_random_int(random, 0, 3) == 0;
+        row.plan.policy = &policy;
         struct mp_placement before_gate;
         assert_ok(
             mp_placement_create(row.plan.topology.ranks, row.plan.experts, &before_gate, &error),

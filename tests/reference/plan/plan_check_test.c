@@ -111,7 +111,7 @@ static bool break_holder_range(struct example *example) {
 static bool break_owner_alone(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
-    if (rank < 0 || plan->optimizer != MP_OPTIMIZER_OWNER)
+    if (rank < 0 || plan->policy->optimizer != MP_OPTIMIZER_OWNER)
         return false;
     mp_placement_add(&plan->before, expert, rank);
     mp_placement_add(&plan->during, expert, rank);
@@ -223,11 +223,11 @@ static bool add_replica(struct mp_plan *plan, int expert, int rank) {
     struct mp_transfer transfer = {
         plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
-    if (plan->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
+    if (plan->policy->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
         return false;
     mp_placement_add(&plan->before, expert, rank);
     mp_placement_add(&plan->during, expert, rank);
-    if (plan->optimizer == MP_OPTIMIZER_REPLICA_SLICES)
+    if (plan->policy->optimizer == MP_OPTIMIZER_REPLICA_SLICES)
         return true;
     append(&plan->reduce, transfer);
     transfer.from = owner;
@@ -245,23 +245,23 @@ static bool break_slices(struct example *example) {
     struct mp_transfer reduce = {
         plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
-    if (!mp_optimizer_sliced(plan->optimizer))
+    if (!mp_optimizer_sliced(plan->policy->optimizer))
         return false;
     if (below(3) == 0)
         return add_replica(plan, expert, some_rank_without(plan, expert));
     if (below(3) == 0) {
-        plan->gather_stage = below(2) ? MP_STAGE_AFTER_GATE : MP_STAGE_BACKWARD_PREFETCH;
+        example->policy.gather_ahead = below(2) ? -1 : plan->policy->gather_before_gate ? 4 : 1;
         return true;
     }
     if (rank < 0)
         return false;
     if (mp_placement_holds(&plan->during, expert, rank)) /* sums where nobody sums */
-        return plan->reduce.count == 0 && plan->optimizer != MP_OPTIMIZER_SLICES_OF_SUM &&
-               plan->optimizer != MP_OPTIMIZER_REPLICA_SLICES_OF_SUM &&
+        return plan->reduce.count == 0 && plan->policy->optimizer != MP_OPTIMIZER_SLICES_OF_SUM &&
+               plan->policy->optimizer != MP_OPTIMIZER_REPLICA_SLICES_OF_SUM &&
                append(&plan->reduce, reduce);
     mp_placement_add(&plan->during, expert, rank); /* a copy of what nobody has whole */
-    if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM ||
-        plan->optimizer == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM)
+    if (plan->policy->optimizer == MP_OPTIMIZER_SLICES_OF_SUM ||
+        plan->policy->optimizer == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM)
         append(&plan->reduce, reduce);
     return append(&plan->fetch, fetch);
 }
@@ -320,7 +320,7 @@ static bool break_list(struct example *example) {
 
     switch (below(4)) {
     case 0: /* a copy that comes after the list */
-        if (rank < 0 || mp_optimizer_sliced(plan->optimizer))
+        if (rank < 0 || mp_optimizer_sliced(plan->policy->optimizer))
             return false;
         assert_ok(mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, &error), &error);
         return true;
@@ -442,7 +442,7 @@ static bool break_padding(struct example *example) {
     if (plan->padding ==
         0) { /* in a plan that was not made for it: a pair without a part, or two */
         if (below(2))
-            return plan->one_hot = true;
+            return example->policy.one_hot = true;
         for (int64_t pair = 0; pair < pairs; pair++)
             if (plan->part_begin[pair + 1] - plan->part_begin[pair] != 1) {
                 plan->padding = example->law.padding_limit = 1 << 30;
@@ -492,7 +492,7 @@ static bool break_exchange(struct example *example) {
 
 static bool break_memory(struct example *example) {
     const struct mp_plan *plan = &example->plan;
-    bool sliced = mp_optimizer_sliced(plan->optimizer);
+    bool sliced = mp_optimizer_sliced(plan->policy->optimizer);
     int largest = 0;
     for (int rank = 0; rank < plan->topology.ranks; rank++) {
         int extra = 0;
@@ -581,10 +581,10 @@ TEST(rows_of_two_routes_have_their_law) {
             destroy_example(&example);
             random_kind_of_example(&random_state, false, &example);
         } while (plan->padding == 0);
-        plan->overlaid = true;
+        example.policy.overlaid = true;
         plan->padding = lacking == 1 ? 0 : plan->padding;
-        plan->one_hot = lacking == 2;
-        plan->route_order = lacking == 3 ? MP_ROUTES_BY_TOKEN : MP_ROUTES_BY_CHOICE;
+        example.policy.one_hot = lacking == 2;
+        example.policy.route_order = lacking == 3 ? MP_ROUTES_BY_TOKEN : MP_ROUTES_BY_CHOICE;
         int code = mp_plan_check(plan, &example.load, &example.law, &found, &error);
         assert_int_equal(code, lacking ? MP_EPLAN : MP_OK);
         assert_int_equal(found, lacking ? MP_PLAN_PADDING : MP_PLAN_LEGAL);

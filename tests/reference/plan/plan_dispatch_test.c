@@ -52,7 +52,7 @@ TEST(nearest_gives_the_golden_loads) {
         struct mp_plan_facts facts;
         int64_t computed[4], sent[4], received[4];
         plan_golden(row, &plan, &load);
-        mp_plan_rank_routes(&plan, computed, sent, received);
+        rank_routes(&plan, computed, sent, received);
         mp_plan_facts(&plan, &load, &facts);
         assert_memory_equal(computed, row->computed, sizeof computed);
         assert_memory_equal(sent, row->sent, sizeof sent);
@@ -261,7 +261,8 @@ TEST(slices_come_from_the_right_holders) {
     mp_placement_set_owners(&home, (const int32_t[4]){0, 1, 3, 3});
     for (int expert = 0; expert < 4; expert++)
         mp_placement_add(&home, expert, host[expert][1]);
-    assert_ok(mp_plan_begin(&plan, 0, 0, &home, MP_OPTIMIZER_SLICES_OF_SUM, &error), &error);
+    plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
+    assert_ok(mp_plan_begin(&plan, 0, 0, &home, &error), &error);
     assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
     for (int expert = 0; expert < 4; expert++)
         for (int rank = 0; rank < 4; rank++)

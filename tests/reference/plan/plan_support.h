@@ -31,6 +31,14 @@ static inline struct mp_topology random_topology(uint64_t *random, int most_rank
     return topology;
 }
 
+/* The plain policy but for its optimizer. */
+static inline const struct mp_policy *policy_with(enum mp_optimizer_split optimizer) {
+    static struct mp_policy policy[MP_OPTIMIZER_SPLITS];
+    policy[optimizer] = mp_policy_plain;
+    policy[optimizer].optimizer = optimizer;
+    return &policy[optimizer];
+}
+
 /* Starts a plan whose homes are owners alone. */
 static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int layer,
                                const int32_t owner[]) {
@@ -38,12 +46,36 @@ static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int laye
     struct mp_error error = {0};
     assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
     mp_placement_set_owners(&home, owner);
-    assert_ok(mp_plan_begin(plan, iteration, layer, &home, MP_OPTIMIZER_OWNER, &error), &error);
+    assert_ok(mp_plan_begin(plan, iteration, layer, &home, &error), &error);
     mp_placement_destroy(&home);
 }
 
-/* A plan and what it was made for. */
+/* [ranks] routes that each rank computes; and where asked for, those of its own that are computed
+ * elsewhere, and those of others that it computes. */
+static inline void rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
+                               int64_t received[]) {
+    for (int rank = 0; rank < plan->topology.ranks; rank++) {
+        computed[rank] = 0;
+        if (sent)
+            sent[rank] = received[rank] = 0;
+    }
+    for (int source = 0; source < plan->topology.ranks; source++) {
+        const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
+        for (int64_t i = begin[0]; i < begin[plan->experts]; i++)
+            for (int32_t at = 0; at < plan->part[i].run; at++) {
+                int holder = plan->holder[plan->part[i].first + at];
+                computed[holder] += plan->part[i].count;
+                if (sent && holder != source) {
+                    sent[source] += plan->part[i].count;
+                    received[holder] += plan->part[i].count;
+                }
+            }
+    }
+}
+
+/* A plan and what it was made for.  Stays where it is, as its plan points to its policy. */
 struct example {
+    struct mp_policy policy;
     struct mp_plan plan;
     struct mp_load load;
     struct mp_plan_law law;
@@ -128,6 +160,8 @@ static inline void empty_example(uint64_t *random, bool drops, struct example *e
                              &example->plan, &error),
               &error);
     example->plan.gradient_bytes *= test_random_int(random, 1, 2);
+    example->policy = mp_policy_plain;
+    example->plan.policy = &example->policy;
 }
 
 /* A random legal plan of whole experts, as FSSDP makes them; destroy with destroy_example. */
@@ -214,20 +248,21 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
 
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
+    example->policy.optimizer = optimizer;
+    example->policy.gather_before_gate =
+        mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
+    example->policy.offload = test_random_int(random, 0, 1);
+    example->policy.rematerialise = test_random_int(random, 0, 1);
     assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
     random_homes_for(random, optimizer, &home);
     assert_ok(mp_plan_begin(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23),
-                            &home, optimizer, &error),
+                            &home, &error),
               &error);
     mp_placement_destroy(&home);
     if (drops)
         random_capacities(random, plan);
     if (!mp_optimizer_sliced(optimizer))
         random_copies(random, plan);
-    else if (test_random_int(random, 0, 1))
-        plan->gather_stage = MP_STAGE_BEFORE_GATE;
-    plan->offload = test_random_int(random, 0, 1);
-    plan->rematerialise = test_random_int(random, 0, 1);
     random_exchange(random, example);
     random_dispatch(random, example);
 }

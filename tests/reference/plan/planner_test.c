@@ -11,10 +11,8 @@ static struct {
     struct mp_rehome change; /* next is not read */
     int32_t new_owner;       /* of expert 0 of layer 1, after a step */
     int32_t copy_on;         /* of expert 0, before the gate; -1: no copy */
-    bool rematerialise;
-    enum mp_stage gather_stage;
-    enum mp_optimizer_split optimizer;
-    int limit, before, after, destroyed;
+    struct mp_policy policy;
+    int limit, policies, before, after, destroyed;
     double bandwidth; /* that padding_limit met */
     int code;         /* of create */
 } asked;
@@ -39,9 +37,10 @@ static void initial_owners(const void *self, int32_t owner[]) {
     memcpy(owner, first, sizeof first);
 }
 
-static enum mp_optimizer_split optimizer(const void *self) {
+static void policy(const void *self, struct mp_policy *policy) {
     (void)self;
-    return asked.optimizer;
+    asked.policies++;
+    *policy = asked.policy;
 }
 
 static int copies_limit(const void *self) {
@@ -64,8 +63,6 @@ static int64_t padding_limit(const struct mp_setting *setting, const void *optio
 static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
     (void)self;
     asked.before++;
-    plan->rematerialise = asked.rematerialise;
-    plan->gather_stage = asked.gather_stage;
     return asked.copy_on < 0
                ? MP_OK
                : mp_plan_add_copy(plan, 0, asked.copy_on, MP_STAGE_BEFORE_GATE, error);
@@ -106,7 +103,7 @@ static const struct mp_system SYSTEM = {
     .create = create,
     .destroy = destroy,
     .initial_owners = initial_owners,
-    .optimizer = optimizer,
+    .policy = policy,
     .copies_limit = copies_limit,
     .padding_limit = padding_limit,
     .before_gate = before_gate,
@@ -158,10 +155,10 @@ static void end(struct drill *drill) {
 static int reset(void **state) {
     (void)state;
     memset(&asked, 0, sizeof asked);
+    asked.policy = mp_policy_plain;
     asked.copy_on = -1;
     asked.limit = 1;
     asked.new_owner = 1;
-    asked.gather_stage = MP_STAGE_AFTER_STEP;
     return 0;
 }
 
@@ -173,11 +170,13 @@ TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
     struct drill drill;
     struct mp_system drops = SYSTEM;
     drops.capabilities |= MP_SYSTEM_DROPS;
-    asked.rematerialise = true;
+    asked.policy.rematerialise = true;
     asked.limit = 2;
     begin(&drill, &drops, false);
+    assert_int_equal(asked.policies, 1);
     assert_int_equal(asked.before, 1);
-    assert_true(drill.planner.rematerialise);
+    assert_true(drill.planner.policy.rematerialise);
+    assert_ptr_equal(drill.planner.plan->policy, &drill.planner.policy);
     assert_true(drill.planner.law.drops_routes);
     assert_int_equal(drill.planner.law.extra_copies_limit, 2);
     assert_int_equal(drill.planner.law.padding_limit, 20);
@@ -200,13 +199,13 @@ TEST_WITH(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with, res
     assert_int_equal(drill.planner.homes_limit, 7);
     end(&drill);
     reset(NULL);
-    asked.optimizer = MP_OPTIMIZER_SLICES;
+    asked.policy.optimizer = MP_OPTIMIZER_SLICES;
     asked.limit = 3;
-    asked.gather_stage = MP_STAGE_BEFORE_GATE;
+    asked.policy.gather_before_gate = true;
     begin(&drill, &limited, true);
     assert_int_equal(drill.planner.homes_limit, 3);
     assert_true(drill.planner.moves.capacity >= 3 * RANKS * LAYERS);
-    assert_int_equal(drill.planner.gather_stage, MP_STAGE_BEFORE_GATE);
+    assert_true(drill.planner.policy.gather_before_gate);
     end(&drill);
 }
 
@@ -298,11 +297,13 @@ TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
 /* Whoever keeps an expert at the update takes a gradient from a device and gives parameters. */
 static void assert_host_bytes(const struct mp_plan *plan, const struct mp_placement *at_update) {
     struct mp_plan offloaded = *plan;
+    struct mp_policy policy = *plan->policy;
     struct mp_plan_facts facts;
     int64_t copies = 0;
     for (int e = 0; e < EXPERTS; e++)
         copies += mp_placement_copies(at_update, e);
-    offloaded.offload = true;
+    policy.offload = true;
+    offloaded.policy = &policy;
     mp_plan_facts(&offloaded, NULL, &facts);
     assert_int_equal(facts.bytes_host, copies * (plan->gradient_bytes + plan->expert_bytes));
 }
@@ -312,7 +313,7 @@ static void assert_host_bytes(const struct mp_plan *plan, const struct mp_placem
 TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
     struct drill drill;
     struct mp_error error = {0};
-    asked.optimizer = MP_OPTIMIZER_REPLICATED;
+    asked.policy.optimizer = MP_OPTIMIZER_REPLICATED;
     begin(&drill, &SYSTEM, false);
     asked.change = (struct mp_rehome){.changed = true, .asynchronous = true};
     assert_ok(step(&drill, &error), &error);
@@ -358,7 +359,7 @@ TEST_WITH(state_that_stays_does_not_travel, reset, NULL) {
     assert_int_equal(drill.planner.moves.item[0].bytes, MOVED);
     end(&drill);
     reset(NULL);
-    asked.optimizer = MP_OPTIMIZER_SLICES; /* everybody has a part of everything */
+    asked.policy.optimizer = MP_OPTIMIZER_SLICES; /* everybody has a part of everything */
     asked.limit = EXPERTS;
     begin(&drill, &SYSTEM, false);
     asked.change.changed = true;

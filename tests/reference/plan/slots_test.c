@@ -167,8 +167,8 @@ static void dispatch_and_check(struct job *job, enum mp_spread spread, bool limi
 
     mp_slots_index(&job->slots, spread == MP_SPREAD_NODE ? job->topology.ranks_per_node : 0);
     assert_ok(mp_slots_homes(&job->slots, &job->home, &error), &error);
-    assert_ok(mp_plan_begin(&job->plan, 1, 0, &job->home, MP_OPTIMIZER_SLICES_OF_SUM, &error),
-              &error);
+    job->plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
+    assert_ok(mp_plan_begin(&job->plan, 1, 0, &job->home, &error), &error);
     for (int expert = 0; limited && expert < job->slots.experts; expert++)
         job->plan.capacity[expert] = test_random_int(&random_state, -1, 2000);
     assert_ok(mp_plan_dispatch_slots(&job->plan, &job->load, &job->slots, spread, &error), &error);
@@ -260,7 +260,8 @@ TEST(what_does_not_fit_is_refused) {
     mp_slots_index(&job.slots, 0);
     assert_ok(mp_slots_homes(&job.slots, &job.home, &error), &error);
     mp_placement_add(&job.home, 2, 0);
-    assert_ok(mp_plan_begin(&job.plan, 5, 2, &job.home, MP_OPTIMIZER_SLICES, &error), &error);
+    job.plan.policy = policy_with(MP_OPTIMIZER_SLICES);
+    assert_ok(mp_plan_begin(&job.plan, 5, 2, &job.home, &error), &error);
     error = (struct mp_error){0};
     assert_int_equal(
         mp_plan_dispatch_slots(&job.plan, &job.load, &job.slots, MP_SPREAD_TURN, &error), MP_EPLAN);

@@ -45,9 +45,9 @@ static void initial_holders(const void *self, struct mp_placement home[]) {
     mp_placement_add(&home[0], 1, 2);
     mp_placement_add(&home[1], 0, 1);
 }
-static enum mp_optimizer_split optimizer(const void *self) {
+static void policy(const void *self, struct mp_policy *policy) {
     (void)self;
-    return MP_OPTIMIZER_REPLICATED;
+    policy->optimizer = MP_OPTIMIZER_REPLICATED;
 }
 static size_t save(const void *self, void *buffer, size_t size) {
     (void)self;
@@ -84,7 +84,7 @@ static const struct mp_system COMPLETE = {
     .create = create,
     .initial_owners = initial_owners,
     .initial_holders = initial_holders,
-    .optimizer = optimizer,
+    .policy = policy,
     .copies_limit = copies_limit,
     .before_gate = before_gate,
     .after_gate = after_gate,
@@ -127,7 +127,7 @@ SPOIL(create, system->create = NULL)
 SPOIL(size, system->size = 0)
 SPOIL(copies, system->copies_limit = NULL; system->initial_holders = NULL)
 SPOIL(holders_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES)
-SPOIL(optimizer, system->optimizer = NULL)
+SPOIL(optimizer, system->policy = NULL)
 SPOIL(before, system->before_gate = NULL)
 SPOIL(before_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_PLANS_BEFORE_GATE)
 SPOIL(after, system->after_gate = NULL)
@@ -144,7 +144,7 @@ struct spoilt_case {
     const char *sentence;
 };
 static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 5, this is ABI 4"},
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 6, this is ABI 5"},
     {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
     {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
     {spoil_title, MP_EINVAL, "system complete: the title is empty"},
@@ -221,6 +221,7 @@ TEST(plans_begin_with_the_systems_homes) {
     struct mp_system plain = COMPLETE;
     struct mp_topology topology = {4, 2};
     struct mp_placement home[2];
+    struct mp_policy own;
     struct mp_plan plan;
     struct mp_error error = {0};
     assert_ok(mp_plan_create(&topology, 3, 8, &plan, &error), &error);
@@ -234,21 +235,26 @@ TEST(plans_begin_with_the_systems_homes) {
             assert_int_equal(mp_placement_copies(&home[layer], expert), 1 + company);
             assert_true(!company || mp_placement_holds(&home[layer], expert, 2 - layer));
         }
+    mp_system_policy(&COMPLETE, NULL, &(const struct mp_setting){0}, &own);
+    plan.policy = &own;
     assert_ok(mp_system_begin_plan(&COMPLETE, NULL, 6, 1, &home[1], &plan, &error), &error);
     assert_true(plan.iteration == 6 && plan.layer == 1);
-    assert_int_equal(plan.optimizer, MP_OPTIMIZER_REPLICATED);
+    assert_int_equal(own.optimizer, MP_OPTIMIZER_REPLICATED);
     assert_int_equal(plan.share.count, 1);
     assert_int_equal(plan.fetch.count, 1);
-    plain.optimizer = NULL;
-    plain.split = MP_OPTIMIZER_SLICES;
-    assert_int_equal(mp_system_optimizer(&plain, NULL), MP_OPTIMIZER_SLICES);
-    plain.split = MP_OPTIMIZER_OWNER;
+    plain.optimizer = MP_OPTIMIZER_SLICES;
+    mp_system_policy(&plain, NULL, &(const struct mp_setting){.forward_only = true}, &own);
+    assert_true(own.optimizer == MP_OPTIMIZER_REPLICATED && own.forward_only);
+    plain.policy = NULL;
+    mp_system_policy(&plain, NULL, &(const struct mp_setting){0}, &own);
+    assert_true(own.optimizer == MP_OPTIMIZER_SLICES && !own.forward_only);
+    assert_true(own.outgoing_limit == -1 && own.outside_cost == 1);
+    plan.policy = &mp_policy_plain;
     plain.initial_holders = NULL;
     plain.before_gate = NULL;
     assert_ok(mp_system_initial_homes(&plain, NULL, 2, home, &error), &error);
     assert_int_equal(mp_placement_copies(&home[1], 0), 1);
     assert_ok(mp_system_begin_plan(&plain, NULL, 7, 1, &home[1], &plan, &error), &error);
-    assert_int_equal(plan.optimizer, MP_OPTIMIZER_OWNER);
     assert_int_equal(plan.share.count + plan.fetch.count, 0);
     mp_plan_destroy(&plan);
     for (int layer = 0; layer < 2; layer++)
@@ -269,7 +275,10 @@ static int plan_layer(struct mp_system system, bool declared, const struct mp_pl
     struct mp_load load;
     if (!declared)
         system.capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES;
+    struct mp_policy own;
+    mp_system_policy(&system, NULL, &(const struct mp_setting){0}, &own);
     assert_ok(mp_plan_create(&topology, 3, 8, &plan, error), error);
+    plan.policy = &own;
     assert_ok(mp_load_create(4, 3, &load, error), error);
     int code = mp_system_begin_plan(&system, NULL, 6, 1, home, &plan, error);
     if (!code)
@@ -299,11 +308,11 @@ TEST(copies_and_replicas_are_declared) {
     struct mp_placement home;
     struct mp_error error = {0};
     copies_before.initial_holders = NULL;
-    copies_before.optimizer = NULL;
+    copies_before.policy = NULL;
     copies_after = replicates = copies_before;
     copies_after.after_gate = copy_after_gate;
     copies_after.before_gate = replicates.before_gate = NULL;
-    replicates.optimizer = optimizer;
+    replicates.policy = policy;
     assert_ok(mp_placement_create(4, 3, &home, &error), &error);
     mp_placement_set_owners(&home, owner);
     assert_ok(plan_layer(replicates, false, &home, &error), &error);

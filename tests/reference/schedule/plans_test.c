@@ -1,6 +1,7 @@
 /* What plans mean for the schedule, counted route by route. */
 #include "reference/schedule/schedule.h"
 
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/schedule/names.h"
 
@@ -70,8 +71,8 @@ static void check_exchange(const struct mp_plan *plan) {
         }
     }
     assert_int_equal(layer.own, pipelined && own);
-    assert_int_equal(layer.own_first,
-                     pipelined && own && own_first && plan->optimizer == MP_OPTIMIZER_OWNER);
+    assert_int_equal(layer.own_first, pipelined && own && own_first &&
+                                          plan->policy->optimizer == MP_OPTIMIZER_OWNER);
     assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
 }
 
@@ -92,10 +93,9 @@ TEST_RANDOM(shadowed_experts_stay) {
         int32_t owner[12];
         struct example example = {.law = {0}};
         struct mp_plan *plan = &example.plan;
-        struct mp_error error = {0};
-        assert_ok(mp_load_create(topology.ranks, experts, &example.load, &error), &error);
+        assert_works(mp_load_create(topology.ranks, experts, &example.load, &error));
         random_load(random, &example.load);
-        assert_ok(mp_plan_create(&topology, experts, 8, plan, &error), &error);
+        assert_works(mp_plan_create(&topology, experts, 8, plan, &error));
         for (int e = 0; e < experts; e++)
             owner[e] = test_random_int(random, 0, topology.ranks - 1);
         begin_owned(plan, 0, 0, owner);
@@ -104,8 +104,8 @@ TEST_RANDOM(shadowed_experts_stay) {
         for (int e = 0; e < experts; e++)
             for (int r = 0, all = test_random_int(random, 0, 1); all && r < topology.ranks; r++)
                 if (r != owner[e])
-                    assert_ok(mp_plan_add_copy(plan, e, r, MP_STAGE_AFTER_GATE, &error), &error);
-        assert_ok(mp_plan_dispatch_nearest(plan, &example.load, &error), &error);
+                    assert_works(mp_plan_add_copy(plan, e, r, MP_STAGE_AFTER_GATE, &error));
+        assert_works(mp_plan_dispatch_nearest(plan, &example.load, &error));
         check_exchange(plan);
         destroy_example(&example);
     }
@@ -126,13 +126,14 @@ TEST(micro_batches_share_what_stays) {
          false,
          {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
     };
-    struct mp_error error = {0};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mp_plan plan;
-        assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error), &error);
+        assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
         begin_owned(&plan, 0, 0, GOLDEN_OWNER);
-        assert_ok(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error), &error);
-        plan.rematerialise = cases[c].again;
+        assert_works(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error));
+        struct mp_policy policy = mp_policy_plain;
+        policy.rematerialise = cases[c].again;
+        plan.policy = &policy;
         for (int m = 0; m < 3; m++) {
             char text[128] = "";
             unsigned travels = mp_plan_travels(&plan, m, 3);

@@ -121,32 +121,33 @@ static void work_for(int64_t nanoseconds) {
 /* Neither clock goes on in a pause, nor is anything sent or waited for; two pauses add up. */
 TEST(pauses_leave_no_trace) {
     enum { PAUSES = 2, NANOSECONDS = 1000000 };
-    const struct mp_plan paused = {.free_transfers = true}, plain = {.free_transfers = false};
     struct small_trainer small;
     struct mp_error error = {0};
     create(&small);
     struct mp_trainer *trainer = small.trainer;
+    trainer->spans.pauses = true;
     trainer->comm->waited_ns = 700;
     trainer->comm->sent_bytes = 800;
     for (int i = 1; i <= PAUSES; i++) {
-        assert_int_equal(mp_trainer_pause(trainer, &paused, &error), MP_OK);
+        assert_int_equal(mp_spans_pause(&trainer->spans, &error), MP_OK);
         work_for(NANOSECONDS);
         trainer->comm->waited_ns += 70;
         trainer->comm->sent_bytes += 80;
-        assert_int_equal(mp_trainer_resume(trainer, &paused, &error), MP_OK);
+        assert_int_equal(mp_spans_resume(&trainer->spans, &error), MP_OK);
         assert_int_equal(trainer->comm->waited_ns, 700);
         assert_int_equal(trainer->comm->sent_bytes, 800);
-        assert_true(trainer->pause.cpu_ns >= (int64_t)i * NANOSECONDS);
-        assert_true(trainer->paused_ns >= (int64_t)i * NANOSECONDS);
+        assert_true(trainer->spans.pause.cpu_ns >= (int64_t)i * NANOSECONDS);
+        assert_true(trainer->spans.paused_ns >= (int64_t)i * NANOSECONDS);
     }
-    int64_t cpu_ns = trainer->pause.cpu_ns, paused_ns = trainer->paused_ns;
+    int64_t cpu_ns = trainer->spans.pause.cpu_ns, paused_ns = trainer->spans.paused_ns;
     assert_true(cpu_ns <= mp_clock_thread_cpu_ns()); /* what was spent, not when */
-    assert_true(mp_trainer_now(trainer) <= mp_clock_ns() - paused_ns);
-    assert_int_equal(mp_trainer_pause(trainer, &plain, &error), MP_OK);
+    assert_true(mp_spans_now(&trainer->spans) <= mp_clock_ns() - paused_ns);
+    trainer->spans.pauses = false;
+    assert_int_equal(mp_spans_pause(&trainer->spans, &error), MP_OK);
     trainer->comm->waited_ns += 70;
-    assert_int_equal(mp_trainer_resume(trainer, &plain, &error), MP_OK);
+    assert_int_equal(mp_spans_resume(&trainer->spans, &error), MP_OK);
     assert_int_equal(trainer->comm->waited_ns, 770);
-    assert_int_equal(trainer->pause.cpu_ns, cpu_ns);
-    assert_int_equal(trainer->paused_ns, paused_ns);
+    assert_int_equal(trainer->spans.pause.cpu_ns, cpu_ns);
+    assert_int_equal(trainer->spans.paused_ns, paused_ns);
     small_trainer_destroy(&small);
 }

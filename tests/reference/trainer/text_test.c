@@ -171,16 +171,16 @@ TEST(batches_depend_on_seed_iteration_and_sequence) {
     int repeated = 0;
     for (int i = 0; i < ITERATIONS; i++)
         for (int b = 0; b < BATCH; b++) {
-            mp_text_training(&text, seed, i, b, SEQUENCE, token, target);
+            mp_text_part(&text, seed, i, b, SEQUENCE, 0, SEQUENCE, token, target);
             size_t at = place_of(&text, token, target);
             assert_true(at + SEQUENCE + 1 <= text.training); /* never a byte of validation */
             least = at < least ? at : least;
             most = at > most ? at : most;
             repeated += at == before;
             before = at;
-            mp_text_training(&text, seed, i, b, SEQUENCE, again, next);
+            mp_text_part(&text, seed, i, b, SEQUENCE, 0, SEQUENCE, again, next);
             assert_memory_equal(token, again, sizeof token);
-            mp_text_training(&text, seed + 1, i, b, SEQUENCE, again, next);
+            mp_text_part(&text, seed + 1, i, b, SEQUENCE, 0, SEQUENCE, again, next);
             assert_true(place_of(&text, again, next) != at || i + b > 0);
         }
     /* 1200 draws over 24000 starts come close to both ends. */
@@ -193,9 +193,9 @@ TEST(batches_depend_on_seed_iteration_and_sequence) {
 TEST(no_two_sequences_share_a_counter) {
     struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
-    mp_text_training(&text, 1, 1, 0, SEQUENCE, token, target);
+    mp_text_part(&text, 1, 1, 0, SEQUENCE, 0, SEQUENCE, token, target);
     size_t first = place_of(&text, token, target);
-    mp_text_training(&text, 1, 0, 1 << 23, SEQUENCE, token, target);
+    mp_text_part(&text, 1, 0, 1 << 23, SEQUENCE, 0, SEQUENCE, token, target);
     assert_int_not_equal(place_of(&text, token, target), first);
     mp_text_destroy(&text);
 }
@@ -206,7 +206,7 @@ TEST(the_smallest_text_has_one_place) {
     text.training = SEQUENCE + 1;
     text.size = 2 * SEQUENCE + 2;
     for (int i = 0; i < 50; i++) {
-        mp_text_training(&text, 7, i, 0, SEQUENCE, token, target);
+        mp_text_part(&text, 7, i, 0, SEQUENCE, 0, SEQUENCE, token, target);
         assert_int_equal(place_of(&text, token, target), 0);
         mp_text_validation(&text, i, 50, SEQUENCE, token, target);
         assert_int_equal(place_of(&text, token, target), SEQUENCE + 1);

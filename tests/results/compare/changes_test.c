@@ -1,7 +1,7 @@
 /* Change points: series with known steps and flat ones, against a plain search over all splits. */
 #include "results/compare/changes.h"
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Four standard deviations of how many of the series would be found were it 19 of 20. */
 enum { POINTS = 20, SERIES = 400, SAMPLING = 17 };
@@ -12,10 +12,8 @@ static double normal(uint64_t *random) {
 }
 
 static int find(const double value[], int count, struct mp_change **change) {
-    struct mp_error error = {0};
     int changes = 0;
-    if (mp_changes_find(value, count, change, &changes, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_changes_find(value, count, change, &changes, &error));
     return changes;
 }
 
@@ -165,16 +163,15 @@ TEST_RANDOM(scale_and_level_do_not_matter) {
 TEST(what_is_too_short_or_no_number) {
     double value[] = {1, 2, 1, NAN};
     struct mp_change *change;
-    struct mp_error error = {0};
     int changes;
     for (int count = 0; count < 4; count++) {
         assert_int_equal(find(value, count, &change), 0);
         free(change);
     }
-    assert_int_equal(mp_changes_find(value, 4, &change, &changes, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "value 3 of a series is no number"));
-    assert_int_equal(mp_changes_find(value, MP_CHANGES_VALUES + 1, &change, &changes, &error),
-                     MP_ELIMIT);
+    assert_fails(mp_changes_find(value, 4, &change, &changes, &error), MP_EINVAL,
+                 "value 3 of a series is no number");
+    assert_fails(mp_changes_find(value, MP_CHANGES_VALUES + 1, &change, &changes, &error),
+                 MP_ELIMIT, "");
     const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     assert_int_equal(find(same, 10, &change), 0);
     free(change);

@@ -92,9 +92,7 @@ static inline void gate_rank(struct runs_rank *own, const struct gate_run *run) 
 
 /* Records and ingests a run; returns its number. */
 static inline int64_t gate_add_run(struct runs_folder *folder, const struct gate_run *run) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
-    int64_t run_id = 0;
     const struct mp_store_fact facts[] = {
         {MP_FACT_PAIRS, "one"},
         {MP_FACT_PAIRS_SIDE, gate_or(run->side, "")},
@@ -113,11 +111,8 @@ static inline int64_t gate_add_run(struct runs_folder *folder, const struct gate
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         gate_rank(&ranks[r], run);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
-    return run_id;
+    return runs_ingest(folder, &description, ranks, 2);
 }
 
 /* Job medians of a quiet machine: within 1 % of each other, the same for both sides' rounds. */
@@ -150,9 +145,8 @@ static inline int gate_try(struct runs_folder *folder, const struct mp_gate_opti
 static inline struct mp_gate *gate_of(struct runs_folder *folder,
                                       const struct mp_gate_options *options) {
     static const struct mp_gate_options usual = {0};
-    struct mp_error error = {0};
     struct mp_gate *gate = NULL;
-    runs_ok(gate_try(folder, options ? options : &usual, &gate, &error), &error);
+    assert_works(gate_try(folder, options ? options : &usual, &gate, &error));
     return gate;
 }
 

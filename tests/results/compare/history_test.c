@@ -26,9 +26,8 @@ static FILE *open_lines(const struct runs_folder *folder, char path[120], const 
 }
 
 static void read_lines(struct mp_history *history, const char *path, const char *job) {
-    struct mp_error error = {0};
-    runs_ok(mp_history_add_lines(history, path, &error), &error);
-    runs_ok(mp_history_find(history, NULL, job, &error), &error);
+    assert_works(mp_history_add_lines(history, path, &error));
+    assert_works(mp_history_find(history, NULL, job, &error));
 }
 
 static const struct mp_history_series *series_of(const struct mp_history *history, const char *key,
@@ -140,7 +139,6 @@ RUNS_TEST(revisions_stand_where_they_were_first_run) {
 
 RUNS_TEST(the_same_run_counts_once) {
     struct mp_history history = {0};
-    struct mp_error error = {0};
     char path[120];
     gate_add_run(folder, &(struct gate_run){.suite_run = "a", .revision = "1111"});
     gate_add_run(folder, &(struct gate_run){.suite_run = "b", .revision = "2222", .ms = 12});
@@ -152,19 +150,19 @@ RUNS_TEST(the_same_run_counts_once) {
     gate_add_run(folder,
                  &(struct gate_run){
                      .suite_run = "d", .revision = "3333", .copies_more = 2, .shares_cores = true});
-    runs_ok(mp_history_add_store(&history, folder->store, &error), &error);
+    assert_works(mp_history_add_store(&history, folder->store, &error));
     assert_int_equal(json_array_size(history.rows), 3);
     FILE *file = open_lines(folder, path, "w");
-    runs_ok(mp_history_write_lines(&history, 1, file, &error), &error);
+    assert_works(mp_history_write_lines(&history, 1, file, &error));
     fclose(file);
-    runs_ok(mp_history_add_lines(&history, path, &error), &error);
-    runs_ok(mp_history_add_store(&history, folder->store, &error), &error);
+    assert_works(mp_history_add_lines(&history, path, &error));
+    assert_works(mp_history_add_store(&history, folder->store, &error));
     assert_int_equal(json_array_size(history.rows), 3);
     struct mp_history again = {0};
-    runs_ok(mp_history_add_lines(&again, path, &error), &error);
+    assert_works(mp_history_add_lines(&again, path, &error));
     assert_int_equal(json_array_size(again.rows), 2);
     assert_true(json_equal(json_array_get(again.rows, 0), json_array_get(history.rows, 1)));
-    runs_ok(mp_history_find(&history, "tiny", NULL, &error), &error);
+    assert_works(mp_history_find(&history, "tiny", NULL, &error));
     int timed = 0;
     for (int i = 0; i < history.count; i++) {
         const struct mp_history_series *series = &history.series[i];
@@ -173,10 +171,9 @@ RUNS_TEST(the_same_run_counts_once) {
             assert_int_equal(series->changes, 0);
     }
     assert_int_equal(timed, 2); /* ranks that share cores have counts, and no time */
-    error = (struct mp_error){0};
     struct mp_history none = {.rows = json_incref(history.rows)};
-    assert_int_equal(mp_history_find(&none, "tiny", "gone", &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "no complete run of suite tiny of job gone"));
+    assert_fails(mp_history_find(&none, "tiny", "gone", &error), MP_ENOTFOUND,
+                 "no complete run of suite tiny of job gone");
     mp_history_destroy(&none);
     mp_history_destroy(&again);
     mp_history_destroy(&history);
@@ -191,22 +188,18 @@ RUNS_TEST(lines_that_are_none) {
     char path[120];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_history history = {0};
-        struct mp_error error = {0};
         FILE *file = open_lines(folder, path, "w");
         fputs(wrong[i].text, file);
         fclose(file);
-        assert_int_equal(mp_history_add_lines(&history, path, &error), MP_EFORMAT);
-        assert_non_null(strstr(error.text, wrong[i].says));
+        assert_fails(mp_history_add_lines(&history, path, &error), MP_EFORMAT, wrong[i].says);
         mp_history_destroy(&history);
     }
     struct mp_history history = {0};
-    struct mp_error error = {0};
-    assert_int_equal(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND);
+    assert_fails(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND, "");
 }
 
 RUNS_TEST(it_is_told_in_words) {
     struct mp_history history = {0};
-    struct mp_error error = {0};
     char path[120], *text = NULL;
     size_t size;
     FILE *file = open_lines(folder, path, "w");
@@ -217,7 +210,7 @@ RUNS_TEST(it_is_told_in_words) {
     fclose(file);
     read_lines(&history, path, NULL);
     file = open_memstream(&text, &size);
-    runs_ok(mp_history_print(&history, file, &error), &error);
+    assert_works(mp_history_print(&history, file, &error));
     fclose(file);
     assert_string_equal(text,
                         "s, ep, 2 ranks, cpu a: 12 revisions, 2026-01-01 to 2026-01-12\n"
@@ -230,7 +223,7 @@ RUNS_TEST(it_is_told_in_words) {
                         "  ▁  3 .. 3 ms, no change\n");
     free(text);
     file = open_memstream(&text, &size);
-    runs_ok(mp_history_print_json(&history, file, &error), &error);
+    assert_works(mp_history_print_json(&history, file, &error));
     fclose(file);
     json_t *object = json_loads(text, 0, NULL);
     const json_t *first = json_array_get(json_object_get(object, "series"), 0);

@@ -1,5 +1,5 @@
 /* A comparison that is put together by hand, in every form that it is printed in. */
-#include "tests/support.h"
+#include "tests/errors.h"
 
 #include <jansson.h>
 
@@ -107,11 +107,10 @@ typedef int print(const struct mp_gate *gate, FILE *out, struct mp_error *error)
 
 /* To be freed. */
 static char *printed(print *how) {
-    struct mp_error error = {0};
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(how(&gate, out, &error), MP_OK);
+    assert_works(how(&gate, out, &error));
     fclose(out);
     return text;
 }

@@ -59,24 +59,19 @@ static void record_anything(struct runs_rank *own, int count, uint64_t *random) 
 }
 
 static void add_anything(struct runs_folder *folder, int count, uint64_t *random) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run run = runs_description("e\"p\\", "te\nx\tt\x01");
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         record_anything(&ranks[r], count, random);
         mp_record_text(ranks[r].compute, "odd", "\xff<script>\"'\\\x07 \xc3\xa9 \xc3");
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 static json_t *timeline(struct runs_folder *folder, const struct mp_results_selection *selection,
                         struct mp_results_exported *exported) {
-    struct mp_error error = {0};
-    runs_ok(mp_results_perfetto(folder->store, selection, out_path(folder), exported, &error),
-            &error);
+    assert_works(mp_results_perfetto(folder->store, selection, out_path(folder), exported, &error));
     json_t *all = load_json(out_path(folder));
     trace_check(all);
     return all;
@@ -110,7 +105,6 @@ RUNS_TEST(spans_of_a_thread_nest) {
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
 RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
     enum { SPANS = 40, ON_THREADS = 32 };
@@ -118,11 +112,9 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     for (int i = 0; i < SPANS; i++)
         runs_record(&rank, 0,
                     &(struct runs_span){MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    runs_ingest(folder, &run, &rank, 1);
     json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
     const json_t *begun = NULL;
     int on_threads = 0, pairs = 0;
@@ -184,7 +176,6 @@ RUNS_TEST(every_span_is_there_as_it_was) {
 
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
 RUNS_TEST(arrows_go_from_the_last_to_the_others) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank ranks[3];
     const char *paths[3];
@@ -205,7 +196,7 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     }
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 3;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 3, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, paths, 3, NULL, &error));
     json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}, &exported);
     static const struct {
         int64_t from, to, from_us, to_us;
@@ -262,7 +253,6 @@ RUNS_TEST(tokens_are_counted_per_layer) {
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
 RUNS_TEST(times_keep_their_nanoseconds) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
     size_t size;
@@ -273,14 +263,11 @@ RUNS_TEST(times_keep_their_nanoseconds) {
                                                        .end_ns = starts[i] + (i == 1 ? -7 : 1),
                                                        .phase = MP_PHASE_GATE,
                                                        .direction = MP_NO_DIRECTION});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
-    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
-                                &exported, &error),
-            &error);
+    runs_ingest(folder, &run, &rank, 1);
+    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
+                                     out_path(folder), &exported, &error));
     char *text = contents(out_path(folder), &size);
     assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
     assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
@@ -317,14 +304,12 @@ static const char *without_mark(const char *field) {
 }
 
 static void assert_csv_is(struct runs_folder *folder, const char *view, const char *sql) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     size_t size;
     sqlite3_stmt *row = NULL;
     bool quoted, ends = false;
-    runs_ok(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view, out_path(folder),
-                           &exported, &error),
-            &error);
+    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view,
+                                out_path(folder), &exported, &error));
     char *text = contents(out_path(folder), &size), *at = text;
     assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
                      SQLITE_OK);
@@ -369,16 +354,14 @@ RUNS_TEST(csv_reads_back_as_the_view) {
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
 RUNS_TEST(texts_are_no_formulas) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     size_t size;
     runs_query(folder->store,
                "CREATE VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, '@sum' AS d, "
                "char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' AS g, -1 AS h, -0.5 AS i, "
                "'a=b' AS j, '' AS \"=head\"");
-    runs_ok(mp_results_csv(folder->store, &(struct mp_results_selection){0}, "hostile",
-                           out_path(folder), &exported, &error),
-            &error);
+    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, "hostile",
+                                out_path(folder), &exported, &error));
     char *text = contents(out_path(folder), &size);
     assert_string_equal(text, "a,b,c,d,e,f,g,h,i,j,'=head\n"
                               "'=cmd|x,'+1,'-1,'@sum,'\t=1,\"'\rx\",\"'=a,\"\"b\"\"\",-1,-0.5,a=b,"
@@ -402,12 +385,9 @@ RUNS_TEST(views_that_are_not_there_are_refused) {
         {"span", "the last is before", {.some_iterations = true, .first = 2, .last = 1}, MP_EINVAL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_error error = {0};
-        assert_int_equal(mp_results_csv(folder->store, &cases[i].selection, cases[i].view,
-                                        out_path(folder), &exported, &error),
-                         cases[i].code);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("'%s' lacks '%s'", error.text, cases[i].says);
+        assert_fails(mp_results_csv(folder->store, &cases[i].selection, cases[i].view,
+                                    out_path(folder), &exported, &error),
+                     cases[i].code, cases[i].says);
         assert_false(exists(out_path(folder)));
     }
 }
@@ -415,23 +395,19 @@ RUNS_TEST(views_that_are_not_there_are_refused) {
 /* ---- JSON ---- */
 
 RUNS_TEST(json_has_everything) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     run.job_text = "a: 'b'\n\xff\"";
     runs_add(folder, &run, &runs_ep);
     runs_add(folder, &run, &runs_ep);
-    assert_int_equal(mp_results_json(folder->store, &(struct mp_results_selection){0},
-                                     out_path(folder), &exported, &error),
-                     MP_EINVAL);
-    assert_non_null(strstr(error.text, "2 runs"));
-    error = (struct mp_error){0};
+    assert_fails(mp_results_json(folder->store, &(struct mp_results_selection){0}, out_path(folder),
+                                 &exported, &error),
+                 MP_EINVAL, "2 runs");
     runs_query(folder->store,
                "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, "
                "run_id, rank) VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
-    runs_ok(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
-                            out_path(folder), &exported, &error),
-            &error);
+    assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
+                                 out_path(folder), &exported, &error));
     json_t *all = load_json(out_path(folder));
     assert_string_equal(trace_text(all, "format"), "moeperf run");
     assert_string_equal(trace_text(json_object_get(all, "run"), "job_text"),
@@ -457,7 +433,7 @@ RUNS_TEST(json_has_everything) {
 
     const struct mp_results_selection one = {
         .run_id = 1, .some_iterations = true, .first = 2, .last = 2};
-    runs_ok(mp_results_json(folder->store, &one, out_path(folder), &exported, &error), &error);
+    assert_works(mp_results_json(folder->store, &one, out_path(folder), &exported, &error));
     all = load_json(out_path(folder));
     assert_int_equal(json_array_size(json_object_get(all, "iterations")), 1);
     assert_int_equal(json_array_size(json_object_get(all, "numbers")), 3);
@@ -466,7 +442,6 @@ RUNS_TEST(json_has_everything) {
 
 /* Every byte but zero, on its own and among letters. */
 RUNS_TEST(texts_of_any_bytes_are_escaped) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     uint64_t random = test_seed();
     char bytes[256];
@@ -483,14 +458,13 @@ RUNS_TEST(texts_of_any_bytes_are_escaped) {
     }
     for (int i = 1; i <= 21; i++) {
         const struct mp_results_selection selection = {.run_id = i};
-        runs_ok(mp_results_json(folder->store, &selection, out_path(folder), &exported, &error),
-                &error);
+        assert_works(
+            mp_results_json(folder->store, &selection, out_path(folder), &exported, &error));
         json_decref(load_json(out_path(folder)));
         json_decref(timeline(folder, &selection, &exported));
     }
-    runs_ok(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
-                            out_path(folder), &exported, &error),
-            &error);
+    assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
+                                 out_path(folder), &exported, &error));
     json_t *all = load_json(out_path(folder));
     const json_t *about = json_object_get(all, "run");
     assert_int_equal(trace_text(about, "system")[0], 1);
@@ -536,13 +510,12 @@ RUNS_TEST(nothing_is_left_half_written) {
     runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
                                 &exported, &error),
             &error);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM temp.sqlite_schema"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0");
     runs_add(folder, &run, &runs_ep);
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */
 RUNS_TEST(many_spans_need_no_more_memory) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     struct runs_rank rank;
     enum { SPANS = 300000 };
@@ -551,26 +524,22 @@ RUNS_TEST(many_spans_need_no_more_memory) {
         runs_record(&rank, i / 1000,
                     &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
                                         i % 4 == 0});
-    runs_rank_close(&rank, MP_OK, "");
-    const char *paths[] = {rank.path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    runs_ingest(folder, &run, &rank, 1);
     mp_store_close(folder->store);
-    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     struct stat status;
     sqlite3_memory_highwater(1);
-    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
-                                &exported, &error),
-            &error);
+    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
+                                     out_path(folder), &exported, &error));
     assert_int_equal(exported.rows, SPANS);
     assert_int_equal(stat(out_path(folder), &status), 0);
     print_message("%d spans: %.1f MB of JSON, %.1f MB of SQLite's memory\n", SPANS,
                   (double)status.st_size / 1e6, (double)sqlite3_memory_highwater(0) / 1e6);
     assert_true(sqlite3_memory_highwater(0) < 16000000);
-    runs_ok(mp_results_csv(folder->store, &(struct mp_results_selection){.run_id = 1}, "span",
-                           out_path(folder), &exported, &error),
-            &error);
+    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){.run_id = 1}, "span",
+                                out_path(folder), &exported, &error));
     assert_int_equal(exported.rows, SPANS);
     assert_true(sqlite3_memory_highwater(0) < 16000000);
 }

@@ -141,11 +141,10 @@ static void add_ranges(struct runs_folder *folder) {
 static json_t *export_timeline(struct runs_folder *folder,
                                const struct mp_results_selection *selection,
                                struct mp_results_exported *exported) {
-    struct mp_error error = {0};
     char path[128];
     json_error_t bad;
     snprintf(path, sizeof path, "%s/out", folder->path);
-    runs_ok(mp_results_perfetto(folder->store, selection, path, exported, &error), &error);
+    assert_works(mp_results_perfetto(folder->store, selection, path, exported, &error));
     json_t *all = json_load_file(path, JSON_ALLOW_NUL, &bad);
     if (!all)
         fail_msg("%s: %s", path, bad.text);
@@ -193,13 +192,12 @@ static void assert_event(const json_t *all, const json_t *event, const char *thr
 }
 
 static int64_t add_all(struct runs_folder *folder) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
     int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     record_collectives(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     add_ranges(folder);
     return run_id;
 }
@@ -382,7 +380,6 @@ RUNS_TEST(anything_can_be_drawn) {
 
 /* Memory does not follow the number of events. */
 RUNS_TEST(many_events_need_no_more_memory) {
-    struct mp_error error = {0};
     struct mp_results_exported exported;
     enum { EVENTS = 100000 };
     char path[128];
@@ -403,12 +400,11 @@ RUNS_TEST(many_events_need_no_more_memory) {
            "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
            "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
     mp_store_close(folder->store);
-    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     snprintf(path, sizeof path, "%s/out", folder->path);
     sqlite3_memory_highwater(1);
-    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, path, &exported,
-                                &error),
-            &error);
+    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, path,
+                                     &exported, &error));
     print_message("%d ranges, calls and kernels each: %.1f MB of SQLite's memory\n", EVENTS,
                   (double)sqlite3_memory_highwater(0) / 1e6);
     assert_int_equal(exported.ranges, EVENTS + 7);

@@ -4,13 +4,11 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static struct mp_published *load(const struct mp_paper *paper) {
     struct mp_published *published = NULL;
-    struct mp_error error = {0};
-    if (mp_published_parse(paper->name, paper->text, &published, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_published_parse(paper->name, paper->text, &published, &error));
     return published;
 }
 

@@ -6,11 +6,10 @@
 
 /* The report as text; to be freed. */
 static char *text_of(struct runs_folder *folder, enum mp_report_format format) {
-    struct mp_error error = {0};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(mp_report_convergence(folder->store, NULL, format, out, &error), &error);
+    assert_works(mp_report_convergence(folder->store, NULL, format, out, &error));
     fclose(out);
     return text;
 }

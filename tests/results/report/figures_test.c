@@ -6,7 +6,6 @@
  * rank 0 has come.  Each rank routes 30, 0, 10 and 0 to the four experts and drops 2 of the 30. */
 static void add_run(struct runs_folder *folder) {
     struct mp_store_run run = runs_description("ep", "text");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
         int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
@@ -27,10 +26,8 @@ static void add_run(struct runs_folder *folder) {
         }
         mp_record_number(ranks[r].compute, -1, -1, "record-span-ns", 65);
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 static json_t *json_of(report print, struct mp_store *store) {

@@ -4,7 +4,6 @@
 #include "results/report/table.h"
 #include "tests/results/report/texts.h"
 #include "tests/results/runs.h"
-#include "tests/support.h"
 
 struct row {
     const char *name, *remark;
@@ -38,15 +37,14 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static char *written(const struct row rows[], int count, enum mp_report_format format,
                      const char *title) {
-    struct mp_error error = {0};
     struct table table;
     char *text;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     table_init(&table, columns, COLUMNS);
-    runs_ok(table_fill(&table, rows, count, sizeof *rows, &error), &error);
+    assert_works(table_fill(&table, rows, count, sizeof *rows, &error));
     if (format == MP_REPORT_JSON)
-        runs_ok(print_object(table_json(&table), out, &error), &error);
+        assert_works(print_object(table_json(&table), out, &error));
     else
         table_write(&table, format, title, out);
     fclose(out);
@@ -109,11 +107,10 @@ TEST(numbers_have_their_digits) {
         {{"", .kind = TABLE_NUMBER, .decimals = TABLE_EXACT}, 1234567.125, "1234567.125"},
         {{"", .kind = TABLE_NUMBER, .decimals = 1}, INFINITY, "-"},
     };
-    struct mp_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct table table;
         table_init(&table, &cases[i].column, 1);
-        runs_ok(table_add(&table, NULL, &error), &error);
+        assert_works(table_add(&table, NULL, &error));
         table_number(&table, 0, cases[i].value);
         assert_string_equal(table.cell->text, cases[i].text);
         table_free(&table);
@@ -122,12 +119,11 @@ TEST(numbers_have_their_digits) {
 
 /* The same with the tables that there are: what is added to them has a name in every format. */
 TEST(columns_of_reports_are_named) {
-    struct mp_error error = {0};
     char label[] = "ep";
     struct speedup_row row = {.run = {.label = label}, .complete = 2, .rounds = 2, .serves = true};
     struct table table;
     memset(&row.ms, 1, sizeof row - offsetof(struct speedup_row, ms)); /* all have something */
-    runs_ok(speedup_table(&row, 1, &table, &error), &error);
+    assert_works(speedup_table(&row, 1, &table, &error));
     for (int c = 0; c < table.columns; c++) {
         const struct table_column *column = &table.column[c];
         assert_true(column->header || column->key);

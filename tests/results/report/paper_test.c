@@ -83,7 +83,6 @@ static void add_runs(struct runs_folder *folder) {
 }
 
 RUNS_TEST(every_chart_is_a_figure) {
-    struct mp_error error = {0};
     char figures[128], charts[64];
     size_t size;
     int count = 0;
@@ -91,7 +90,7 @@ RUNS_TEST(every_chart_is_a_figure) {
     add_runs(folder);
     snprintf(figures, sizeof figures, "%s/figures", folder->path);
     const struct mp_page_output output = {NULL, figures};
-    runs_ok(mp_report_html(folder->store, NULL, &output, &error), &error);
+    assert_works(mp_report_html(folder->store, NULL, &output, &error));
     char *list = text_of(figures, "figures.txt", &size), *rest = list;
     for (char *line; (line = strsep(&rest, "\n")) && *line; count++) {
         char *title = strstr(line, ": ");
@@ -116,34 +115,31 @@ RUNS_TEST(every_chart_is_a_figure) {
 
 /* Before any work, and with what to do. */
 RUNS_TEST(a_missing_browser_is_named) {
-    struct mp_error error = {0};
     char figures[128];
     struct stat status;
     add_runs(folder);
     snprintf(figures, sizeof figures, "%s/figures", folder->path);
     const struct mp_page_output output = {NULL, figures};
     setenv("MOEPERF_BROWSER", "/nowhere/chromium", 1);
-    assert_int_equal(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "MOEPERF_BROWSER=/nowhere/chromium: No such file or directory");
+    assert_sentence(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND,
+                    "MOEPERF_BROWSER=/nowhere/chromium: No such file or directory");
     assert_int_not_equal(stat(figures, &status), 0);
     unsetenv("MOEPERF_BROWSER");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", folder->path, 1);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "apt-get install chromium"));
+    assert_fails(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND,
+                 "apt-get install chromium");
     setenv("PATH", path, 1);
     free(path);
 }
 
 RUNS_TEST(a_program_that_is_no_browser_is_named) {
     struct mp_browser *browser;
-    struct mp_error error = {0};
     setenv("MOEPERF_BROWSER", "/bin/true", 1);
     setenv("TMPDIR", folder->path, 1);
     const int before = files_in(folder->path);
-    assert_int_equal(mp_browser_open(&browser, "<p>", &error), MP_EIO);
-    assert_non_null(strstr(error.text, "/bin/true, which draws charts, ended"));
+    assert_fails(mp_browser_open(&browser, "<p>", &error), MP_EIO,
+                 "/bin/true, which draws charts, ended");
     assert_null(browser);
     assert_int_equal(files_in(folder->path), before);
     unsetenv("TMPDIR");
@@ -154,14 +150,13 @@ RUNS_TEST(a_program_that_is_no_browser_is_named) {
 RUNS_TEST(a_browser_answers) {
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
     struct mp_browser *browser;
-    struct mp_error error = {0};
     json_t *value;
     need_browser();
     setenv("TMPDIR", folder->path, 1);
-    runs_ok(mp_browser_open(&browser, "<p id=p>text</p><script>const three = 3;</script>", &error),
-            &error);
-    runs_ok(mp_browser_evaluate(browser, "Promise.resolve(three + p.textContent)", &value, &error),
-            &error);
+    assert_works(
+        mp_browser_open(&browser, "<p id=p>text</p><script>const three = 3;</script>", &error));
+    assert_works(
+        mp_browser_evaluate(browser, "Promise.resolve(three + p.textContent)", &value, &error));
     assert_string_equal(json_string_value(value), "3text");
     json_decref(value);
     for (int length = 1; length < 300000; length *= 17) {
@@ -173,15 +168,15 @@ RUNS_TEST(a_browser_answers) {
             fputs(letters[(i + length) % 5], memory);
         fputs("')", memory);
         fclose(memory);
-        runs_ok(mp_browser_evaluate(browser, sent, &value, &error), &error);
+        assert_works(mp_browser_evaluate(browser, sent, &value, &error));
         assert_int_equal(json_string_length(value), size - strlen("String('')"));
         assert_memory_equal(json_string_value(value), sent + strlen("String('"),
                             json_string_length(value));
         json_decref(value);
         free(sent);
     }
-    assert_int_equal(mp_browser_evaluate(browser, "nothing()", &value, &error), MP_EIO);
-    assert_non_null(strstr(error.text, "nothing is not defined"));
+    assert_fails(mp_browser_evaluate(browser, "nothing()", &value, &error), MP_EIO,
+                 "nothing is not defined");
     mp_browser_close(browser);
     char profile[256];
     snprintf(profile, sizeof profile, "ls -d %s/moeperf-browser-* 2>/dev/null", folder->path);

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 
 #include "results/report/command.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* A terminal of so many columns; its other end is *read_end.  NULL: there is none to be had. */
 static FILE *open_terminal(int columns, int *read_end) {
@@ -53,9 +53,8 @@ static void fill(struct table *table) {
     static const struct table_column columns[] = {{"name", .kind = TABLE_LEFT},
                                                   {"nothing", .kind = TABLE_RIGHT},
                                                   {"text", .kind = TABLE_LEFT}};
-    struct mp_error error = {0};
     table_init(table, columns, 3);
-    assert_int_equal(table_add(table, NULL, &error), MP_OK);
+    assert_works(table_add(table, NULL, &error));
     table_set(table, 0, "%s", "one two three four five six seven eight nine ten");
     table_set_number(table, 1, NAN, 2);
     table_set(table, 2, "%s", "eleven twelve thirteen fourteen fifteen");
@@ -71,22 +70,20 @@ TEST(a_remark_takes_the_rest_of_the_row) {
         "next   refused: there is more to be said of it than a column of numbers has room\n"
         "       for, so that it goes on?below\n"
         "last   2.5    -\n";
-    struct mp_error error = {0};
     struct table table;
     char text[512] = "";
     FILE *file = tmpfile();
     table_init(&table, columns, 3);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(table_add(&table, NULL, &error), MP_OK);
+        assert_works(table_add(&table, NULL, &error));
         table_set(&table, 0, "%s", (const char *[]){"first", "next", "last"}[r]);
         table_set_number(&table, 1, r + 1.5 - (r == 2), 1);
         table_set_number(&table, 2, NAN, 1);
         if (r == 1)
-            assert_int_equal(table_remark(&table,
-                                          "refused: there is more to be said of it than a column "
-                                          "of numbers has room for, so that it goes on\nbelow",
-                                          &error),
-                             MP_OK);
+            assert_works(table_remark(&table,
+                                      "refused: there is more to be said of it than a column "
+                                      "of numbers has room for, so that it goes on\nbelow",
+                                      &error));
     }
     table_print(&table, file);
     rewind(file);

@@ -14,11 +14,10 @@ typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enu
 static inline char *text_of(report print, struct mp_store *store,
                             const struct mp_report_selection *selection,
                             enum mp_report_format format) {
-    struct mp_error error = {0};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    runs_ok(print(store, selection, format, out, &error), &error);
+    assert_works(print(store, selection, format, out, &error));
     fclose(out);
     return text;
 }
@@ -33,6 +32,23 @@ static inline void assert_text(report print, struct mp_store *store,
 static inline void assert_says(const char *text, const char *words) {
     if (!strstr(text, words))
         fail_msg("'%s' is not in\n%s", words, text);
+}
+
+/* The report says all of the texts; LACKS "text": it must not. */
+#define LACKS "\1"
+#define assert_report(print, store, selection, ...)                                                \
+    report_says(print, store, selection, (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void report_says(report print, struct mp_store *store,
+                               const struct mp_report_selection *selection,
+                               const char *const texts[]) {
+    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    for (; *texts; texts++) {
+        bool lacks = **texts == *LACKS;
+        if (!strstr(text, *texts + lacks) != lacks)
+            fail_msg("'%s' is %s in\n%s", *texts + lacks, lacks ? "" : "not", text);
+    }
+    free(text);
 }
 
 static inline double number_at(json_t *row, const char *key) {

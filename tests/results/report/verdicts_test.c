@@ -79,7 +79,6 @@ RUNS_TEST(ratios_come_with_their_rounds) {
  * one of them. */
 static void add_exchanges(struct runs_folder *folder, const char *host, double taken) {
     struct mp_store_run run = runs_description("ep", "text");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     int64_t run_id;
     for (int r = 0; r < 2; r++) {
@@ -102,10 +101,8 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
             mp_record_number(ranks[r].compute, -1, -1, "processor-wait-seconds", 10 * taken);
         }
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error), &error);
+    run_id = runs_ingest(folder, &run, ranks, 2);
     char sql[256];
     snprintf(sql, sizeof sql,
              "UPDATE rank SET host = CASE rank WHEN 0 THEN 'first' ELSE '%s' END "
@@ -119,9 +116,8 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
  * and 91.78 ms.  The median is 3 ms. */
 RUNS_TEST(shares_are_of_the_mean_iteration) {
     add_exchanges(folder, "second", 0);
-    char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
-    assert_says(text, "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
-    free(text);
+    assert_report(mp_report_stragglers, folder->store, NULL,
+                  "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
 }
 
 RUNS_TEST(one_host_has_no_network) {
@@ -156,12 +152,11 @@ TEST(a_difference_is_of_all_rounds) {
     struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
                                 {.complete = true, .max_loss_difference = 0.5}};
     struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
-    struct mp_error error = {0};
     struct speedup_row *rows;
     for (int i = 0; i < 2; i++) {
         run[i].max_loss_difference = i ? NAN : 0.25;
         run[1 - i].max_loss_difference = 0.5;
-        runs_ok(speedup_rows(&runs, &rows, &error), &error);
+        assert_works(speedup_rows(&runs, &rows, &error));
         if (i)
             assert_true(isnan(rows->loss_difference));
         else

@@ -56,7 +56,6 @@ static void compare_row(sqlite3_stmt *row) {
 }
 
 RUNS_TEST(store_and_analysis_agree_bit_for_bit) {
-    struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
     uint64_t random = test_seed();
     draw_routes(&random);
@@ -65,7 +64,7 @@ RUNS_TEST(store_and_analysis_agree_bit_for_bit) {
     const char *paths[] = {ranks[0].path, ranks[1].path};
     const struct mp_store_run description = runs_description("ep", "drawn");
     int64_t run_id = 0;
-    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, &run_id, &error));
 
     sqlite3_stmt *row = NULL;
     int rows = 0;

@@ -8,17 +8,9 @@ static void execute(struct mp_store *store, const char *sql) {
         fail_msg("%s: %s", sql, message);
 }
 
-static void assert_rows(struct runs_folder *folder, const char *sql, const char *expected) {
-    const char *rows = runs_query(folder->store, sql);
-    if (strcmp(rows, expected) != 0)
-        print_error("%s\n", sql);
-    assert_string_equal(rows, expected);
-}
-
 /* A rank alone, of whose iterations the first takes 1 ms, the second 2 and so on. */
 static void add_growing(struct runs_folder *folder, int iterations) {
     struct mp_store_run description = runs_description("ep", "text");
-    struct mp_error error = {0};
     struct runs_rank own;
     int64_t at = 0;
     description.ranks = 1;
@@ -29,9 +21,7 @@ static void add_growing(struct runs_folder *folder, int iterations) {
         runs_record(&own, i, &whole);
         at += 1000 * (i + 2);
     }
-    runs_rank_close(&own, MP_OK, "");
-    const char *paths[] = {own.path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 1, NULL, &error), &error);
+    runs_ingest(folder, &description, &own, 1);
 }
 
 /* A tenth, rounded up, and at least one: of 1 iteration 1, of 10 1, of 11 2, of 20 2, of 21 3.  The
@@ -40,11 +30,10 @@ RUNS_TEST(the_first_tenth_does_not_count) {
     static const int counts[] = {1, 2, 10, 11, 20, 21};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         add_growing(folder, counts[i]);
-    assert_rows(folder,
-                "SELECT v_run.iterations, steady_iterations, ms_per_iteration, "
-                "round(tokens_per_s, 3), (SELECT min(iteration) FROM v_iteration WHERE "
-                "v_iteration.run_id = v_run.run_id AND v_iteration.steady) FROM v_run JOIN "
-                "v_speedup USING (run_id)",
+    assert_rows(folder->store,
+                "SELECT v_run.iterations, steady_iterations, ms_per_iteration, round(tokens_per_s, "
+                "3), (SELECT min(iteration) FROM v_iteration WHERE v_iteration.run_id = "
+                "v_run.run_id AND v_iteration.steady) FROM v_run JOIN v_speedup USING (run_id)",
                 "1|0|NULL|NULL|NULL\n"
                 "2|1|2.0|30000.0|1\n"
                 "10|9|6.0|10000.0|1\n"
@@ -85,6 +74,9 @@ static void is_spread(struct mp_store_run *run) {
     run->nodes = 2;
     run->ranks_per_node = 1;
 }
+static void has_other_routes(struct mp_store_run *run) {
+    run->workload = "skewed";
+}
 static void is_predicted(struct mp_store_run *run) {
     run->executor = "predicted";
 }
@@ -92,26 +84,27 @@ static void is_predicted(struct mp_store_run *run) {
 /* The reference has everything in common but the system: nobody else's time is a measure. */
 RUNS_TEST(the_reference_is_what_was_run_beside_it) {
     static void (*const differs[])(struct mp_store_run *) = {
-        is_later, is_elsewhere, is_larger, has_no_model, has_another_gate, is_spread, is_predicted};
+        is_later,         is_elsewhere, is_larger,        has_no_model,
+        has_another_gate, is_spread,    has_other_routes, is_predicted};
     enum { DIFFER = sizeof differs / sizeof *differs };
-    for (int i = 0; i < DIFFER; i++) /* 1 .. 7: EP, all different */
+    for (int i = 0; i < DIFFER; i++) /* 1 .. 8: EP, all different */
         add(folder, "ep", differs[i]);
-    add(folder, "ep", fails);        /* 8: no measure either */
-    add(folder, "fssdp", NULL);      /* 9: none so far */
-    add(folder, "ep", NULL);         /* 10 */
-    add(folder, "ep", NULL);         /* 11: not the first */
-    add(folder, "fssdp", NULL);      /* 12 */
-    add(folder, "fssdp", fails);     /* 13: has a reference and no ratio */
-    for (int i = 0; i < DIFFER; i++) /* 14 .. 20: each has its own */
+    add(folder, "ep", fails);        /* 9: no measure either */
+    add(folder, "fssdp", NULL);      /* 10: none so far */
+    add(folder, "ep", NULL);         /* 11 */
+    add(folder, "ep", NULL);         /* 12: not the first */
+    add(folder, "fssdp", NULL);      /* 13 */
+    add(folder, "fssdp", fails);     /* 14: has a reference and no ratio */
+    for (int i = 0; i < DIFFER; i++) /* 15 .. 22: each has its own */
         add(folder, "fssdp", differs[i]);
-    assert_rows(folder,
+    assert_rows(folder->store,
                 "SELECT group_concat(coalesce(ep_run_id, '-'), ' ') FROM (SELECT ep_run_id FROM "
                 "v_speedup ORDER BY run_id)",
-                "1 2 3 4 5 6 7 10 10 10 10 10 10 1 2 3 4 5 6 7");
-    assert_rows(folder,
-                "SELECT run_id, speedup_vs_ep FROM v_speedup WHERE run_id IN (8, 9, 13, 14) ORDER "
+                "1 2 3 4 5 6 7 8 11 11 11 11 11 11 1 2 3 4 5 6 7 8");
+    assert_rows(folder->store,
+                "SELECT run_id, speedup_vs_ep FROM v_speedup WHERE run_id IN (9, 10, 14, 15) ORDER "
                 "BY run_id",
-                "8|NULL\n9|2.0\n13|NULL\n14|2.0");
+                "9|NULL\n10|2.0\n14|NULL\n15|2.0");
 }
 
 static void is_set(struct mp_store_run *run) {
@@ -138,11 +131,13 @@ RUNS_TEST(a_key_says_what_is_compared) {
     add(folder, "fssdp", NULL);                  /* 4 */
     add(folder, "fssdp", is_set_in_other_words); /* 5 */
     add(folder, "fssdp", is_set_otherwise);      /* 6 */
-    assert_rows(folder, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1\n2\n3\n1\n2\n3");
-    assert_rows(folder, "SELECT setting_key FROM v_run WHERE run_id > 3 ORDER BY run_id",
+    assert_rows(folder->store, "SELECT ep_run_id FROM v_speedup ORDER BY run_id",
+                "1\n2\n3\n1\n2\n3");
+    assert_rows(folder->store, "SELECT setting_key FROM v_run WHERE run_id > 3 ORDER BY run_id",
                 "gshard|small|2|2|measured\none\ntwo");
     add(folder, "ep", is_set_and_balanced); /* 7 */
-    assert_rows(folder, "SELECT balanced_run_id FROM v_speedup WHERE run_id > 3 ORDER BY run_id",
+    assert_rows(folder->store,
+                "SELECT balanced_run_id FROM v_speedup WHERE run_id > 3 ORDER BY run_id",
                 "NULL\n7\nNULL\n7");
 }
 
@@ -159,10 +154,10 @@ RUNS_TEST(curves_agree_until_they_part) {
         memcpy(run.loss, losses[i], sizeof losses[i]);
         runs_add(folder, &description, &run);
     }
-    assert_rows(folder,
-                "SELECT iterations_agreed, round(max_loss_difference, 6) FROM v_speedup WHERE "
-                "run_id > 1",
-                "4|0.0001\n0|0.00012\n3|0.05\n1|0.05");
+    assert_rows(
+        folder->store,
+        "SELECT iterations_agreed, round(max_loss_difference, 6) FROM v_speedup WHERE run_id > 1",
+        "4|0.0001\n0|0.00012\n3|0.05\n1|0.05");
 }
 
 static void record_losses(struct runs_rank *own, bool rank_0_too) {
@@ -189,33 +184,31 @@ static void record_losses(struct runs_rank *own, bool rank_0_too) {
 /* Losses are the lowest rank's that recorded any; of equals the lowest rank is the slowest. */
 RUNS_TEST(ranks_are_put_together) {
     struct mp_store_run description = runs_description("ep", "text");
-    struct mp_error error = {0};
     for (int run = 0; run < 2; run++) {
         struct runs_rank ranks[2];
         for (int r = 0; r < 2; r++) {
             runs_rank_open(folder, r, 2, &ranks[r]);
             record_losses(&ranks[r], run == 1);
-            runs_rank_close(&ranks[r], MP_OK, "");
         }
-        const char *paths[] = {ranks[0].path, ranks[1].path};
-        runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
+        runs_ingest(folder, &description, ranks, 2);
     }
-    assert_rows(folder,
-                "SELECT loss, auxiliary_loss, validation_loss, wait_ms, slowest_rank FROM "
-                "v_iteration",
-                "10.0|11.0|12.0|6.0|0\n1.0|2.0|3.0|6.0|0");
-    assert_rows(folder,
+    assert_rows(
+        folder->store,
+        "SELECT loss, auxiliary_loss, validation_loss, wait_ms, slowest_rank FROM v_iteration",
+        "10.0|11.0|12.0|6.0|0\n1.0|2.0|3.0|6.0|0");
+    assert_rows(folder->store,
                 "SELECT slowest_rank, slowest_tokens, mean_tokens FROM v_straggler WHERE run_id = "
                 "1 AND phase = 'expert'",
                 "0|10|20.0");
-    assert_rows(folder, "SELECT rank, ranks FROM v_fact WHERE name = 'environment.kernel'",
+    assert_rows(folder->store, "SELECT rank, ranks FROM v_fact WHERE name = 'environment.kernel'",
                 "0|2\n0|2");
-    assert_rows(folder,
+    assert_rows(folder->store,
                 "SELECT rank, status, reason, node, clock, clock_error_us, spans, unread_bytes, "
                 "host IS NOT NULL, pid > 0 FROM v_rank WHERE run_id = 1",
                 "0|complete|NULL|0|reference|0.0|5|0|1|1\n"
                 "1|complete|NULL|0|samples|1.7|5|0|1|1");
-    assert_rows(folder, "SELECT layer, value FROM v_number WHERE name = 'loss' AND run_id = 1",
+    assert_rows(folder->store,
+                "SELECT layer, value FROM v_number WHERE name = 'loss' AND run_id = 1",
                 "3|99.0\n-1|10.0\n3|99.0");
 }
 
@@ -233,43 +226,38 @@ RUNS_TEST(runs_say_where_they_were_run) {
     description.suite_run = "tiny-2";
     run.taken = 0;
     runs_add(folder, &description, &run);
-    execute(folder->store, "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;"
-                           "UPDATE rank SET host = NULL WHERE run_id = 2");
-    assert_rows(folder,
+    execute(folder->store, "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank SET "
+                           "host = NULL WHERE run_id = 2");
+    assert_rows(folder->store,
                 "SELECT suite_run, job, round, model, ranks_per_node, iterations_wanted, command, "
                 "hosts, processor_taken FROM v_run",
                 "tiny-1|a job|2|a model|2|4|moeperf run it|2|0.375\n"
                 "tiny-2|a job|2|a model|2|4|moeperf run it|NULL|NULL");
-    execute(folder->store, "UPDATE rank SET host = 'h' WHERE run_id = 1;"
-                           "UPDATE number SET value = 0 WHERE rank = 1 AND name_id = (SELECT id "
-                           "FROM StringIds WHERE value = 'training-seconds')");
-    assert_rows(folder, "SELECT hosts, processor_taken FROM v_run WHERE run_id = 1", "1|0.1875");
+    execute(folder->store,
+            "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE rank = "
+            "1 AND name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds')");
+    assert_rows(folder->store, "SELECT hosts, processor_taken FROM v_run WHERE run_id = 1",
+                "1|0.1875");
 }
 
 /* Process 7 and thread 9: globalTid = 7 * 0x1000000 + 9 = 117440521. */
 RUNS_TEST(ranges_have_names_kinds_and_payloads) {
     add_growing(folder, 2);
     execute(folder->store,
-            "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');"
-            "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES "
-            "(1, 0, 0, 75, 1, 101), (1, 0, 0, 33, 1, 100);"
-            "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, domainId, text, "
-            "textId, globalTid, level, category, jsonText, uint64Value, int64Value, doubleValue, "
-            "uint32Value, int32Value, floatValue) VALUES "
-            "(1, 0, 1000000, 3500000, 59, 1, 'short', NULL, 117440521, 2, 5, '[{}]', 1, NULL, "
-            "NULL, NULL, NULL, NULL), "
-            "(1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, NULL, "
-            "NULL, NULL, NULL), "
-            "(1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, NULL, NULL, NULL, 2.5, "
-            "NULL, NULL, NULL), "
-            "(1, 1, 4000000, 4000000, 59, 1, 'u32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, "
-            "NULL, NULL), "
-            "(1, 1, 5000000, 5000001, 59, 1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, "
-            "-5, NULL), "
-            "(1, 1, 6000000, 6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, "
-            "NULL, 0.5)");
+            "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');INSERT INTO "
+            "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, "
+            "1, 101), (1, 0, 0, 33, 1, 100);INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", "
+            "eventType, domainId, text, textId, globalTid, level, category, jsonText, uint64Value, "
+            "int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, 1000000, "
+            "3500000, 59, 1, 'short', NULL, 117440521, 2, 5, '[{}]', 1, NULL, NULL, NULL, NULL, "
+            "NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, "
+            "NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, "
+            "NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
+            "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, "
+            "1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, "
+            "6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
     /* Domains are numbered in each process: rank 1 has named none. */
-    assert_rows(folder,
+    assert_rows(folder->store,
                 "SELECT rank, domain, name, kind, start_ns, end_ns, ms, pid, tid, level, category, "
                 "payload, value FROM v_nvtx ORDER BY start_ns",
                 "0|domain of mine|short|pushed|1000000|3500000|2.5|7|9|2|5|[{}]|1\n"
@@ -287,13 +275,12 @@ RUNS_TEST(gpu_work_is_a_union_of_times) {
     execute(folder->store,
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
             "start, \"end\") VALUES (1, 0, 0, 0, 1, 0, 2000000), (1, 0, 0, 0, 2, 1000000, "
-            "3000000);"
-            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, streamId, "
-            "start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, 100, 1), "
-            "(1, 0, 0, 0, 1, NULL, NULL, 20, 2);"
-            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, deviceId, contextId, streamId, "
-            "start, \"end\", value, bytes) VALUES (1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
-    assert_rows(folder,
+            "3000000);INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, "
+            "streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, "
+            "100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET "
+            "(run_id, rank, deviceId, contextId, streamId, start, \"end\", value, bytes) VALUES "
+            "(1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
+    assert_rows(folder->store,
                 "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, "
                 "untimed FROM v_gpu",
                 "5.0|4.0|1.0|1.5|2|2|1|120|1");

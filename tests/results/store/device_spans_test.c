@@ -69,7 +69,6 @@ static void record_work(struct runs_rank *own, uint64_t *random, int64_t length)
 static int64_t add_run(struct runs_folder *folder, uint64_t *random) {
     struct mp_store_run description = runs_description("ep", "skewed");
     struct runs_rank spans[RANKS], work[RANKS];
-    struct mp_error error = {0};
     int64_t run_id = 0, length = test_random_int(random, 100, LENGTH_MOST);
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(folder, r, RANKS, &spans[r]);
@@ -81,9 +80,8 @@ static int64_t add_run(struct runs_folder *folder, uint64_t *random) {
     }
     const char *recordings[] = {spans[0].path, spans[1].path};
     const char *collected[] = {work[0].path, work[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, recordings, RANKS, &run_id, &error),
-            &error);
-    runs_ok(mp_store_add_device(folder->store, run_id, collected, RANKS, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, recordings, RANKS, &run_id, &error));
+    assert_works(mp_store_add_device(folder->store, run_id, collected, RANKS, &error));
     return run_id;
 }
 
@@ -103,19 +101,20 @@ RUNS_TEST(work_has_the_span_that_a_search_finds) {
     uint64_t random = test_seed();
     for (int i = 0; i < RUNS; i++)
         add_run(folder, &random);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS work "
-                                   "WHERE span_id IS NOT " OF_CALL),
-                        "0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY AS work "
-                                   "WHERE span_id IS NOT " OF_CALL),
-                        "0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(*) FROM collective AS work WHERE span_id IS "
-                                   "NOT " INNERMOST_AT("work.queue_start_ns")),
-                        "0");
-    assert_string_equal(runs_query(folder->store, "SELECT count(span_id) > 0, count(span_id) < "
-                                                  "count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME"),
-                        "1|1");
+    assert_rows(
+        folder->store,
+        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS work WHERE span_id IS NOT " OF_CALL,
+        "0");
+    assert_rows(
+        folder->store,
+        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY AS work WHERE span_id IS NOT " OF_CALL,
+        "0");
+    assert_rows(folder->store,
+                "SELECT count(*) FROM collective AS work WHERE span_id IS NOT " INNERMOST_AT(
+                    "work.queue_start_ns"),
+                "0");
+    assert_rows(
+        folder->store,
+        "SELECT count(span_id) > 0, count(span_id) < count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+        "1|1");
 }

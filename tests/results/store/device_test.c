@@ -107,86 +107,75 @@ static void record_collectives(struct runs_folder *folder) {
 }
 
 static int64_t add(struct runs_folder *folder) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
     int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     record_collectives(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     return run_id;
 }
 
 RUNS_TEST(work_belongs_to_the_span_that_launched_it) {
     add(folder);
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT rank, iteration, layer, phase, direction, round(span_ms, 3), "
-                   "round(gpu_ms, 3), round(kernel_ms, 3), round(copy_ms, 3), set_ms, kernels, "
-                   "copies, sets, copied_bytes, round(first_ms, 3), round(after_ms, 3), untimed "
-                   "FROM v_gpu WHERE span_id IS NOT NULL ORDER BY rank"),
-        "0|0|0|expert|forward|4.0|1.1|1.1|0.2|0.0|3|1|0|4096|0.6|-1.3|1\n"
-        "1|0|0|expert|forward|2.0|0.5|0.5|0.0|0.0|1|0|0|0|0.6|-0.9|0");
-    assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(gpu_ms, 3), phase "
-                                                  "FROM v_gpu WHERE span_id IS NULL"),
-                        "0|2|0.2|NULL");
-    assert_string_equal(runs_query(folder->store, "SELECT (end_ns - start_ns), kind "
-                                                  "FROM gpu_overhead"),
-                        "50000|0");
-    assert_string_equal(runs_query(folder->store, "SELECT value FROM v_number "
-                                                  "WHERE name = 'cupti.dropped'"),
-                        "5.0");
+    assert_rows(folder->store,
+                "SELECT rank, iteration, layer, phase, direction, round(span_ms, 3), round(gpu_ms, "
+                "3), round(kernel_ms, 3), round(copy_ms, 3), set_ms, kernels, copies, sets, "
+                "copied_bytes, round(first_ms, 3), round(after_ms, 3), untimed FROM v_gpu WHERE "
+                "span_id IS NOT NULL ORDER BY rank",
+                "0|0|0|expert|forward|4.0|1.1|1.1|0.2|0.0|3|1|0|4096|0.6|-1.3|1\n"
+                "1|0|0|expert|forward|2.0|0.5|0.5|0.0|0.0|1|0|0|0|0.6|-0.9|0");
+    assert_rows(folder->store,
+                "SELECT rank, kernels, round(gpu_ms, 3), phase FROM v_gpu WHERE span_id IS NULL",
+                "0|2|0.2|NULL");
+    assert_rows(folder->store, "SELECT (end_ns - start_ns), kind FROM gpu_overhead", "50000|0");
+    assert_rows(folder->store, "SELECT value FROM v_number WHERE name = 'cupti.dropped'", "5.0");
 }
 
 RUNS_TEST(tables_are_as_nsight_has_them) {
     char sql[300];
     add(folder);
     snprintf(sql, sizeof sql,
-             "SELECT start, \"end\", name.value, streamId, gridX, blockX, correlationId, "
-             "globalPid / 0x1000000 = %d FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds AS name "
-             "ON name.id = demangledName WHERE rank = 0 AND correlationId = 1 AND streamId = 7",
+             "SELECT start, \"end\", name.value, streamId, gridX, blockX, correlationId, globalPid "
+             "/ 0x1000000 = %d FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds AS name ON name.id = "
+             "demangledName WHERE rank = 0 AND correlationId = 1 AND streamId = 7",
              (int)getpid() & 0xFFFFFF);
-    assert_string_equal(runs_query(folder->store, sql), "3100000|3600000|gemm|7|2|32|1|1");
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT start, name.value, globalTid % 0x1000000, returnValue FROM "
-                   "CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds AS name ON name.id = nameId "
-                   "WHERE rank = 0 AND correlationId = 1"),
-        "3000000|cudaLaunchKernel|100|0");
-    assert_string_equal(runs_query(folder->store, "SELECT bytes, copyKind, copies "
-                                                  "FROM CUPTI_ACTIVITY_KIND_MEMCPY"),
-                        "4096|1|1");
-    assert_string_equal(runs_query(folder->store, "SELECT rank, collector, status, complete, "
-                                                  "unread_bytes, clock FROM device_spool "
-                                                  "ORDER BY collector, rank"),
-                        "0|cupti|on|1|0|same host\n1|cupti|on|1|0|samples\n"
-                        "0|nccl|on|1|0|same host\n1|nccl|on|1|0|samples");
+    assert_rows(folder->store, sql, "3100000|3600000|gemm|7|2|32|1|1");
+    assert_rows(folder->store,
+                "SELECT start, name.value, globalTid % 0x1000000, returnValue FROM "
+                "CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds AS name ON name.id = nameId WHERE rank "
+                "= 0 AND correlationId = 1",
+                "3000000|cudaLaunchKernel|100|0");
+    assert_rows(folder->store, "SELECT bytes, copyKind, copies FROM CUPTI_ACTIVITY_KIND_MEMCPY",
+                "4096|1|1");
+    assert_rows(folder->store,
+                "SELECT rank, collector, status, complete, unread_bytes, clock FROM device_spool "
+                "ORDER BY collector, rank",
+                "0|cupti|on|1|0|same host\n1|cupti|on|1|0|samples\n"
+                "0|nccl|on|1|0|same host\n1|nccl|on|1|0|samples");
 }
 
 /* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group. */
 RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
     add(folder);
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT rank, function, ordinal, operations, bytes, round(ms, 2), "
-                   "round(transfer_ms, 2), round(wait_ms, 2), round(queue_ms, 2), untimed "
-                   "FROM v_collective ORDER BY function, ordinal, rank"),
-        "0|AllReduce|1|1|2000|2.0|0.8|1.2|0.01|0\n"
-        "1|AllReduce|1|1|2000|0.8|0.8|0.0|0.01|0\n"
-        "0|AllReduce|2|1|2000|NULL|NULL|NULL|0.01|1\n"
-        "1|AllReduce|2|1|2000|1.0|NULL|NULL|0.01|0\n"
-        "0|pairs|3|2|4000|3.0|2.2|0.8|0.01|0\n"
-        "1|pairs|3|1|2000|2.2|2.2|0.0|0.01|0\n"
-        "0|pairs|4|1|2000|1.0|NULL|NULL|0.01|0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT collective.start_ns, collective.end_ns, phase FROM "
-                                   "collective JOIN v_span USING (span_id) "
-                                   "WHERE collective.rank = 0 AND sequence = 1"),
-                        "1000000|3000000|expert");
+    assert_rows(folder->store,
+                "SELECT rank, function, ordinal, operations, bytes, round(ms, 2), "
+                "round(transfer_ms, 2), round(wait_ms, 2), round(queue_ms, 2), untimed FROM "
+                "v_collective ORDER BY function, ordinal, rank",
+                "0|AllReduce|1|1|2000|2.0|0.8|1.2|0.01|0\n"
+                "1|AllReduce|1|1|2000|0.8|0.8|0.0|0.01|0\n"
+                "0|AllReduce|2|1|2000|NULL|NULL|NULL|0.01|1\n"
+                "1|AllReduce|2|1|2000|1.0|NULL|NULL|0.01|0\n"
+                "0|pairs|3|2|4000|3.0|2.2|0.8|0.01|0\n"
+                "1|pairs|3|1|2000|2.2|2.2|0.0|0.01|0\n"
+                "0|pairs|4|1|2000|1.0|NULL|NULL|0.01|0");
+    assert_rows(folder->store,
+                "SELECT collective.start_ns, collective.end_ns, phase FROM collective JOIN v_span "
+                "USING (span_id) WHERE collective.rank = 0 AND sequence = 1",
+                "1000000|3000000|expert");
 }
 
 RUNS_TEST(adding_again_adds_nothing) {
-    struct mp_error error = {0};
     char before[200];
     static const char counts[] =
         "SELECT (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT count(*) FROM "
@@ -195,31 +184,26 @@ RUNS_TEST(adding_again_adds_nothing) {
     int64_t run_id = add(folder);
     snprintf(before, sizeof before, "%s", runs_query(folder->store, counts));
     assert_string_equal(before, "6|4|8|4|1");
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
-    assert_string_equal(runs_query(folder->store, counts), before);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
+    assert_rows(folder->store, counts, before);
 }
 
 RUNS_TEST(errors_leave_everything_as_it_was) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
     int64_t run_id = runs_add(folder, &description, &devices_run);
     record_activities(folder);
     devices[devices_files] = "/nowhere/at/all.device";
-    assert_int_equal(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
-                     MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "/nowhere/at/all"));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM device_spool"), "0");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_store_add_device(folder->store, run_id + 1, devices, devices_files, &error),
-                     MP_ENOTFOUND);
-    assert_string_equal(
-        runs_query(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"), "0");
+    assert_fails(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
+                 MP_ENOTFOUND, "/nowhere/at/all");
+    assert_rows(folder->store, "SELECT count(*) FROM device_spool", "0");
+    assert_fails(mp_store_add_device(folder->store, run_id + 1, devices, devices_files, &error),
+                 MP_ENOTFOUND, "");
+    assert_rows(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL", "0");
 }
 
 /* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
 RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
-    struct mp_error error = {0};
     struct mp_companion companion;
     const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
     struct mp_store_run description = runs_description("ep", "skewed");
@@ -249,24 +233,22 @@ RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
         mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
     }
     devices_close(folder, "nccl", &companion, 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT phase, kernels, round(gpu_ms, 3) "
-                                                  "FROM v_gpu WHERE kernels = 1"),
-                        "expert|1|0.5");
-    assert_string_equal(
-        runs_query(folder->store, "SELECT kernels, copies, sets FROM v_gpu WHERE kernels > 1"),
-        "36|36|36");
-    assert_string_equal(runs_query(folder->store, "SELECT operations, bytes FROM v_collective"),
-                        "36|9223372036854775807");
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
+    assert_rows(folder->store,
+                "SELECT phase, kernels, round(gpu_ms, 3) FROM v_gpu WHERE kernels = 1",
+                "expert|1|0.5");
+    assert_rows(folder->store, "SELECT kernels, copies, sets FROM v_gpu WHERE kernels > 1",
+                "36|36|36");
+    assert_rows(folder->store, "SELECT operations, bytes FROM v_collective",
+                "36|9223372036854775807");
 }
 
 /* A run that nobody annotated counts from a spool's clock, and that may be any. */
 RUNS_TEST(an_impossible_clock_is_an_origin) {
-    struct mp_error error = {0};
     struct mp_companion companion;
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
-    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error));
     devices_files = 0;
     devices_open(folder, "cupti", 0, &companion);
     devices_record(&companion, (struct mp_activity){.start_ns = INT64_MAX, .end_ns = INT64_MAX});
@@ -283,10 +265,9 @@ RUNS_TEST(an_impossible_clock_is_an_origin) {
     rewind(file);
     assert_int_equal(fwrite(&first, sizeof first, 1, file), 1);
     assert_int_equal(fclose(file), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT start, \"end\" - start FROM "
-                                                  "CUPTI_ACTIVITY_KIND_KERNEL"),
-                        "4611686018427387904|0");
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
+    assert_rows(folder->store, "SELECT start, \"end\" - start FROM CUPTI_ACTIVITY_KIND_KERNEL",
+                "4611686018427387904|0");
 }
 
 static const char work_counts[] =
@@ -333,7 +314,6 @@ static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64
 }
 
 RUNS_TEST(a_killed_addition_left_all_or_nothing) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     char counts[96];
     int64_t sums[MP_ACTIVITIES] = {0};
@@ -346,24 +326,22 @@ RUNS_TEST(a_killed_addition_left_all_or_nothing) {
         const char *there = runs_query(folder->store, work_counts);
         assert_true(strcmp(there, "0|0|0|0|0|0") == 0 || strcmp(there, counts) == 0);
     }
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
-    assert_string_equal(runs_query(folder->store, work_counts), counts);
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
+    assert_rows(folder->store, work_counts, counts);
     char expected[96];
     snprintf(expected, sizeof expected, "%lld|%lld|%lld|%lld", (long long)sums[MP_ACTIVITY_KERNEL],
              (long long)sums[MP_ACTIVITY_COPY], (long long)sums[MP_ACTIVITY_SET],
              (long long)sums[MP_ACTIVITY_CALL]);
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT (SELECT sum(correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT "
-                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_MEMCPY), (SELECT "
-                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_MEMSET), (SELECT "
-                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME)"),
+    assert_rows(
+        folder->store,
+        "SELECT (SELECT sum(correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT "
+        "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_MEMCPY), (SELECT sum(correlationId) FROM "
+        "CUPTI_ACTIVITY_KIND_MEMSET), (SELECT sum(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME)",
         expected);
 }
 
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
 RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     struct mp_store_run description = runs_description("ep", "skewed");
     devices_files = 0;
@@ -373,24 +351,21 @@ RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
     assert_int_equal(stat(devices[0], &status), 0);
     off_t length = 200 + (off_t)(test_random(&random) % (uint64_t)(status.st_size - 200));
     assert_int_equal(truncate(devices[0], length), 0);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, 1, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT complete FROM device_spool"), "0");
-    assert_string_equal(
-        runs_query(folder->store, "SELECT count(*) <= 5 FROM CUPTI_ACTIVITY_KIND_KERNEL"), "1");
+    assert_works(mp_store_add_device(folder->store, run_id, devices, 1, &error));
+    assert_rows(folder->store, "SELECT complete FROM device_spool", "0");
+    assert_rows(folder->store, "SELECT count(*) <= 5 FROM CUPTI_ACTIVITY_KIND_KERNEL", "1");
 }
 
 /* Collectors alone, of a program that nobody annotated: times count from the first of them. */
 RUNS_TEST(a_run_without_spans_has_its_gpu_work) {
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "skewed");
     int64_t run_id = 0;
-    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error));
     devices_files = 0;
     record_activities(folder);
-    runs_ok(mp_store_add_device(folder->store, run_id, devices, devices_files, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(kernel_ms, 3), "
-                                                  "span_id FROM v_gpu ORDER BY rank"),
-                        "0|5|1.3|NULL\n1|1|0.501|NULL");
-    assert_string_equal(runs_query(folder->store, "SELECT DISTINCT clock FROM device_spool"),
-                        "same host");
+    assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
+    assert_rows(folder->store,
+                "SELECT rank, kernels, round(kernel_ms, 3), span_id FROM v_gpu ORDER BY rank",
+                "0|5|1.3|NULL\n1|1|0.501|NULL");
+    assert_rows(folder->store, "SELECT DISTINCT clock FROM device_spool", "same host");
 }

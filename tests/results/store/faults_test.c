@@ -79,38 +79,35 @@ static void allow_no_refusals(struct runs_folder *folder, int version) {
 
 /* Version 2 is read as it is; written to, it takes refusals and keeps every run as it was. */
 RUNS_TEST(runs_of_version_2_stay) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     static const char all_sql[] = "SELECT run.*, (SELECT count(*) FROM v_span) FROM run";
     runs_add(folder, &run, &runs_ep);
     char *before = strdup(runs_query(folder->store, all_sql));
     allow_no_refusals(folder, 2);
-    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, all_sql), before);
-    assert_string_equal(runs_query(folder->store, "SELECT system FROM v_speedup"), "ep");
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
+    assert_rows(folder->store, all_sql, before);
+    assert_rows(folder->store, "SELECT system FROM v_speedup", "ep");
     close_store(folder);
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, all_sql), before);
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
-    assert_string_equal(runs_query(folder->store, "SELECT name FROM sqlite_schema WHERE type = "
-                                                  "'index' AND tbl_name = 'run'"),
-                        "run_by_suite_run");
-    assert_string_equal(runs_query(folder->store, "PRAGMA integrity_check"), "ok");
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
+    assert_rows(folder->store, all_sql, before);
+    assert_rows(folder->store, "PRAGMA user_version", "4");
+    assert_rows(folder->store,
+                "SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'run'",
+                "run_by_suite_run");
+    assert_rows(folder->store, "PRAGMA integrity_check", "ok");
     run.job = "other";
     run.status = "refused";
     run.reason = "it can't";
-    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
-    assert_string_equal(
-        runs_query(folder->store, "SELECT status, reason FROM v_run ORDER BY run_id DESC LIMIT 1"),
-        "refused|it can't");
+    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    assert_rows(folder->store, "SELECT status, reason FROM v_run ORDER BY run_id DESC LIMIT 1",
+                "refused|it can't");
     run.status = "reused";
-    assert_int_equal(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "complete, failed, interrupted, timeout or refused, not"));
+    assert_fails(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL,
+                 "complete, failed, interrupted, timeout or refused, not");
     free(before);
 }
 
 RUNS_TEST(an_older_schema_is_brought_up_to_date) {
-    struct mp_error error = {0};
     struct mp_store *store = NULL;
     runs_query(folder->store, "DROP TABLE NVTX_EVENTS");
     runs_query(folder->store, "DROP TABLE ThreadNames");
@@ -127,13 +124,12 @@ RUNS_TEST(an_older_schema_is_brought_up_to_date) {
         runs_query(folder->store, sql);
     }
     allow_no_refusals(folder, 1);
-    assert_int_equal(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION);
-    error = (struct mp_error){0};
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_nvtx"), "0");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_gpu"), "0");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
+    assert_fails(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION, "");
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
+    assert_rows(folder->store, "PRAGMA user_version", "4");
+    assert_rows(folder->store, "SELECT count(*) FROM v_nvtx", "0");
+    assert_rows(folder->store, "SELECT count(*) FROM v_gpu", "0");
+    assert_rows(folder->store, "SELECT count(*) FROM v_collective", "0");
 }
 
 RUNS_TEST(a_file_that_is_no_database_is_refused) {
@@ -157,36 +153,29 @@ RUNS_TEST(a_database_of_another_program_is_refused) {
 }
 
 RUNS_TEST(a_folder_is_no_database) {
-    struct mp_error error = {0};
     struct mp_store *store = NULL;
-    assert_int_equal(mp_store_open(folder->path, &store, &error), MP_EIO);
-    assert_non_null(strstr(error.text, folder->path));
+    assert_fails(mp_store_open(folder->path, &store, &error), MP_EIO, folder->path);
 }
 
 RUNS_TEST(an_empty_file_becomes_a_database) {
-    struct mp_error error = {0};
     close_store(folder);
     fclose(fopen(folder->database, "w"));
     struct mp_store *store = NULL;
-    assert_int_equal(mp_store_open_read_only(folder->database, &store, &error), MP_EFORMAT);
-    error = (struct mp_error){0};
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, "PRAGMA journal_mode"), "wal");
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "4");
+    assert_fails(mp_store_open_read_only(folder->database, &store, &error), MP_EFORMAT, "");
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
+    assert_rows(folder->store, "PRAGMA journal_mode", "wal");
+    assert_rows(folder->store, "PRAGMA user_version", "4");
 }
 
 RUNS_TEST(reading_needs_a_file_and_never_writes) {
-    struct mp_error error = {0};
     struct mp_store *store = NULL;
-    assert_int_equal(mp_store_open_read_only("/nowhere/results.db", &store, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "/nowhere/results.db"));
+    assert_fails(mp_store_open_read_only("/nowhere/results.db", &store, &error), MP_ENOTFOUND,
+                 "/nowhere/results.db");
 
-    error = (struct mp_error){0};
-    runs_ok(mp_store_open_read_only(folder->database, &store, &error), &error);
-    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_run"), "0");
+    assert_works(mp_store_open_read_only(folder->database, &store, &error));
+    assert_rows(store, "SELECT count(*) FROM v_run", "0");
     struct mp_store_run run = runs_description("ep", "text");
-    assert_int_equal(mp_store_ingest(store, &run, NULL, 0, NULL, &error), MP_EIO);
-    assert_non_null(strstr(error.text, "readonly"));
+    assert_fails(mp_store_ingest(store, &run, NULL, 0, NULL, &error), MP_EIO, "readonly");
     mp_store_close(store);
 }
 
@@ -204,12 +193,11 @@ static void make_views_older(struct runs_folder *folder) {
     close_store(folder);
 }
 
-static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'view' "
-                                "AND name <> 'my_own' ORDER BY name";
+static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'view' AND "
+                                "name <> 'my_own' ORDER BY name";
 static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed) FROM v_speedup";
 
 RUNS_TEST(older_views_are_hidden_from_a_reader) {
-    struct mp_error error = {0};
     struct mp_store *store = NULL;
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
@@ -217,11 +205,10 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
     size_t before_size, after_size;
     char *before = contents(folder->database, &before_size);
 
-    runs_ok(mp_store_open_read_only(folder->database, &store, &error), &error);
-    assert_string_equal(runs_query(store, newer_columns_sql), "1|4");
-    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_fact WHERE 0"), "0");
-    assert_string_equal(runs_query(store, "SELECT name FROM temp.sqlite_schema ORDER BY name"),
-                        "v_fact\nv_speedup");
+    assert_works(mp_store_open_read_only(folder->database, &store, &error));
+    assert_rows(store, newer_columns_sql, "1|4");
+    assert_rows(store, "SELECT count(*) FROM v_fact WHERE 0", "0");
+    assert_rows(store, "SELECT name FROM temp.sqlite_schema ORDER BY name", "v_fact\nv_speedup");
     mp_store_close(store);
 
     char *after = contents(folder->database, &after_size);
@@ -232,30 +219,28 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
 }
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
     char *wanted = strdup(runs_query(folder->store, views_sql));
     make_views_older(folder);
 
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, views_sql), wanted);
-    assert_string_equal(runs_query(folder->store, newer_columns_sql), "1|4");
-    assert_string_equal(runs_query(folder->store, "SELECT * FROM my_own"), "ep|1");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_span"), "58");
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
+    assert_rows(folder->store, views_sql, wanted);
+    assert_rows(folder->store, newer_columns_sql, "1|4");
+    assert_rows(folder->store, "SELECT * FROM my_own", "ep|1");
+    assert_rows(folder->store, "SELECT count(*) FROM v_span", "58");
     free(wanted);
 
     char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
     close_store(folder);
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, "PRAGMA schema_version"), schema);
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
+    assert_rows(folder->store, "PRAGMA schema_version", schema);
     free(schema);
 }
 
 RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
-    struct mp_error error = {0};
     make_views_older(folder);
-    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     char *before = strdup(runs_query(folder->store, views_sql));
     close_store(folder);
 
@@ -263,16 +248,14 @@ RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
     assert_int_equal(sqlite3_open(folder->database, &other), SQLITE_OK);
     assert_int_equal(sqlite3_exec(other, "CREATE TABLE v_fact (name)", NULL, NULL, NULL),
                      SQLITE_OK);
-    assert_int_equal(mp_store_open(folder->database, &folder->store, &error), MP_EIO);
-    assert_non_null(strstr(error.text, folder->database));
-    assert_non_null(strstr(error.text, "cannot renew the views"));
+    assert_fails(mp_store_open(folder->database, &folder->store, &error), MP_EIO, folder->database,
+                 "cannot renew the views");
     assert_null(folder->store);
     assert_int_equal(sqlite3_exec(other, "DROP TABLE v_fact", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
 
-    error = (struct mp_error){0};
-    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, views_sql), before);
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
+    assert_rows(folder->store, views_sql, before);
     free(before);
 }
 
@@ -347,12 +330,11 @@ RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
 
     error = (struct mp_error){0};
     runs_ok(mp_store_open_read_only(copied, &store, &error), &error);
-    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_span"), "58");
+    assert_rows(store, "SELECT count(*) FROM v_span", "58");
     mp_store_close(store);
 }
 
 RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     runs_add(folder, &run, &runs_ep);
     struct runs_rank rank;
@@ -364,33 +346,27 @@ RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
     runs_query(folder->store, "PRAGMA max_page_count = 60");
     const char *paths[] = {rank.path};
     run.ranks = 1;
-    assert_int_equal(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), MP_ENOSPACE);
-    assert_non_null(strstr(error.text, folder->database));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), sum(iteration) FROM v_span"),
-                        "58|92");
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_run"), "1");
+    assert_fails(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), MP_ENOSPACE,
+                 folder->database);
+    assert_rows(folder->store, "SELECT count(*), sum(iteration) FROM v_span", "58|92");
+    assert_rows(folder->store, "SELECT count(*) FROM v_run", "1");
     runs_query(folder->store, "PRAGMA max_page_count = 1073741823");
-    error = (struct mp_error){0};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_run"), "2");
+    assert_works(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error));
+    assert_rows(folder->store, "SELECT count(*) FROM v_run", "2");
 }
 
 /* ---- runs ---- */
 
 RUNS_TEST(runs_are_added_and_never_overwritten) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
     close_store(folder);
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
     assert_int_equal(runs_add(folder, &run, &runs_ep), 2);
-    assert_string_equal(
-        runs_query(
-            folder->store,
-            "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id"),
-        "1|58|1|58\n2|58|59|116");
-    assert_string_equal(runs_query(folder->store, "SELECT iterations FROM v_run WHERE run_id = 2"),
-                        "4");
+    assert_rows(folder->store,
+                "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id",
+                "1|58|1|58\n2|58|59|116");
+    assert_rows(folder->store, "SELECT iterations FROM v_run WHERE run_id = 2", "4");
 }
 
 struct lock {
@@ -429,8 +405,7 @@ RUNS_TEST(who_waits_for_a_lock_may_give_up) {
         assert_close(lock.waited, unlocks ? 0 : 0.04, 1e-12);
         if (!unlocks)
             assert_non_null(strstr(error.text, "database is locked"));
-        assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"),
-                            unlocks ? "1" : "0");
+        assert_rows(folder->store, "SELECT count(*) FROM run", unlocks ? "1" : "0");
     }
     sqlite3_close(lock.holder);
 }
@@ -444,7 +419,6 @@ RUNS_TEST(ranks_that_completed_complete_a_run) {
                                   {1 /* none */, 1 /* none */}};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         struct mp_store_run run = runs_description("ep", "text");
-        struct mp_error error = {0};
         struct runs_rank ranks[2];
         const char *paths[2];
         run.status = "interrupted";
@@ -461,58 +435,53 @@ RUNS_TEST(ranks_that_completed_complete_a_run) {
             if (ends[i][r] > 0)
                 assert_int_equal(truncate(paths[r], status.st_size - 8), 0);
         }
-        runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
     }
-    assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run ORDER BY round"),
-                        "complete|NULL\ninterrupted|not seen\ninterrupted|not seen\n"
-                        "interrupted|not seen\ninterrupted|not seen");
+    assert_rows(folder->store, "SELECT status, reason FROM run ORDER BY round",
+                "complete|NULL\ninterrupted|not seen\ninterrupted|not seen\n"
+                "interrupted|not seen\ninterrupted|not seen");
 }
 
 RUNS_TEST(what_is_no_file_keeps_no_runs) {
     static const char *const names[] = {"", ":memory:", "file:x?mode=memory", "file::memory:"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct mp_error error = {0};
         struct mp_store *store = NULL;
-        assert_int_equal(mp_store_open(names[i], &store, &error), MP_EINVAL);
+        assert_fails(mp_store_open(names[i], &store, &error), MP_EINVAL,
+                     "is no file that a database can be kept in");
         assert_null(store);
-        assert_non_null(strstr(error.text, "is no file that a database can be kept in"));
     }
 }
 
 RUNS_TEST(incomplete_descriptions_are_refused) {
     static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
     for (int i = 0; i < 4; i++) {
-        struct mp_error error = {0};
         struct mp_store_run run = runs_description("ep", "text");
         run.suite_run = i == 0 ? NULL : run.suite_run;
         run.status = i == 1 ? NULL : i == 2 ? "perhaps" : run.status;
         run.ranks = i == 3 ? 0 : run.ranks;
-        assert_int_equal(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, says[i]));
+        assert_fails(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL,
+                     says[i]);
     }
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
 }
 
 RUNS_TEST(a_job_without_recordings_is_a_failed_run) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     run.status = "failed";
     run.reason = "mpirun: not found";
-    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
-    assert_string_equal(
-        runs_query(folder->store, "SELECT status, reason, iterations, ranks_recorded FROM v_run"),
-        "failed|mpirun: not found|0|0");
-    assert_string_equal(runs_query(folder->store, "SELECT ms_per_iteration, tokens_per_s, "
-                                                  "speedup_vs_ep, loss_final, max_loss_difference "
-                                                  "FROM v_speedup"),
-                        "NULL|NULL|NULL|NULL|NULL");
-    assert_string_equal(
-        runs_query(folder->store, "SELECT rank, status, reason, host, clock FROM rank"),
+    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    assert_rows(folder->store, "SELECT status, reason, iterations, ranks_recorded FROM v_run",
+                "failed|mpirun: not found|0|0");
+    assert_rows(folder->store,
+                "SELECT ms_per_iteration, tokens_per_s, speedup_vs_ep, loss_final, "
+                "max_loss_difference FROM v_speedup",
+                "NULL|NULL|NULL|NULL|NULL");
+    assert_rows(
+        folder->store, "SELECT rank, status, reason, host, clock FROM rank",
         "0|missing|no recording was given|NULL|NULL\n1|missing|no recording was given|NULL|NULL");
 }
 
 RUNS_TEST(strange_recordings_are_named_and_left_out) {
-    struct mp_error error = {0};
     struct runs_rank ranks[4];
     static const struct { int rank, ranks; } headers[] = {{2, 4}, {2, 4}, {1, 3}, {0, 4}};
     for (int i = 0; i < 4; i++) {
@@ -534,16 +503,16 @@ RUNS_TEST(strange_recordings_are_named_and_left_out) {
     const char *paths[] = {ranks[3].path, text, ranks[0].path, ranks[1].path, ranks[2].path};
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 4;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 5, NULL, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT rank, status FROM rank"),
-                        "0|complete\n1|missing\n2|complete\n3|missing");
+    assert_works(mp_store_ingest(folder->store, &run, paths, 5, NULL, &error));
+    assert_rows(folder->store, "SELECT rank, status FROM rank",
+                "0|complete\n1|missing\n2|complete\n3|missing");
     assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 1"),
                            "text.spool: not a spool"));
     assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 3"),
                            "a second recording of rank 2"));
     assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 0"),
                            "recorded by rank 1 of 3"));
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_span"), "2");
+    assert_rows(folder->store, "SELECT count(*) FROM v_span", "2");
 }
 
 /* Cut at every byte of its last records: the run is stored as far as it goes. */
@@ -559,34 +528,31 @@ RUNS_TEST(a_cut_recording_goes_as_far_as_it_goes) {
     free(contents(paths[1], &size));
     int64_t iterations_before = 4;
     for (size_t left = size - 1; left > size / 4; left -= 37) {
-        struct mp_error error = {0};
         struct mp_store_run run = runs_description("ep", "text");
         int64_t run_id;
         run.status = "failed";
         run.reason = "rank 1 was killed by signal 9";
         assert_int_equal(truncate(paths[1], (off_t)left), 0);
-        runs_ok(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error));
         int64_t iterations = atoll(
             runs_query(folder->store, "SELECT iterations FROM v_run ORDER BY run_id DESC LIMIT 1"));
         assert_true(iterations <= iterations_before);
         iterations_before = iterations;
     }
     assert_true(iterations_before < 3);
-    assert_string_equal(runs_query(folder->store, "SELECT status, reason LIKE '%without an end%' "
-                                                  "FROM rank WHERE rank = 1 GROUP BY 1, 2"),
-                        "cut|1");
+    assert_rows(
+        folder->store,
+        "SELECT status, reason LIKE '%without an end%' FROM rank WHERE rank = 1 GROUP BY 1, 2",
+        "cut|1");
     /* Rank 0 went on: its iterations are there, but don't count as the run's. */
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT sum(ranks = 1 AND steady = 0) > 0, count(*) FROM "
-                                   "v_iteration WHERE run_id = (SELECT max(run_id) FROM run)"),
-                        "1|4");
-    assert_string_equal(
-        runs_query(folder->store, "SELECT count(*) FROM v_speedup WHERE speedup_vs_ep NOT NULL"),
-        "0");
+    assert_rows(folder->store,
+                "SELECT sum(ranks = 1 AND steady = 0) > 0, count(*) FROM v_iteration WHERE run_id "
+                "= (SELECT max(run_id) FROM run)",
+                "1|4");
+    assert_rows(folder->store, "SELECT count(*) FROM v_speedup WHERE speedup_vs_ep NOT NULL", "0");
 }
 
 RUNS_TEST(a_rank_says_itself_how_it_ended) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     static const int statuses[] = {MP_ECOMM, MP_EINTERRUPTED};
     for (int r = 0; r < 2; r++) {
@@ -596,9 +562,9 @@ RUNS_TEST(a_rank_says_itself_how_it_ended) {
     const char *paths[] = {ranks[0].path, ranks[1].path};
     struct mp_store_run run = runs_description("ep", "text");
     run.status = "interrupted";
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT rank, status, reason FROM rank"),
-                        "0|failed|rank 1 is gone\n1|interrupted|stopped by SIGINT");
+    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    assert_rows(folder->store, "SELECT rank, status, reason FROM rank",
+                "0|failed|rank 1 is gone\n1|interrupted|stopped by SIGINT");
 }
 
 /* Moves a recording to another host, whose monotonic clock is ahead. */
@@ -619,7 +585,6 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
  * iteration then takes as long as its longest rank. */
 RUNS_TEST(hosts_without_clock_samples_go_by_wall_clock) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     const int64_t ahead_ns = 77000000000000;
     for (int r = 0; r < 2; r++) {
@@ -636,14 +601,11 @@ RUNS_TEST(hosts_without_clock_samples_go_by_wall_clock) {
     move_to_another_host(ranks[1].path, ahead_ns);
     const char *paths[] = {ranks[0].path, ranks[1].path};
     struct mp_store_run run = runs_description("ep", "text");
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
-    assert_string_equal(runs_query(folder->store, "SELECT clock FROM v_rank"),
-                        "reference\nwall clock");
-    assert_string_equal(runs_query(folder->store, "SELECT round(ms, 6) FROM v_iteration"), "9.0");
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT start_ns BETWEEN 800000000 AND 1000000000 FROM v_span WHERE rank = 1"),
-        "1");
+    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    assert_rows(folder->store, "SELECT clock FROM v_rank", "reference\nwall clock");
+    assert_rows(folder->store, "SELECT round(ms, 6) FROM v_iteration", "9.0");
+    assert_rows(folder->store,
+                "SELECT start_ns BETWEEN 800000000 AND 1000000000 FROM v_span WHERE rank = 1", "1");
 }
 
 /* ---- values ---- */
@@ -652,10 +614,10 @@ RUNS_TEST(names_may_hold_quotes_and_control_characters) {
     struct mp_store_run run = runs_description("e\"p'; DROP TABLE run; --", "te\nx\tt\x01");
     run.job_text = "a: 'b'\n";
     runs_add(folder, &run, &runs_ep);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT system, workload, job_text FROM v_run JOIN run USING "
-                                   "(run_id, system, workload)"),
-                        "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
+    assert_rows(
+        folder->store,
+        "SELECT system, workload, job_text FROM v_run JOIN run USING (run_id, system, workload)",
+        "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
 }
 
 RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
@@ -665,40 +627,8 @@ RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
     diverged.loss[3] = NAN;
     runs_add(folder, &ep, &runs_ep);
     runs_add(folder, &fssdp, &diverged);
-    assert_string_equal(
-        runs_query(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup"),
-        "ep|2.0|0.0\nfssdp|NULL|NULL");
-}
-
-/* Only runs of the same invocation, round, workload, gate, model, ranks and executor compare. */
-RUNS_TEST(unlike_runs_are_not_compared) {
-    struct mp_store_run run = runs_description("ep", "text");
-    run.model = "4 x 64";
-    runs_add(folder, &run, &runs_ep);
-    for (int i = 0; i < 6; i++) {
-        run = runs_description("fssdp", i == 0 ? "skewed" : "text");
-        run.suite_run = i == 1 ? "tiny-2" : run.suite_run;
-        run.round = i == 2;
-        run.gate = i == 3 ? NULL : run.gate;
-        run.model = i == 4 ? NULL : "4 x 64";
-        run.executor = i == 5 ? "predicted" : run.executor;
-        runs_add(folder, &run, &runs_fssdp);
-    }
-    assert_string_equal(runs_query(folder->store, "SELECT count(speedup_vs_ep), "
-                                                  "count(max_loss_difference) FROM v_speedup"),
-                        "1|1");
-}
-
-RUNS_TEST(a_failed_ep_is_no_reference) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
-    ep.status = "timeout";
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &runs_fssdp);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT round(ms_per_iteration, 4), speedup_vs_ep "
-                                   "FROM v_speedup"),
-                        "24.0|NULL\n12.0|NULL");
+    assert_rows(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup",
+                "ep|2.0|0.0\nfssdp|NULL|NULL");
 }
 
 RUNS_TEST(shared_cores_are_kept_with_the_run) {
@@ -706,13 +636,12 @@ RUNS_TEST(shared_cores_are_kept_with_the_run) {
     struct runs_standard shared = runs_ep;
     shared.shares_cores = true;
     runs_add(folder, &run, &shared);
-    assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_speedup"), "1");
-    assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_run"), "1");
+    assert_rows(folder->store, "SELECT ranks_share_cores FROM v_speedup", "1");
+    assert_rows(folder->store, "SELECT ranks_share_cores FROM v_run", "1");
 }
 
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */
 RUNS_TEST(reasons_are_where_recordings_are_missing) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("EP", "synthetic");
     struct runs_rank own;
     int64_t run_id = 0;
@@ -724,9 +653,9 @@ RUNS_TEST(reasons_are_where_recordings_are_missing) {
     snprintf(second, sizeof second, "%s/second", folder->path);
     const char *paths[] = {first, own.path, second};
     run.ranks = run.ranks_per_node = 3;
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 3, &run_id, &error), &error);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT rank, reason LIKE '%/first%', reason LIKE '%/second%' "
-                                   "FROM rank ORDER BY rank"),
-                        "0|NULL|NULL\n1|1|0\n2|0|1");
+    assert_works(mp_store_ingest(folder->store, &run, paths, 3, &run_id, &error));
+    assert_rows(
+        folder->store,
+        "SELECT rank, reason LIKE '%/first%', reason LIKE '%/second%' FROM rank ORDER BY rank",
+        "0|NULL|NULL\n1|1|0\n2|0|1");
 }

@@ -73,7 +73,6 @@ static void annotate(struct runs_rank *own) {
 }
 
 RUNS_TEST(ranges_become_rows) {
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     struct mp_store_run description = runs_description("EP", "synthetic");
     int64_t run_id = 0;
@@ -82,50 +81,42 @@ RUNS_TEST(ranges_become_rows) {
         runs_standard_rank(&ranks[r], &two);
         if (r)
             annotate(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
-    assert_string_equal(
-        runs_query(
-            folder->store,
-            "SELECT (start + 500) / 1000, (\"end\" + 500) / 1000, eventType, category, color, "
-            "globalTid & 0xFFFFFF, endGlobalTid & 0xFFFFFF, StringIds.value, domainId, level "
-            "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId "
-            "WHERE eventType < 70 AND start > 0 AND start < 7000000 AND eventType <> 33 "
-            "ORDER BY start"),
-        "1000|3000|59|7|4278255360|100|NULL|step|2|2\n"
-        "2000|9000|60|NULL|NULL|100|101|a longer name than those before it|1|NULL\n"
-        "4000|NULL|60|NULL|NULL|0|NULL|step|0|NULL\n"
-        "5000|NULL|34|NULL|NULL|0|NULL|NULL|0|NULL");
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT eventType, start, category, domainId, StringIds.value, rank "
-                   "FROM NVTX_EVENTS JOIN StringIds ON StringIds.id = textId "
-                   "WHERE eventType IN (33, 75) ORDER BY eventType, domainId"),
-        "33|0|7|2|files|1\n75|0|NULL|1|first|1\n75|0|NULL|2|second|1");
-    assert_string_equal(
-        runs_query(folder->store,
-                   "SELECT uint64Value, int64Value, doubleValue, uint32Value, int32Value, "
-                   "floatValue, jsonText FROM NVTX_EVENTS WHERE start >= 7000000 ORDER BY start"),
-        "1099511627776|NULL|NULL|NULL|NULL|NULL|NULL\n"
-        "NULL|-5|NULL|NULL|NULL|NULL|NULL\n"
-        "NULL|NULL|2.5|NULL|NULL|NULL|NULL\n"
-        "NULL|NULL|NULL|4294967295|NULL|NULL|NULL\n"
-        "NULL|NULL|NULL|NULL|-3|NULL|NULL\n"
-        "NULL|NULL|NULL|NULL|NULL|0.5|NULL");
+    run_id = runs_ingest(folder, &description, ranks, 2);
+    assert_rows(folder->store,
+                "SELECT (start + 500) / 1000, (\"end\" + 500) / 1000, eventType, category, color, "
+                "globalTid & 0xFFFFFF, endGlobalTid & 0xFFFFFF, StringIds.value, domainId, level "
+                "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId WHERE eventType < "
+                "70 AND start > 0 AND start < 7000000 AND eventType <> 33 ORDER BY start",
+                "1000|3000|59|7|4278255360|100|NULL|step|2|2\n"
+                "2000|9000|60|NULL|NULL|100|101|a longer name than those before it|1|NULL\n"
+                "4000|NULL|60|NULL|NULL|0|NULL|step|0|NULL\n"
+                "5000|NULL|34|NULL|NULL|0|NULL|NULL|0|NULL");
+    assert_rows(folder->store,
+                "SELECT eventType, start, category, domainId, StringIds.value, rank FROM "
+                "NVTX_EVENTS JOIN StringIds ON StringIds.id = textId WHERE eventType IN (33, 75) "
+                "ORDER BY eventType, domainId",
+                "33|0|7|2|files|1\n75|0|NULL|1|first|1\n75|0|NULL|2|second|1");
+    assert_rows(folder->store,
+                "SELECT uint64Value, int64Value, doubleValue, uint32Value, int32Value, floatValue, "
+                "jsonText FROM NVTX_EVENTS WHERE start >= 7000000 ORDER BY start",
+                "1099511627776|NULL|NULL|NULL|NULL|NULL|NULL\n"
+                "NULL|-5|NULL|NULL|NULL|NULL|NULL\n"
+                "NULL|NULL|2.5|NULL|NULL|NULL|NULL\n"
+                "NULL|NULL|NULL|4294967295|NULL|NULL|NULL\n"
+                "NULL|NULL|NULL|NULL|-3|NULL|NULL\n"
+                "NULL|NULL|NULL|NULL|NULL|0.5|NULL");
     char expected[128];
     int64_t process = (int64_t)(getpid() & 0xFFFFFF) << 24;
     snprintf(expected, sizeof expected, "load\\xffer|%lld|1", (long long)(process | 100));
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT StringIds.value, globalTid, rank FROM ThreadNames "
-                                   "JOIN StringIds ON StringIds.id = nameId"),
-                        expected);
+    assert_rows(folder->store,
+                "SELECT StringIds.value, globalTid, rank FROM ThreadNames JOIN StringIds ON "
+                "StringIds.id = nameId",
+                expected);
     snprintf(expected, sizeof expected, "%lld|%lld|1", (long long)(process | 100),
              (long long)run_id);
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT DISTINCT globalTid, run_id, rank FROM NVTX_EVENTS "
-                                   "WHERE level = 2"),
-                        expected);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM NVTX_EVENTS"), "13");
+    assert_rows(folder->store,
+                "SELECT DISTINCT globalTid, run_id, rank FROM NVTX_EVENTS WHERE level = 2",
+                expected);
+    assert_rows(folder->store, "SELECT count(*) FROM NVTX_EVENTS", "13");
 }

@@ -42,7 +42,6 @@ static int64_t count(struct mp_store *store, const char *sql) {
 /* ---- again ---- */
 
 RUNS_TEST(a_run_is_added_once) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     char *paths[3][2];
     int64_t first = 0, again = 0, other = 0;
@@ -50,35 +49,33 @@ RUNS_TEST(a_run_is_added_once) {
         record_run(folder, &random, paths[i]);
     struct mp_store_run run = description(0);
     const char *straight[] = {paths[0][0], paths[0][1]}, *turned[] = {paths[0][1], paths[0][0]};
-    runs_ok(mp_store_ingest(folder->store, &run, straight, 2, &first, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, straight, 2, &first, &error));
     char *before = strdup(runs_query(folder->store, "SELECT count(*), max(span_id) FROM v_span"));
     run.job = "under another name";
-    runs_ok(mp_store_ingest(folder->store, &run, turned, 2, &again, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, turned, 2, &again, &error));
     assert_int_equal(again, first);
-    assert_string_equal(runs_query(folder->store, "SELECT count(*), max(span_id) FROM v_span"),
-                        before);
+    assert_rows(folder->store, "SELECT count(*), max(span_id) FROM v_span", before);
     free(before);
     const char *others[] = {paths[1][0], paths[1][1]}, *mixed[] = {paths[0][0], paths[1][1]};
-    runs_ok(mp_store_ingest(folder->store, &run, others, 2, &other, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, others, 2, &other, &error));
     assert_int_equal(other, first + 1);
-    runs_ok(mp_store_ingest(folder->store, &run, mixed, 2, &other, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, mixed, 2, &other, &error));
     assert_int_equal(other, first + 2);
     /* One rank's recording on its own is another run, too; and what is left of one that was cut. */
-    runs_ok(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error));
     assert_int_equal(other, first + 3);
     struct stat status;
     assert_int_equal(stat(mixed[0], &status), 0);
     assert_int_equal(truncate(mixed[0], status.st_size - 100), 0);
-    runs_ok(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error));
     assert_int_equal(other, first + 4);
-    runs_ok(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &run, mixed, 1, &other, &error));
     assert_int_equal(other, first + 4);
     for (int i = 0; i < 4; i++)
         free(paths[i / 2][i % 2]);
 }
 
 RUNS_TEST(a_run_without_recordings_is_added_once) {
-    struct mp_error error = {0};
     struct mp_store_run run = runs_description("ep", "text");
     int64_t run_id[4];
     run.status = "failed";
@@ -87,7 +84,7 @@ RUNS_TEST(a_run_without_recordings_is_added_once) {
         run.round = i == 2;
         run.job = i == 3 ? "ano" : "another";
         run.suite_run = i == 3 ? "thertiny-1" : "tiny-1";
-        runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, &run_id[i], &error), &error);
+        assert_works(mp_store_ingest(folder->store, &run, NULL, 0, &run_id[i], &error));
     }
     assert_int_equal(run_id[0], run_id[1]);
     assert_int_equal(run_id[2], run_id[1] + 1);
@@ -161,13 +158,12 @@ static void read_all(void *context, int steps) {
 
 /* Every run that is there is whole. */
 static void assert_whole(struct mp_store *store, int64_t runs) {
-    assert_string_equal(runs_query(store, "PRAGMA integrity_check"), "ok");
+    assert_rows(store, "PRAGMA integrity_check", "ok");
     assert_int_equal(count(store, "SELECT count(*) FROM v_run"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM run_summary"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM rank WHERE status = 'complete'"), 2 * runs);
-    assert_int_equal(count(store, "SELECT count(DISTINCT value) FROM fact WHERE name = "
-                                  "'run.identity'"),
-                     runs);
+    assert_int_equal(
+        count(store, "SELECT count(DISTINCT value) FROM fact WHERE name = 'run.identity'"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM span"),
                      count(store, "SELECT coalesce(sum(spans), 0) FROM v_rank"));
 }
@@ -209,13 +205,11 @@ RUNS_TEST(opened_by_several_at_once) {
         }
         assert_int_equal(failed, 0);
     }
-    struct mp_error error = {0};
-    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_works(mp_store_open(folder->database, &folder->store, &error));
 }
 
 /* Adding is killed, and repeated by somebody who does not know how far it came. */
 RUNS_TEST(killed_while_adding) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     struct recorded recorded = {.database = folder->database};
     int stopped[RUNS + 1] = {0};
@@ -235,7 +229,7 @@ RUNS_TEST(killed_while_adding) {
         }
         int before = kill_at_random(add_all, &recorded, all_us, &random);
         int again = round % 2 ? kill_at_random(add_all, &recorded, all_us, &random) : 0;
-        runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+        assert_works(mp_store_open(folder->database, &folder->store, &error));
         int64_t runs = count(folder->store, "SELECT count(*) FROM v_run");
         /* One more: it was killed between its commit and saying so. */
         assert_in_range(runs, before > again ? before : again, RUNS);
@@ -244,7 +238,7 @@ RUNS_TEST(killed_while_adding) {
         stopped[runs]++;
         mp_store_close(folder->store);
         add_all(&recorded, nowhere);
-        runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+        assert_works(mp_store_open(folder->database, &folder->store, &error));
         assert_whole(folder->store, RUNS);
         mp_store_close(folder->store);
     }
@@ -259,7 +253,6 @@ RUNS_TEST(killed_while_adding) {
 
 /* Readers are killed while runs are added. */
 RUNS_TEST(killed_while_reading) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     struct recorded recorded = {.database = folder->database};
     int64_t read = 0;
@@ -270,7 +263,7 @@ RUNS_TEST(killed_while_reading) {
         if (round % 5 == 0) {
             struct mp_store_run run = description(round / 5);
             const char *const *paths = (const char *const *)recorded.paths[round / 5];
-            runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+            assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
         }
         assert_whole(folder->store, round / 5 + 1);
     }
@@ -303,7 +296,6 @@ static void record_on(void *context, int steps) {
 }
 
 RUNS_TEST(killed_while_recording) {
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     for (int round = 0; round < 20; round++) {
         char path[128], sql[128];
@@ -315,13 +307,14 @@ RUNS_TEST(killed_while_recording) {
         run.status = "failed";
         run.ranks = 1;
         run.round = round;
-        runs_ok(mp_store_ingest(folder->store, &run, paths, 1, &run_id, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &run, paths, 1, &run_id, &error));
         assert_int_equal(run_id, round + 1);
         snprintf(sql, sizeof sql, "SELECT coalesce(sum(spans), 0) FROM v_rank WHERE run_id = %d",
                  round + 1);
         assert_true(count(folder->store, sql) >= 100 * flushed);
-        assert_true(flushed == 0 || count(folder->store, "SELECT count(*) FROM v_rank WHERE "
-                                                         "status <> 'cut' AND spans > 0") == 0);
+        assert_true(flushed == 0 ||
+                    count(folder->store,
+                          "SELECT count(*) FROM v_rank WHERE status <> 'cut' AND spans > 0") == 0);
     }
 }
 
@@ -348,7 +341,6 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
         "1.spool: a spool of version 99, and this build reads version ",
         "1 of its spans end before they start, as when a clock jumps back"};
     for (int i = 0; i < 4; i++) {
-        struct mp_error error = {0};
         struct runs_rank ranks[2];
         char sql[160];
         for (int r = 0; r < 2; r++) {
@@ -369,7 +361,7 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
                            i == 2 ? 99 : MP_SPOOL_VERSION);
         const char *paths[] = {ranks[0].path, ranks[1].path};
         struct mp_store_run run = runs_description("ep", "text");
-        runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
         snprintf(sql, sizeof sql, "SELECT reason FROM rank WHERE rank = 1 AND run_id = %d", i + 1);
         const char *reason = runs_query(folder->store, sql);
         const char *sentence = says[i] + (i == 2 ? 2 : 0);
@@ -378,13 +370,11 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
         snprintf(sql, sizeof sql, "SELECT count(*) FROM v_span WHERE run_id = %d", i + 1);
         assert_int_equal(count(folder->store, sql), i == 2 ? 29 : i == 3 ? 59 : 58);
         snprintf(sql, sizeof sql,
-                 "SELECT count(*) FROM rank WHERE run_id = %d AND rank = 0 AND "
-                 "reason IS NULL",
+                 "SELECT count(*) FROM rank WHERE run_id = %d AND rank = 0 AND reason IS NULL",
                  i + 1);
         assert_int_equal(count(folder->store, sql), 1);
     }
     /* Times of different runs are not subtracted: the longest rank's, not from one to the other. */
-    assert_string_equal(
-        runs_query(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1"),
-        "39.0\n19.0\n27.0\n23.0");
+    assert_rows(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1",
+                "39.0\n19.0\n27.0\n23.0");
 }

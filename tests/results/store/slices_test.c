@@ -35,8 +35,8 @@ static const char *steady_with(struct runs_folder *folder, const struct mp_store
                  NULL, NULL, NULL);
     return runs_query(folder->store,
                       "SELECT (SELECT group_concat(iteration, ' ') FROM v_iteration JOIN last "
-                      "USING (run_id) WHERE steady), steady_iterations, "
-                      "round(ms_per_iteration, 3) FROM v_speedup JOIN last USING (run_id)");
+                      "USING (run_id) WHERE steady), steady_iterations, round(ms_per_iteration, 3) "
+                      "FROM v_speedup JOIN last USING (run_id)");
 }
 
 RUNS_TEST(only_whole_iterations_count) {
@@ -62,54 +62,32 @@ RUNS_TEST(only_whole_iterations_count) {
     assert_string_equal(steady_with(folder, first, 0), "NULL|0|NULL");
 }
 
-/* A tenth of the iterations, rounded up, and at least the first. */
-RUNS_TEST(a_tenth_warms_up) {
-    static const char *const steady[] = {"1 2 3 4 5 6 7 8 9|9|25.0", "2 3 4 5 6 7 8 9 10|9|26.0"};
-    struct mp_store_run run = runs_description("ep", "text");
-    for (int i = 0; i < 2; i++) {
-        struct runs_standard more = {.count = 10 + i};
-        for (int k = 0; k < more.count; k++)
-            more.ms[k] = 20 + k;
-        runs_add(folder, &run, &more);
-        assert_string_equal(
-            runs_query(folder->store,
-                       "SELECT group_concat(iteration, ' '), max(steady_iterations), "
-                       "max(round(ms_per_iteration, 3)) FROM v_iteration JOIN v_speedup "
-                       "USING (run_id) WHERE steady AND run_id = (SELECT max(run_id) FROM run)"),
-            steady[i]);
-    }
-}
-
 RUNS_TEST(counts_stay_as_they_were) {
     const struct mp_store_slice slice[] = {{start_of(3) - 1, end_of(3) + 1}};
     steady_with(folder, NULL, 0);
     assert_string_equal(steady_with(folder, slice, 1), "3|1|24.0");
-    assert_string_equal(runs_query(folder->store,
-                                   "SELECT count(DISTINCT total) FROM (SELECT run_id, sum(routes) "
-                                   "AS total FROM load GROUP BY 1)"),
-                        "1");
-    assert_string_equal(runs_query(folder->store, "SELECT count(DISTINCT iterations), "
-                                                  "min(iterations) FROM v_run"),
-                        "1|6");
+    assert_rows(folder->store,
+                "SELECT count(DISTINCT total) FROM (SELECT run_id, sum(routes) AS total FROM load "
+                "GROUP BY 1)",
+                "1");
+    assert_rows(folder->store, "SELECT count(DISTINCT iterations), min(iterations) FROM v_run",
+                "1|6");
 }
 
 RUNS_TEST(phases_are_those_of_whole_iterations) {
     static const char sql[] =
-        "SELECT phase, round(iteration_ms, 3), round(exposed_ms, 3), round(wait_ms, 3) "
-        "FROM v_phase JOIN last USING (run_id) WHERE phase IN ('attention', 'validate') ORDER BY 1";
+        "SELECT phase, round(iteration_ms, 3), round(exposed_ms, 3), round(wait_ms, 3) FROM "
+        "v_phase JOIN last USING (run_id) WHERE phase IN ('attention', 'validate') ORDER BY 1";
     int64_t some = 300000;
     steady_with(folder, NULL, 0);
-    assert_string_equal(runs_query(folder->store, sql),
-                        "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
+    assert_rows(folder->store, sql, "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
     /* Without iteration 2, whose ranks took 27 ms each; what lies between iterations stays. */
     const struct mp_store_slice two[] = {{-some, start_of(2) + some},
                                          {end_of(2) - some, end_of(5) + some}};
     steady_with(folder, two, 2);
-    assert_string_equal(runs_query(folder->store, sql),
-                        "attention|140.4|12.0|0.0\nvalidate|NULL|8.0|3.0");
+    assert_rows(folder->store, sql, "attention|140.4|12.0|0.0\nvalidate|NULL|8.0|3.0");
     /* Where nothing is whole, everything is what there is. */
     const struct mp_store_slice none[] = {{-2, -1}};
     assert_string_equal(steady_with(folder, none, 1), "NULL|0|NULL");
-    assert_string_equal(runs_query(folder->store, sql),
-                        "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
+    assert_rows(folder->store, sql, "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
 }

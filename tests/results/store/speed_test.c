@@ -42,7 +42,6 @@ static int steps_of(struct mp_store *store, const char *sql) {
 
 TEST_RANDOM(a_million_spans_stay_usable) {
     struct runs_folder folder;
-    struct mp_error error = {0};
     struct runs_rank ranks[RANKS];
     const char *paths[RANKS];
     runs_create(&folder);
@@ -55,7 +54,7 @@ TEST_RANDOM(a_million_spans_stay_usable) {
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = RANKS;
     double before = seconds();
-    runs_ok(mp_store_ingest(folder.store, &run, paths, RANKS, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder.store, &run, paths, RANKS, NULL, &error));
     double took = seconds() - before;
     struct stat status;
     assert_int_equal(stat(folder.database, &status), 0);
@@ -85,7 +84,6 @@ TEST_RANDOM(a_million_spans_stay_usable) {
     }
     char expected[32];
     snprintf(expected, sizeof expected, "%d", SPANS);
-    assert_string_equal(runs_query(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1"),
-                        expected);
+    assert_rows(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1", expected);
     runs_destroy(&folder);
 }

@@ -5,9 +5,7 @@
 /* Iterations of `ms` each, one after the other, on both ranks; returns the run. */
 static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count) {
     const struct mp_store_run description = runs_description("ep", "drawn");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
-    int64_t run_id = 0;
     for (int r = 0; r < 2; r++) {
         int64_t at = 0;
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -18,34 +16,8 @@ static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count
             at += ms[i] * 1000;
         }
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, &run_id, &error), &error);
-    return run_id;
-}
-
-/* A tenth, rounded up, and at least one: of 1, 2, 10, 11, 20 and 21 iterations 1, 1, 1, 2, 2 and 3
- * don't count. */
-RUNS_TEST(the_first_tenth_does_not_count) {
-    static const int counts[] = {1, 2, 10, 11, 20, 21}, warm[] = {1, 1, 1, 2, 2, 3};
-    int ms[21];
-    for (int i = 0; i < 21; i++)
-        ms[i] = 10;
-    for (int c = 0; c < 6; c++) {
-        char sql[160], expected[80];
-        int64_t run_id = add_lengths(folder, ms, counts[c]);
-        snprintf(sql, sizeof sql,
-                 "SELECT count(*), sum(steady), min(CASE WHEN steady THEN iteration END) "
-                 "FROM v_iteration WHERE run_id = %lld",
-                 (long long)run_id);
-        if (warm[c] < counts[c])
-            snprintf(expected, sizeof expected, "%d|%d|%d", counts[c], counts[c] - warm[c],
-                     warm[c]);
-        else
-            snprintf(expected, sizeof expected, "1|0|NULL");
-        assert_string_equal(runs_query(folder->store, sql), expected);
-    }
+    return runs_ingest(folder, &description, ranks, 2);
 }
 
 /* Of 40, 10, 20, 12 and 14 ms the last four count: 13 in the middle; tokens 2 * (51 + 52 + 53 + 54)
@@ -53,10 +25,10 @@ RUNS_TEST(the_first_tenth_does_not_count) {
 RUNS_TEST(an_even_count_has_its_middle_between) {
     static const int ms[] = {40, 10, 20, 12, 14};
     add_lengths(folder, ms, 5);
-    assert_string_equal(runs_query(folder->store, "SELECT steady_iterations, "
-                                                  "round(ms_per_iteration, 6), "
-                                                  "round(tokens_per_s, 3) FROM v_speedup"),
-                        "4|13.0|8076.923");
+    assert_rows(folder->store,
+                "SELECT steady_iterations, round(ms_per_iteration, 6), round(tokens_per_s, 3) FROM "
+                "v_speedup",
+                "4|13.0|8076.923");
 }
 
 /* ---- three ranks ---- */
@@ -100,7 +72,6 @@ static void record_numbers(struct runs_rank *own) {
 
 static void add_three(struct runs_folder *folder) {
     struct mp_store_run description = runs_description("ep", "drawn");
-    struct mp_error error = {0};
     struct runs_rank ranks[3];
     description.ranks = description.ranks_per_node = 3;
     for (int r = 0; r < 3; r++) {
@@ -111,7 +82,7 @@ static void add_three(struct runs_folder *folder) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[2].path, ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 3, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 3, NULL, &error));
 }
 
 static const struct {
@@ -124,9 +95,9 @@ static const struct {
      "round(straggler_ms, 6), round(imbalance, 6), ranks, round(wait_ms, 3) FROM v_iteration",
      "9.0|21|4.0|0.25|2.5|0|0.066667|1.666667|3|6.2"},
     {"stragglers",
-     "SELECT layer, phase, round(max_ms, 3), round(mean_ms, 3), round(min_ms, 3), "
-     "round(wait_ms, 3), slowest_rank, slowest_tokens, round(mean_tokens, 3), ranks, "
-     "round(straggler_ms, 3), round(lost_ms, 3) FROM v_straggler ORDER BY phase",
+     "SELECT layer, phase, round(max_ms, 3), round(mean_ms, 3), round(min_ms, 3), round(wait_ms, "
+     "3), slowest_rank, slowest_tokens, round(mean_tokens, 3), ranks, round(straggler_ms, 3), "
+     "round(lost_ms, 3) FROM v_straggler ORDER BY phase",
      "0|attention|0.3|0.3|0.3|0.2|2|33|33.0|1|0.0|0.0\n"
      "0|dispatch|0.0|0.0|0.0|6.0|0|NULL|NULL|3|0.0|0.0\n"
      "0|expert|5.0|4.0|3.0|0.0|1|50|30.0|3|1.0|3.0"},

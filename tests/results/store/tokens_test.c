@@ -41,7 +41,6 @@ static const struct {
 RUNS_TEST(none_is_not_unknown) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_store_run description = runs_description("ep", "text");
-        struct mp_error error = {0};
         struct runs_rank ranks[RANKS];
         const char *paths[RANKS];
         char sql[512];
@@ -53,18 +52,17 @@ RUNS_TEST(none_is_not_unknown) {
             runs_rank_close(&ranks[r], MP_OK, "");
             paths[r] = ranks[r].path;
         }
-        runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, &run_id, &error),
-                &error);
-        snprintf(sql, sizeof sql,
-                 "SELECT ranks, round(min_ms, 3), round(mean_ms, 3), round(lost_ms, 3), "
-                 "slowest_tokens, mean_tokens FROM v_straggler WHERE run_id = %lld AND phase = "
-                 "'expert'",
-                 (long long)run_id);
-        assert_string_equal(runs_query(folder->store, sql), cases[i].straggler);
+        assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, &run_id, &error));
+        snprintf(
+            sql, sizeof sql,
+            "SELECT ranks, round(min_ms, 3), round(mean_ms, 3), round(lost_ms, 3), slowest_tokens, "
+            "mean_tokens FROM v_straggler WHERE run_id = %lld AND phase = 'expert'",
+            (long long)run_id);
+        assert_rows(folder->store, sql, cases[i].straggler);
         snprintf(sql, sizeof sql,
                  "SELECT v_iteration.imbalance, rank_max_over_mean FROM v_iteration JOIN "
                  "v_imbalance USING (run_id) WHERE run_id = %lld",
                  (long long)run_id);
-        assert_string_equal(runs_query(folder->store, sql), cases[i].imbalance);
+        assert_rows(folder->store, sql, cases[i].imbalance);
     }
 }

@@ -61,7 +61,6 @@ struct bench {
     struct test_case test;
     struct test_machine machine;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     struct mp_plan *plan;
     char *memory;
     void *chunk[EXPERTS]; /* of this rank; NULL where it holds none */
@@ -80,8 +79,9 @@ static int any_nodes(int ranks) {
 static void make_plan(struct bench *bench, bool replicas) {
     struct mp_placement *home = &bench->predictor->planner.home[0];
     random_homes(&shared, replicas, home);
-    must(mp_plan_begin(bench->plan, 0, 0, home,
-                       replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER, &error));
+    bench->predictor->planner.policy.optimizer =
+        replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+    must(mp_plan_begin(bench->plan, 0, 0, home, &error));
     for (int tries = test_random_int(&shared, 0, 4 * home->ranks); tries > 0; tries--) {
         int expert = test_random_int(&shared, 0, home->experts - 1);
         int rank = test_random_int(&shared, 0, home->ranks - 1);
@@ -101,7 +101,6 @@ static void create(struct bench *bench, bool replicas) {
     bench->test.options.gradient_bytes = 4;
     bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
     bench->predictor = test_predictor(&bench->test, NULL);
-    bench->predictor->prediction = &bench->prediction;
     bench->plan = bench->predictor->planner.plan;
     make_plan(bench, replicas);
     size_t bytes = (size_t)mp_costs_sizes(bench->predictor->costs)->expert_gradient;
@@ -178,7 +177,8 @@ static void copies_travel_as_modelled(void **state) {
         create(&bench, false);
         for (int i = 0; i < 2; i++) {
             memset(&modelled, 0, sizeof modelled);
-            mp_predictor_carry_fetch(bench.predictor, stages[i], &bench.predictor->fetch);
+            mp_carrier_fetch(&bench.predictor->carrier, stages[i], true,
+                             &bench.predictor->carrier.fetch);
             compare_both(&bench, &bench.plan->fetch, stages[i], false);
             all += all_modelled();
         }
@@ -197,14 +197,14 @@ static void sums_travel_as_modelled(void **state) {
         struct mp_transfers share = bench.plan->share;
         bench.plan->share.count = 0;
         memset(&modelled, 0, sizeof modelled);
-        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        mp_carrier_gradients(&bench.predictor->carrier, 0, true);
         compare_both(&bench, &bench.plan->reduce, MP_STAGE_BACKWARD_REDUCE, true);
         all += all_modelled();
         int reduces = bench.plan->reduce.count;
         bench.plan->reduce.count = 0;
         bench.plan->share = share;
         memset(&modelled, 0, sizeof modelled);
-        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        mp_carrier_gradients(&bench.predictor->carrier, 0, true);
         compare_both(&bench, &bench.plan->share, MP_STAGE_BACKWARD_REDUCE, false);
         bench.plan->reduce.count = reduces;
         destroy(&bench);

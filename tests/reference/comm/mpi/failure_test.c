@@ -29,16 +29,6 @@ TEST(truncated_message_names_both_ranks) {
     assert_ok(mp_request_create(comm, 4, 1024, &request, &error));
 }
 
-TEST(busy_request_is_refused) {
-    float value = (float)comm->rank;
-    assert_ok(mp_all_reduce_start(comm, &value, 1, NULL, request, &error));
-    uint32_t count = 1, all[CASE_RANKS];
-    assert_says(mp_gather_counts_start(comm, &count, 1, all, request, &error), MP_EINVAL,
-                "still carries an operation");
-    assert_ok(mp_request_wait(request, &error));
-    assert_true(value == (float)(comm->ranks * (comm->ranks - 1) / 2));
-}
-
 TEST(limits_of_a_request_are_kept) {
     float memory[512];
     float *chunk[8] = {memory, memory, memory, memory, memory, memory, memory, NULL};
@@ -64,15 +54,6 @@ TEST(limits_of_a_request_are_kept) {
         assert_ok(code);
     assert_ok(mp_request_wait(request, &error));
     mp_transfers_destroy(&list);
-}
-
-TEST(gigabytes_at_once_are_refused) {
-    int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
-    to[(comm->rank + 1) % comm->ranks] = 3;
-    char memory[1] = {0};
-    assert_says(
-        mp_exchange_start(comm, to, from, (size_t)1 << 30, memory, memory, NULL, request, &error),
-        MP_ELIMIT, "a message of 3221225472 bytes");
 }
 
 static int create_request(void **state) {

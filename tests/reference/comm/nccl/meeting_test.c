@@ -35,12 +35,10 @@ static void meet_in_a_given_folder(void) {
     name = "meeting";
 }
 
-static void either_place(bool is_given) {
-    if (is_given)
-        meet_in_a_given_folder();
-    else
-        meet_on_one_host();
-}
+static const struct {
+    const char *name;
+    void (*meet)(void);
+} places[] = {{"on one host", meet_on_one_host}, {"in a given folder", meet_in_a_given_folder}};
 
 /* The folder itself stays, for the next run. */
 static int files_left(void) {
@@ -214,10 +212,10 @@ static void be_the_first_again(struct rank *me) {
 
 /* ---- tests ---- */
 
-static void all_meet(void **state) {
+TEST_EACH(all_meet, places, where) {
     struct answer answer[MOST_RANKS];
     for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
-        either_place(*state != NULL);
+        where->meet();
         run_ranks(ranks, join_and_use, answer);
         for (int r = 0; r < ranks; r++) {
             assert_fine(&answer[r]);
@@ -228,10 +226,10 @@ static void all_meet(void **state) {
 }
 
 /* The first to come waits for the last. */
-static void rank_0_may_come_last(void **state) {
+TEST_EACH(rank_0_may_come_last, places, where) {
     const struct timespec pause = {.tv_nsec = 30000000};
     struct process process[3];
-    either_place(*state != NULL);
+    where->meet();
     for (int r = 2; r >= 0; r--) {
         process[r] = start_rank(r, 3, join_and_use);
         nanosleep(&pause, NULL);
@@ -243,11 +241,11 @@ static void rank_0_may_come_last(void **state) {
 }
 
 /* Two of three ranks were killed while they waited for the third. */
-static void what_others_left_is_passed_over(void **state) {
+TEST_EACH(what_others_left_is_passed_over, places, where) {
     struct process process[3];
     struct answer answer[3];
     int status;
-    either_place(*state != NULL);
+    where->meet();
     for (int r = 0; r < 2; r++)
         process[r] = start_rank(r, 3, join_and_use);
     wait_for_file("call");
@@ -275,8 +273,7 @@ static void what_others_left_is_passed_over(void **state) {
 }
 
 /* It has called, and ends without an answer. */
-static void rank_0_that_goes_away_is_told(void **state) {
-    (void)state;
+TEST(rank_0_that_goes_away_is_told) {
     const struct head call = {MP_MEETING_MAGIC, MP_MEETING_VERSION, 77};
     meet_in_a_given_folder();
     put_file("call", &call, sizeof call, 0600, geteuid());
@@ -288,9 +285,9 @@ static void rank_0_that_goes_away_is_told(void **state) {
     assert_int_equal(files_left(), 0);
 }
 
-static void who_does_not_come_is_named(void **state) {
-    bool is_given = *state != NULL;
-    either_place(is_given);
+TEST_EACH(who_does_not_come_is_named, places, where) {
+    bool is_given = where->meet == meet_in_a_given_folder;
+    where->meet();
     struct process zero = start_rank(0, 4, give_up_soon), two = start_rank(2, 4, give_up_soon);
     struct answer answer = hear(zero);
     assert_says(&answer, MP_ECOMM, "of 4 ranks ranks 1, 3 did not come");
@@ -303,9 +300,9 @@ static void who_does_not_come_is_named(void **state) {
     assert_int_equal(files_left(), 0);
 }
 
-static void worlds_of_two_sizes_are_refused(void **state) {
+TEST_EACH(worlds_of_two_sizes_are_refused, places, where) {
     struct answer answer[2];
-    either_place(*state != NULL);
+    where->meet();
     run_ranks(2, think_of_three, answer);
     for (int r = 0; r < 2; r++)
         assert_says(&answer[r], MP_ECOMM,
@@ -313,8 +310,7 @@ static void worlds_of_two_sizes_are_refused(void **state) {
     assert_int_equal(files_left(), 0);
 }
 
-static void two_ranks_of_one_number_are_refused(void **state) {
-    (void)state;
+TEST(two_ranks_of_one_number_are_refused) {
     struct answer answer[3];
     meet_on_one_host();
     run_ranks(3, be_the_first_again, answer);
@@ -375,8 +371,7 @@ static struct answer hear_refusal(struct process zero) {
 
 /* A card that answers rank 0's call, damaged in one place or put there in a way that ranks don't.
  */
-static void forged_cards_are_refused(void **state) {
-    (void)state;
+TEST(forged_cards_are_refused) {
     static const struct {
         size_t at; /* of a byte that is another; 0: none */
         void (*put)(const struct forged *forged);
@@ -410,8 +405,7 @@ static void forged_cards_are_refused(void **state) {
     }
 }
 
-static void texts_without_an_end_are_refused(void **state) {
-    (void)state;
+TEST(texts_without_an_end_are_refused) {
     const struct {
         size_t begin, size;
     } texts[] = {{offsetof(struct mp_card, gpu), sizeof((struct mp_card *)0)->gpu},
@@ -429,9 +423,8 @@ static void texts_without_an_end_are_refused(void **state) {
 }
 
 /* Of another run, of no program of ours, or nothing: rank 1 puts its own in their place. */
-static void strange_files_are_passed_over(void **state) {
+TEST(strange_files_are_passed_over) {
     static const char *const parts[] = {"1", "cards", "refusal"};
-    (void)state;
     meet_in_a_given_folder();
     for (int kind = 0; kind < 3; kind++) {
         struct process zero = start_rank(0, 2, join_and_use);
@@ -449,13 +442,12 @@ static void strange_files_are_passed_over(void **state) {
 }
 
 /* One from a time when others could write to the folder leads to a file of the user's. */
-static void links_are_replaced_and_not_followed(void **state) {
+TEST(links_are_replaced_and_not_followed) {
     struct stat status;
     struct head victim = {0};
     int patience = 10000;
     const struct timespec pause = {.tv_nsec = 1000000};
     const struct head precious = {1, 2, 3};
-    (void)state;
     meet_in_a_given_folder();
     assert_true(mkdir(place, 0700) == 0 || errno == EEXIST);
     put_file("victim", &precious, sizeof precious, 0600, geteuid());
@@ -477,10 +469,9 @@ static void links_are_replaced_and_not_followed(void **state) {
 }
 
 /* Cards of all that answer the call, of which one is damaged or another process's. */
-static void forged_cards_of_all_are_refused(void **state) {
+TEST(forged_cards_of_all_are_refused) {
     static const char *const sentences[] = {"card of rank 0 is damaged", "was started twice (RANK)",
                                             "cards is damaged, or"};
-    (void)state;
     meet_in_a_given_folder();
     for (int kind = 0; kind < 3; kind++) {
         struct {
@@ -498,9 +489,9 @@ static void forged_cards_of_all_are_refused(void **state) {
     }
 }
 
-static void folders_of_others_are_refused(void **state) {
+TEST_EACH(folders_of_others_are_refused, places, where) {
     struct answer answer[2];
-    either_place(*state != NULL);
+    where->meet();
     assert_true(mkdir(place, 0700) == 0 || errno == EEXIST);
     for (int who = 0; who < 2; who++) {
         assert_int_equal(chmod(place, who ? 0702 : 0720), 0);
@@ -523,10 +514,10 @@ static void folders_of_others_are_refused(void **state) {
 }
 
 /* What is made is the user's alone, whatever umask there is. */
-static void only_the_user_can_read_it(void **state) {
+TEST_EACH(only_the_user_can_read_it, places, where) {
     struct stat status;
     mode_t before = umask(0);
-    either_place(*state != NULL);
+    where->meet();
     rmdir(place);
     struct process zero = start_rank(0, 2, join_and_use), one = start_rank(1, 2, join_and_use);
     umask(before);
@@ -547,8 +538,7 @@ static void only_the_user_can_read_it(void **state) {
 
 /* ---- what ranks show each other ---- */
 
-static void gpus_are_compared(void **state) {
-    (void)state;
+TEST(gpus_are_compared) {
     struct answer answer[3];
     meet_on_one_host();
     run_ranks(3, share_a_gpu, answer);
@@ -575,10 +565,9 @@ static void gpus_are_compared(void **state) {
 }
 
 /* As the cores that all may use together are fewer than the ranks, or not. */
-static void shared_cores_are_known(void **state) {
+TEST(shared_cores_are_known) {
     struct answer answer[2];
     cpu_set_t all;
-    (void)state;
     meet_on_one_host();
     run_ranks(2, be_on_one_core, answer);
     for (int r = 0; r < 2; r++)
@@ -592,9 +581,9 @@ static void shared_cores_are_known(void **state) {
 }
 
 /* Everybody says what is wrong with one of them. */
-static void one_without_nccl_is_known_to_all(void **state) {
+TEST_EACH(one_without_nccl_is_known_to_all, places, where) {
     struct answer answer[3];
-    either_place(*state != NULL);
+    where->meet();
     run_ranks(3, lack_nccl, answer);
     for (int r = 0; r < 3; r++) {
         assert_says(&answer[r], r == 1 ? MP_ENOTFOUND : MP_ECOMM,
@@ -636,7 +625,7 @@ static void be_told(struct rank *me) {
     join_and_use(me);
 }
 
-static void environments_are_checked(void **state) {
+TEST(environments_are_checked) {
     static const char file[] = "file:/tmp/x";
     static const struct environment environments[] = {
         {NULL, NULL, NULL, NULL, NULL, NULL}, /* a world of one */
@@ -660,7 +649,6 @@ static void environments_are_checked(void **state) {
          "rank 3: 8 of 16 ranks are on this host (LOCAL_WORLD_SIZE); ranks on several hosts need "
          "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or mpirun"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof environments / sizeof *environments; i++) {
         given = &environments[i];
         struct answer answer = hear(start_rank(0, 1, be_told));
@@ -689,8 +677,7 @@ static void have_no_gpu(struct rank *me) {
     join_and_use(me);
 }
 
-static void places_and_devices_must_exist(void **state) {
-    (void)state;
+TEST(places_and_devices_must_exist) {
     struct answer answer = hear(start_rank(0, 2, write_nowhere));
     assert_says(&answer, MP_EIO, "folder /nowhere/at/all, where ranks meet: No such file");
     answer = hear(start_rank(0, 2, name_too_much));
@@ -713,32 +700,4 @@ static int remove_folder(void **state) {
     return rmdir(folder);
 }
 
-#define BOTH(test)                                                                                 \
-    {#test "_on_one_host", test, NULL, NULL, NULL}, {                                              \
-#test "_in_a_given_folder", test, NULL, NULL, folder                                       \
-    }
-
-int main(void) {
-    const struct CMUnitTest meeting[] = {
-        BOTH(all_meet),
-        BOTH(rank_0_may_come_last),
-        BOTH(what_others_left_is_passed_over),
-        cmocka_unit_test(rank_0_that_goes_away_is_told),
-        BOTH(who_does_not_come_is_named),
-        BOTH(worlds_of_two_sizes_are_refused),
-        cmocka_unit_test(two_ranks_of_one_number_are_refused),
-        cmocka_unit_test(forged_cards_are_refused),
-        cmocka_unit_test(texts_without_an_end_are_refused),
-        cmocka_unit_test(strange_files_are_passed_over),
-        cmocka_unit_test(links_are_replaced_and_not_followed),
-        cmocka_unit_test(forged_cards_of_all_are_refused),
-        BOTH(folders_of_others_are_refused),
-        BOTH(only_the_user_can_read_it),
-        cmocka_unit_test(gpus_are_compared),
-        cmocka_unit_test(shared_cores_are_known),
-        BOTH(one_without_nccl_is_known_to_all),
-        cmocka_unit_test(environments_are_checked),
-        cmocka_unit_test(places_and_devices_must_exist),
-    };
-    return cmocka_run_group_tests(meeting, make_folder, remove_folder);
-}
+TEST_GROUP(make_folder, remove_folder);

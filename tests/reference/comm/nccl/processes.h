@@ -9,7 +9,7 @@
 #include "reference/comm/comm.h"
 #include "tests/double/nccl/double.h"
 #include "tests/double/nccl/queue_device.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { MOST_RANKS = 4, MEETING_S = 60 };
 

@@ -82,14 +82,13 @@ static void times_stay_on_the_hosts_clock(void **state) {
     cudaEvent_t event[MOST_EVENTS];
     int64_t time[MOST_EVENTS], before[MOST_EVENTS], after[MOST_EVENTS];
     struct mp_cuda_settings settings = {.rank = 2, .element = MP_FLOAT32};
-    struct mp_error error = {0};
     struct mp_device *device = NULL;
     rate = c->rate;
     recorded_count = 0;
-    assert_int_equal(mp_cuda_open(&settings, &test_limits, &device, &error), MP_OK);
+    assert_works(mp_cuda_open(&settings, &test_limits, &device, &error));
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < c->events; i++) {
-        assert_int_equal(operations->event_create(device, (mp_event *)&event[i], &error), MP_OK);
+        assert_works(operations->event_create(device, (mp_event *)&event[i], &error));
         before[i] = mp_clock_ns();
         operations->event_record(device, (mp_event)event[i], NULL);
         while (!operations->event_done(device, (mp_event)event[i]))

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "reference/device/device.h"
+#include "tests/errors.h"
 #include "tests/reference/device/cuda/on_double.h"
-#include "tests/support.h"
 
 static uint64_t random_state;
 
@@ -19,19 +19,15 @@ static const struct mp_device_limits test_limits = {
 static inline struct mp_device *open_device(enum mp_element element, bool grouped_library) {
     struct mp_cuda_settings settings = {
         .rank = 2, .element = element, .grouped_library = grouped_library};
-    struct mp_error error = {0};
     struct mp_device *device = NULL;
-    if (mp_device_cuda_create(&settings, &test_limits, &device, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_device_cuda_create(&settings, &test_limits, &device, &error));
     return device;
 }
 
 /* The device is destroyed, must not have failed, and must have left nothing behind. */
 static inline void close_device(struct mp_device *device) {
-    struct mp_error error = {0};
     device->operations->stream_synchronize(device, NULL);
-    if (mp_device_check(device, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_device_check(device, &error));
     mp_device_destroy(device);
     struct cuda_double_counts counts = double_counts();
     assert_int_equal(counts.device_live, 0);

@@ -76,10 +76,9 @@ TEST(too_old_for_bf16) {
 
 TEST(negative_limits) {
     struct mp_device_limits limits = test_limits;
-    struct mp_error error = {0};
     struct mp_device *device;
     limits.tokens = -1;
-    assert_int_equal(mp_device_cuda_create(&usual, &limits, &device, &error), MP_EINVAL);
+    assert_fails(mp_device_cuda_create(&usual, &limits, &device, &error), MP_EINVAL, "");
 }
 
 /* ---- what it needs ---- */
@@ -119,14 +118,13 @@ TEST(streams_fail_one_by_one) {
 TEST(two_devices_describe_themselves) {
     struct mp_cuda_settings second = usual;
     struct mp_device *device[2] = {NULL};
-    struct mp_error error = {0};
     struct cuda_double_device gpu;
     char text[200], expected[400];
     int major, minor;
     second.ordinal = 0;
     second.element = MP_FLOAT32;
-    assert_int_equal(mp_device_cuda_create(&usual, &test_limits, &device[0], &error), MP_OK);
-    assert_int_equal(mp_device_cuda_create(&second, &test_limits, &device[1], &error), MP_OK);
+    assert_works(mp_device_cuda_create(&usual, &test_limits, &device[0], &error));
+    assert_works(mp_device_cuda_create(&second, &test_limits, &device[1], &error));
     assert_int_equal(device[0]->element, MP_BFLOAT16);
     assert_int_equal(device[1]->element, MP_FLOAT32);
     assert_true(device[0]->deferred);
@@ -197,15 +195,12 @@ TEST(a_failing_kernel_is_reported) {
 
 /* A launch that is refused names the operation. */
 TEST(a_refused_launch_is_reported) {
-    struct mp_error error = {0};
     struct mp_device *device = open_device(MP_FLOAT32, false);
     float *array = device->operations->allocate(device, 256);
     cuda_double_fail_launch(1, cudaErrorNoKernelImageForDevice);
     device->operations->accumulate(device, NULL, 32, array, array + 32);
-    assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
-    assert_non_null(strstr(error.text, "rank 2, GPU 0 ("));
-    assert_non_null(strstr(error.text, "cudaErrorNoKernelImageForDevice"));
-    assert_non_null(strstr(error.text, "CMAKE_CUDA_ARCHITECTURES"));
+    assert_fails(mp_device_check(device, &error), MP_EDEVICE, "rank 2, GPU 0 (",
+                 "cudaErrorNoKernelImageForDevice", "CMAKE_CUDA_ARCHITECTURES");
     device->operations->release(device, array);
     mp_device_destroy(device);
     cuda_double_reset();
@@ -216,7 +211,6 @@ TEST(a_refused_launch_is_reported) {
 TEST(gpus_are_listed) {
     enum { THERE = 5, ROOM = 3 };
     struct mp_cuda_gpu gpus[ROOM + 1] = {{.capability = 0}};
-    struct mp_error error = {0};
     struct cuda_double_device gpu;
     int count = 0;
     cuda_double_set_device_count(THERE);
@@ -230,7 +224,7 @@ TEST(gpus_are_listed) {
             gpu.uuid[j] = (unsigned char)test_random(&random_state);
         cuda_double_set_device(i, &gpu);
     }
-    assert_int_equal(mp_device_cuda_list(gpus, ROOM, &count, &error), MP_OK);
+    assert_works(mp_device_cuda_list(gpus, ROOM, &count, &error));
     assert_int_equal(count, THERE);
     for (int i = 0; i < ROOM; i++) {
         cuda_double_get_device(i, &gpu);
@@ -244,8 +238,7 @@ TEST(gpus_are_listed) {
     }
     assert_int_equal(gpus[ROOM].capability, 0);
     cuda_double_set_device_count(0);
-    assert_int_equal(mp_device_cuda_list(gpus, ROOM, &count, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "there is no GPU"));
+    assert_fails(mp_device_cuda_list(gpus, ROOM, &count, &error), MP_ENOTFOUND, "there is no GPU");
     cuda_double_reset();
 }
 

@@ -14,15 +14,14 @@ TEST(events_order_streams) {
     enum { STREAMS = 5, ROUNDS = 8, BYTES = 4096 };
     mp_stream stream[STREAMS];
     mp_event event[STREAMS];
-    struct mp_error error = {0};
     uint8_t sent[BYTES], got[BYTES];
     cuda_double_set_delay(1000);
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     uint8_t *array = operations->allocate(device, (size_t)(STREAMS + 1) * BYTES);
     for (int i = 0; i < STREAMS; i++) {
-        assert_int_equal(operations->stream_create(device, 0, &stream[i], &error), MP_OK);
-        assert_int_equal(operations->event_create(device, &event[i], &error), MP_OK);
+        assert_works(operations->stream_create(device, 0, &stream[i], &error));
+        assert_works(operations->event_create(device, &event[i], &error));
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < BYTES; i++)
@@ -52,13 +51,12 @@ TEST(events_order_streams) {
 /* As CUDA numbers it: the more urgent, the smaller, down to a limit of the device's. */
 TEST(streams_have_urgencies) {
     static const int urgency[] = {0, 1, 2, 99}, expected[] = {0, -1, -2, -5};
-    struct mp_error error = {0};
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < 4; i++) {
         mp_stream stream;
         int priority = 1;
-        assert_int_equal(operations->stream_create(device, urgency[i], &stream, &error), MP_OK);
+        assert_works(operations->stream_create(device, urgency[i], &stream, &error));
         assert_int_equal(
             cudaStreamGetPriority(operations->native_stream(device, stream), &priority),
             cudaSuccess);
@@ -71,13 +69,12 @@ TEST(streams_have_urgencies) {
 /* Neither recorded nor passed: no time.  Asking never blocks. */
 TEST(an_event_ahead_has_no_time) {
     struct gate gate = CLOSED_GATE;
-    struct mp_error error = {0};
     mp_stream stream;
     mp_event event;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
-    assert_int_equal(operations->stream_create(device, 0, &stream, &error), MP_OK);
-    assert_int_equal(operations->event_create(device, &event, &error), MP_OK);
+    assert_works(operations->stream_create(device, 0, &stream, &error));
+    assert_works(operations->event_create(device, &event, &error));
     assert_int_equal(operations->event_time(device, event), -1);
     close_stream(device, stream, &gate);
     operations->event_record(device, event, stream);
@@ -89,7 +86,7 @@ TEST(an_event_ahead_has_no_time) {
     operations->event_synchronize(device, event);
     assert_true(operations->event_done(device, event));
     assert_true(operations->event_time(device, event) > before - 1000000);
-    assert_int_equal(mp_device_check(device, &error), MP_OK);
+    assert_works(mp_device_check(device, &error));
     operations->stream_destroy(device, stream);
     operations->event_destroy(device, event);
     close_device(device);
@@ -103,11 +100,10 @@ TEST(events_know_their_time) {
         mp_event event;
         int64_t before, after, time;
     } mark[EVENTS];
-    struct mp_error error = {0};
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < EVENTS; i++)
-        assert_int_equal(operations->event_create(device, &mark[i].event, &error), MP_OK);
+        assert_works(operations->event_create(device, &mark[i].event, &error));
     for (int i = 0; i < EVENTS; i++) {
         mark[i].before = mp_clock_ns();
         operations->event_record(device, mark[i].event, NULL);

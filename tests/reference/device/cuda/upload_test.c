@@ -8,10 +8,8 @@ enum { RING = 4 << 20, MOST = RING / 2 };
 /* The back end is linked into this test, since the library shows nothing of the ring. */
 static struct mp_cuda *open_cuda(void) {
     struct mp_cuda_settings settings = {.rank = 2, .element = MP_FLOAT32};
-    struct mp_error error = {0};
     struct mp_device *device = NULL;
-    if (mp_cuda_open(&settings, &test_limits, &device, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_cuda_open(&settings, &test_limits, &device, &error));
     return mp_cuda_of(device);
 }
 
@@ -63,28 +61,23 @@ static void check_uploads(int delay_us, int uploads, int least, int most) {
     free(got);
 }
 
-static void uploads_are_what_kernels_find(void **state) {
-    (void)state;
+TEST(uploads_are_what_kernels_find) {
     check_uploads(0, 400, TAIL, RING / 8);
     check_uploads(0, 3000, TAIL, 5000);
 }
 
-static void a_stream_behind_is_waited_for(void **state) {
-    (void)state;
+TEST(a_stream_behind_is_waited_for) {
     check_uploads(2000, 60, TAIL, RING / 8);
 }
 
 /* The end of a half is met exactly: what comes next is in the other half, and waits for it. */
-static void halves_may_be_filled_exactly(void **state) {
-    (void)state;
+TEST(halves_may_be_filled_exactly) {
     check_uploads(2000, 30, MOST / 4, MOST / 4);
     check_uploads(2000, 30, MOST / ARRAYS - 1, MOST / ARRAYS);
     check_uploads(2000, 30, MOST / 6 + 6, MOST / 6 + 8); /* two are a little too much */
 }
 
-static void too_large_an_array_is_refused(void **state) {
-    struct mp_error error = {0};
-    (void)state;
+TEST(too_large_an_array_is_refused) {
     uint8_t *array = calloc(1, MOST);
     assert_non_null(array);
     struct mp_cuda *cuda = open_cuda();
@@ -92,20 +85,9 @@ static void too_large_an_array_is_refused(void **state) {
     assert_non_null(mp_cuda_upload(cuda, cuda->stream, 1, host, (size_t[]){0}));
     assert_non_null(mp_cuda_upload(cuda, cuda->stream, 2, host, (size_t[]){MOST, 0}));
     assert_null(mp_cuda_upload(cuda, cuda->stream, 2, host, (size_t[]){MOST, 1}));
-    assert_int_equal(mp_device_check(&cuda->device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "rank 2, GPU 0"));
-    assert_non_null(strstr(error.text, "2097153"));
+    assert_fails(mp_device_check(&cuda->device, &error), MP_ELIMIT, "rank 2, GPU 0", "2097153");
     mp_device_destroy(&cuda->device);
     free(array);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uploads_are_what_kernels_find),
-        cmocka_unit_test(a_stream_behind_is_waited_for),
-        cmocka_unit_test(halves_may_be_filled_exactly),
-        cmocka_unit_test(too_large_an_array_is_refused),
-    };
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda upload", tests, NULL, NULL);
-}
+TEST_SEED(random_state);

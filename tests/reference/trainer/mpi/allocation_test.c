@@ -197,14 +197,17 @@ static int list_pieces(const struct mp_trainer *trainer, struct piece piece[MOST
     }
     piece[count++] = (struct piece){&model->sent, .layer = layers, .sent = true};
     piece[count++] = (struct piece){&model->worked, .layer = layers};
-    for (int i = 0; trainer->path && i < 2; i++)
-        piece[count++] = (struct piece){&trainer->transit[i], .layer = layers, .transit = true};
-    for (int i = 0; i < 2; i++) {
-        piece[count++] = (struct piece){&trainer->beside[i], .layer = layers, .distinct = true};
+    for (int i = 0; trainer->paths.path && i < 2; i++)
         piece[count++] =
-            (struct piece){&trainer->host_beside[i], .layer = layers, .distinct = true};
+            (struct piece){&trainer->paths.transit[i], .layer = layers, .transit = true};
+    for (int i = 0; i < 2; i++) {
+        piece[count++] =
+            (struct piece){&trainer->distinct.beside[i], .layer = layers, .distinct = true};
+        piece[count++] =
+            (struct piece){&trainer->distinct.host_beside[i], .layer = layers, .distinct = true};
     }
-    piece[count++] = (struct piece){&trainer->host_fans, .layer = layers, .distinct = true};
+    piece[count++] =
+        (struct piece){&trainer->distinct.host_fans, .layer = layers, .distinct = true};
     for (int i = 0; i < count; i++) {
         piece[i].allocations = piece[i].rows->allocations;
         piece[i].room = piece[i].rows->room;
@@ -225,7 +228,7 @@ static int count_growth(const struct mp_trainer *trainer, const struct piece pie
             const struct mp_routing *routing = &model->state[l].routing;
             int here = before->sent ? routing->send_total : routing->receive_total;
             if (before->transit)
-                here = (int)trainer->path[l].transit_rows;
+                here = (int)trainer->paths.path[l].transit_rows;
             rows = here > rows ? here : rows;
         }
         assert_in_range(more, 0, all ? layers : 1);

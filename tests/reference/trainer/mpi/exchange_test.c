@@ -54,10 +54,17 @@ static int add_copies(struct mp_plan *plan, int first, enum mp_stage stage,
     return code;
 }
 
+static void drill_policy(const void *self, struct mp_policy *policy) {
+    (void)self;
+    policy->outgoing_limit = drill.outgoing_limit;
+    policy->rematerialise = drill.rematerialise;
+    policy->one_hot = drill.one_hot;
+    policy->route_order = drill.order;
+    policy->renormalise_survivors = drill.renormalise;
+}
+
 static int drill_before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
     (void)self;
-    plan->outgoing_limit = drill.outgoing_limit;
-    plan->rematerialise = drill.rematerialise;
     return add_copies(plan, 0, MP_STAGE_BEFORE_GATE, error);
 }
 
@@ -70,10 +77,7 @@ static int drill_after_gate(void *self, const struct mp_load *load, struct mp_pl
         plan->group_size = drill.group_size;
     }
     plan->padding = drill.padding;
-    plan->one_hot = drill.one_hot;
     plan->source_capacity = drill.source_capacity;
-    plan->route_order = drill.order;
-    plan->renormalise_survivors = drill.renormalise;
     if (code || (!drill.padding && drill.source_capacity < 0))
         return code ? code : mp_plan_dispatch_nearest(plan, load, error);
     code = mp_plan_dispatch_begin(plan, error);
@@ -101,6 +105,7 @@ static const struct mp_system drill_system = {
     .size = sizeof(struct mp_setting),
     .create = drill_create,
     .initial_owners = drill_owners,
+    .policy = drill_policy,
     .copies_limit = drill_copies,
     .padding_limit = drill_padding,
     .before_gate = drill_before_gate,

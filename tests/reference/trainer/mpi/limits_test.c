@@ -1,54 +1,5 @@
 /* What a trainer can't carry out is refused with a sentence, on every rank. */
-#include "reference/fssdp/fssdp.h"
 #include "tests/reference/trainer/mpi/trainers.h"
-
-static int forgetful_before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
-    int code = mp_system_fssdp.before_gate(self, plan, error);
-    plan->rematerialise = false;
-    return code;
-}
-
-static int step(struct mp_trainer *trainer, struct mp_error *error) {
-    enum { MOST = 128 };
-    int32_t token[MOST], target[MOST];
-    struct mp_trainer_result result;
-    int tokens = mp_trainer_model(trainer)->tokens;
-    assert_true(tokens <= MOST);
-    for (int i = 0; i < tokens; i++) {
-        token[i] = (i * 37 + world->rank * 11) % 256;
-        target[i] = (token[i] + 1) % 256;
-    }
-    return mp_trainer_step_on(trainer, token, target, &result, error);
-}
-
-/* Copies that were to be freed after forward share their memory with those of other layers.  Up to
- * two layers have their own, and then a plan may keep its copies. */
-TEST(copies_without_room_until_backward_are_refused) {
-    static const char *const layers[] = {"layers=1", "layers=2", "layers=3", "layers=4"};
-    struct mp_system forgetful = mp_system_fssdp;
-    forgetful.before_gate = forgetful_before_gate;
-    for (int i = 0; i < 4; i++) {
-        const char *const settings[] = {layers[i],
-                                        "system=fssdp",
-                                        "options.overlap=3",
-                                        "options.rematerialise=yes",
-                                        "sequence=8",
-                                        "options.calibrate=no",
-                                        NULL};
-        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-        struct mp_error error = {0};
-        must(step(trainer, &error), &error);
-        must(step(trainer, &error), &error);
-        int64_t copies = mp_trainer_totals(trainer)->copies[MP_STAGE_BEFORE_GATE];
-        assert_int_equal(copies > 0, world->ranks > 1);
-        trainer->planner.system = &forgetful;
-        bool fits = world->ranks == 1 || i < 2;
-        assert_int_equal(step(trainer, &error), fits ? MP_OK : MP_EPLAN);
-        if (!fits)
-            assert_non_null(strstr(error.text, "the plan keeps copies until backward"));
-        mp_trainer_destroy(trainer);
-    }
-}
 
 TEST(more_rows_than_an_int_counts_are_refused) {
     static const struct {

@@ -93,7 +93,7 @@ static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error 
         moves->item[j] = kept;
     }
     trainer->planner.change.leave_state = leave_state;
-    return mp_trainer_start_moves(trainer, error);
+    return mp_moves_start(&trainer->moves, error);
 }
 
 static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
@@ -239,7 +239,7 @@ TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
         for (int i = 0; i < ALL; i++)
             for (int w = 0; w < 3 && keeps(trainer->planner.home, i, world->rank); w++)
                 check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
-        must(mp_trainer_wait_moves(trainer, &error), &error);
+        must(mp_moves_wait(&trainer->moves, &error), &error);
         check(trainer, round);
     }
     assert_int_equal(moved > 0, world->ranks > 1);

@@ -179,7 +179,7 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
     size_t routes = (size_t)tokens * (size_t)top_k, layer = 0;
     replaced.forward(device, stream, tokens, experts, top_k, rule, logits, bias, forced,
                      probability, kept, choice, weight);
-    if (trainer->validating)
+    if (trainer->spans.validating)
         return;
     while (model->state[layer].probability != probability)
         layer++;

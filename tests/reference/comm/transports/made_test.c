@@ -1,5 +1,5 @@
 /* Exchanges whose later rounds have rows that are made of those before, several at a time. */
-#include "tests/reference/comm/deferred/deferred_case.h"
+#include "tests/reference/comm/transports/transport_case.h"
 
 enum { CARGOES = MP_EXCHANGE_CARGOES };
 static const size_t cargo_bytes[CARGOES] = {48, 12};
@@ -38,8 +38,8 @@ static int make_some(void *context, mp_stream stream, struct mp_error *e) {
     for (int i = 0; i < CARGOES; i++) {
         size_t bytes = (size_t)rows_come(made, round) * cargo_bytes[i];
         for (int r = 0; r < (made->back ? 1 : groups_inside(made->levels, round)); r++)
-            device->operations->copy(device, stream, made->transit[i][1].device + (size_t)r * bytes,
-                                     made->transit[i][0].device, bytes);
+            copy_bytes(stream, made->transit[i][1].device + (size_t)r * bytes,
+                       made->transit[i][0].device, bytes);
     }
     return MP_OK;
 }
@@ -172,8 +172,7 @@ static void make_over(const struct mp_levels *levels, bool reads) {
 }
 
 /* With one level of groups, and with groups in them. */
-static void rows_are_made_between_rounds(void **state) {
-    (void)state;
+TEST(rows_are_made_between_rounds) {
     for (int size = 1; size <= comm->ranks; size++)
         for (int inner = size; inner >= 1; inner--) {
             struct mp_levels levels = mp_levels_of_ranks(comm->ranks);
@@ -188,6 +187,5 @@ static void rows_are_made_between_rounds(void **state) {
 }
 
 int main(int arguments, char **argument) {
-    const struct CMUnitTest made[] = {cmocka_unit_test(rows_are_made_between_rounds)};
-    return RUN_DEFERRED_TESTS(arguments, argument, made);
+    return run_transport_tests(arguments, argument);
 }

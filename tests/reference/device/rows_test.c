@@ -1,7 +1,7 @@
-/* Moving rows, and the gate's gradient, in the cuda back end with either type of elements: copies
+/* Moving rows, and the gate's gradient, with either type of elements: copies
  * are the same to the last bit, sums are compared with double precision over the same, rounded
- * inputs.  All else about routes is the same for both types (tests/reference/device). */
-#include "tests/reference/device/cuda/dense_support.h"
+ * inputs.  All else about routes is the same for both types. */
+#include "tests/reference/device/dense_support.h"
 #include "tests/reference/device/rules.h"
 
 static const struct mp_device_limits limits = {
@@ -38,12 +38,7 @@ static void rows_are_copied(struct mp_device *device, const struct dense_case *c
         (scatter ? device->operations->scatter_rows : device->operations->gather_rows)(
             device, NULL, c->rows, c->width, in.at, on_device, out.at);
         check_exactly(&out, expected, scatter ? "scattered" : "gathered");
-        device->operations->release(device, on_device);
-        FREE_ARRAYS(&out);
-        free(expected);
-        free(index);
     }
-    FREE_ARRAYS(&in);
 }
 
 /* Everything that combining reads, with c->other choices of each token. */
@@ -69,16 +64,9 @@ static struct combination random_combination(struct mp_device *device, const str
         int32_t *row = random_rows((int)a.rows, 5);
         for (size_t t = 0; t < a.tokens; t++)
             a.position[t * a.top_k + j] = row[t];
-        free(row);
     }
     a.position_at = ints_on_device(device, a.position, a.tokens * a.top_k);
     return a;
-}
-
-static void free_combination(struct mp_device *device, struct combination *a) {
-    device->operations->release(device, a->position_at);
-    free(a->position);
-    FREE_ARRAYS(&a->in, &a->weight, &a->residual, &a->dout);
 }
 
 /* Neither weights nor residual if `plain`; `in_place`: out is the residual. */
@@ -105,10 +93,6 @@ static void combine(struct mp_device *device, const struct dense_case *c, bool p
                                         a.position_at, plain ? NULL : a.weight.at,
                                         plain ? NULL : a.residual.at, to->at);
     check_array(to, expected, 1, tolerance, "sum");
-    free(expected);
-    free(tolerance);
-    FREE_ARRAYS(&out);
-    free_combination(device, &a);
 }
 
 static void rows_are_combined(struct mp_device *device, const struct dense_case *c) {
@@ -151,12 +135,6 @@ static void hand_out(struct mp_device *device, const struct dense_case *c, bool 
                                          shared, to->at, dweight.at);
     check_array(to, din, 1, of_din, "gradient");
     check_array(&dweight, expected, 1, of_dweight, "gradient of weight");
-    free(din);
-    free(of_din);
-    free(expected);
-    free(of_dweight);
-    FREE_ARRAYS(&other, &dweight);
-    free_combination(device, &a);
 }
 
 static void gradients_are_handed_out(struct mp_device *device, const struct dense_case *c) {
@@ -201,11 +179,6 @@ static void gate_passes_gradients(struct mp_device *device, const struct dense_c
                                       probability.at, NULL, on_device, NULL, dweight.at, dweight.at,
                                       auxiliary.at, out.at);
     check_array(&out, expected, 1, tolerance, "gradient of logits");
-    device->operations->release(device, on_device);
-    free(choice);
-    free(expected);
-    free(tolerance);
-    FREE_ARRAYS(&probability, &dweight, &auxiliary, &out);
 }
 
 /* Rows, width, other (choices, or experts), shift, scale, offset. */

@@ -1,11 +1,12 @@
-/* Arrays of fp32 or bf16 in device memory, for the tests of operations: between values that must
- * stay as they are, and starting some elements behind an aligned address. */
-#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_DENSE_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_DENSE_SUPPORT_H
+/* Arrays of fp32 or bf16 in a device's memory, until the test ends, for the tests of operations:
+ * between values that must stay as they are, and starting some elements behind an aligned address.
+ */
+#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DENSE_SUPPORT_H
+#define MOEPERF_TESTS_REFERENCE_DEVICE_DENSE_SUPPORT_H
 
-#include "tests/reference/device/cuda/cuda_support.h"
+#include "tests/reference/device/device_support.h"
 
-enum { GUARD = 16 }; /* elements behind an array that nobody may write */
+enum { BESIDE = 16 }; /* elements behind an array that nobody may write */
 
 struct array {
     struct mp_device *device;
@@ -56,14 +57,13 @@ static inline double read_value(enum mp_element type, const char *raw, size_t i)
 
 /* Front guard of `shift` elements, the array, and the guard behind it. */
 static inline size_t whole(const struct array *a) {
-    return a->shift + a->count + GUARD;
+    return a->shift + a->count + BESIDE;
 }
 
 /* Sends value[], and keeps in it what the device has after rounding.  Guards are -77. */
 static inline void send(struct array *a) {
     size_t bytes = whole(a) * bytes_of(a->type);
-    char *raw = malloc(bytes);
-    assert_non_null(raw);
+    char *raw = new_host(bytes, 1);
     for (size_t i = 0; i < whole(a); i++) {
         bool guard = i < a->shift || i >= a->shift + a->count;
         write_value(a->type, raw, i, guard ? -77 : a->value[i - a->shift]);
@@ -71,24 +71,16 @@ static inline void send(struct array *a) {
             a->value[i - a->shift] = read_value(a->type, raw, i);
     }
     a->device->operations->copy_from_host(a->device, NULL, a->base, raw, bytes);
-    free(raw);
 }
 
 /* Takes `value` over. */
 static inline struct array array_of(struct mp_device *device, enum mp_element type, size_t count,
                                     int shift, double *value) {
     struct array a = {device, type, count, (size_t)shift, value, NULL, NULL};
-    a.base = device->operations->allocate(device, whole(&a) * bytes_of(type));
-    assert_non_null(a.base);
+    a.base = new_on_device(whole(&a) * bytes_of(type));
     a.at = (char *)a.base + a.shift * bytes_of(type);
     send(&a);
     return a;
-}
-
-static inline double *new_doubles(size_t count) {
-    double *values = calloc(count + 1, sizeof *values);
-    assert_non_null(values);
-    return values;
 }
 
 static inline double *copy_doubles(const double *from, size_t count) {
@@ -115,9 +107,8 @@ static inline struct array spoilt_array(struct mp_device *device, enum mp_elemen
 /* What the device has now, in doubles; its guards must be as they were. */
 static inline double *received(const struct array *a) {
     size_t bytes = whole(a) * bytes_of(a->type);
-    char *raw = malloc(bytes);
+    char *raw = new_host(bytes, 1);
     double *value = new_doubles(a->count);
-    assert_non_null(raw);
     a->device->operations->copy_to_host(a->device, NULL, raw, a->base, bytes);
     for (size_t i = 0; i < whole(a); i++) {
         if (i >= a->shift && i < a->shift + a->count)
@@ -125,20 +116,8 @@ static inline double *received(const struct array *a) {
         else if (read_value(a->type, raw, i) != -77)
             fail_msg("element %zu beside an array of %zu has been written", i, a->count);
     }
-    free(raw);
     return value;
 }
-
-static inline void free_arrays(struct array *arrays[], size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        arrays[i]->device->operations->release(arrays[i]->device, arrays[i]->base);
-        free(arrays[i]->value);
-    }
-}
-
-#define FREE_ARRAYS(...)                                                                           \
-    free_arrays((struct array *[]){__VA_ARGS__},                                                   \
-                sizeof((struct array *[]){__VA_ARGS__}) / sizeof(struct array *))
 
 /* |actual - expected| within rounding to the array's type and within `tolerance`, which holds for
  * every element, or for element i with that of row i / width. */
@@ -155,7 +134,6 @@ static inline void check_array(const struct array *a, const double *expected, si
         fail_msg("%s[%zu] is %.9g, expected %.9g within %.3g", what, i, actual[i], expected[i],
                  allowed);
     }
-    free(actual);
 }
 
 /* The same to the last bit. */
@@ -164,7 +142,6 @@ static inline void check_exactly(const struct array *a, const double *expected, 
     for (size_t i = 0; i < a->count; i++)
         if (memcmp(&actual[i], &expected[i], sizeof actual[i]) != 0)
             fail_msg("%s[%zu] is %.17g, not %.17g", what, i, actual[i], expected[i]);
-    free(actual);
 }
 
 static inline void add_doubles(double *to, const double *from, size_t count) {
@@ -174,13 +151,12 @@ static inline void add_doubles(double *to, const double *from, size_t count) {
 
 static inline int32_t *ints_on_device(struct mp_device *device, const int32_t *values,
                                       size_t count) {
-    int32_t *memory = device->operations->allocate(device, (count + 1) * sizeof *values);
-    assert_non_null(memory);
+    int32_t *memory = new_on_device((count + 1) * sizeof *values);
     device->operations->copy_from_host(device, NULL, memory, values, count * sizeof *values);
     return memory;
 }
 
-/* ---- cases: each on a device of either type ---- */
+/* ---- cases ---- */
 
 struct dense_case {
     const char *name;
@@ -195,52 +171,16 @@ static inline double scale_of(const struct dense_case *c) {
     return c->scale != 0 ? c->scale : 1;
 }
 
-struct dense_run {
-    const struct dense_case *c;
-    enum mp_element element;
-    char name[120];
-};
-
-/* One of each type for all cases: making one takes longer than most of them. */
-static const struct mp_device_limits *dense_limits;
-static struct mp_device *dense_devices[2];
-
-static void run_dense_case(void **state) {
-    const struct dense_run *run = *state;
-    const struct mp_cuda_settings settings = {.rank = 2, .element = run->element};
-    struct mp_device **device = &dense_devices[run->element == MP_BFLOAT16];
-    struct mp_error error = {0};
-    if (!*device && mp_device_cuda_create(&settings, dense_limits, device, &error))
-        fail_msg("%s", error.text);
-    (*device)->error = (struct mp_error){0};
-    run->c->run(*device, run->c);
-    (*device)->operations->stream_synchronize(*device, NULL);
-    if (mp_device_check(*device, &error))
-        fail_msg("%s", error.text);
-}
-
-static int destroy_dense_devices(void **state) {
-    (void)state;
-    for (int i = 0; i < 2; i++)
-        mp_device_destroy(dense_devices[i]);
-    return 0;
+static inline void run_dense_case(struct mp_device *device, const void *c) {
+    ((const struct dense_case *)c)->run(device, c);
 }
 
 static inline int run_dense_cases(const char *group, const struct mp_device_limits *limits,
                                   const struct dense_case cases[], size_t count) {
-    struct dense_run *runs = calloc(2 * count, sizeof *runs);
-    struct CMUnitTest *tests = calloc(2 * count, sizeof *tests);
-    random_state = test_seed();
-    dense_limits = limits;
-    for (size_t i = 0; i < 2 * count; i++) {
-        runs[i].c = &cases[i / 2];
-        runs[i].element = i % 2 ? MP_BFLOAT16 : MP_FLOAT32;
-        snprintf(runs[i].name, sizeof runs[i].name, "%s (%s)", cases[i / 2].name,
-                 i % 2 ? "bf16" : "fp32");
-        tests[i] = (struct CMUnitTest){runs[i].name, run_dense_case, NULL, NULL, &runs[i]};
-    }
-    int failed = _cmocka_run_group_tests(group, tests, 2 * count, NULL, destroy_dense_devices);
-    free(runs);
+    struct device_test *tests = calloc(count, sizeof *tests);
+    for (size_t i = 0; i < count; i++)
+        tests[i] = (struct device_test){cases[i].name, run_dense_case, &cases[i]};
+    int failed = run_program(&(struct device_program){group, tests, count, limits, true, NULL});
     free(tests);
     return failed;
 }

@@ -1,5 +1,5 @@
 /* Operations of all kinds in flight together, on two streams, as a training step has them. */
-#include "tests/reference/comm/deferred/deferred_case.h"
+#include "tests/reference/comm/transports/transport_case.h"
 
 enum { REQUESTS = 6, OPERATIONS = 60, VALUES = 5000, ROWS = 8 };
 enum kind { GATHER, REDUCE, ALL_REDUCE, COUNTS, EXCHANGE, KINDS };
@@ -112,8 +112,7 @@ static void finish(struct operation *o) {
 
 /* All ranks start the same operations in the same order; when each of them waits, for which of
  * those in flight, and how often it looks in between is up to the rank. */
-static void nobody_disturbs_another(void **state) {
-    (void)state;
+TEST(nobody_disturbs_another) {
     uint64_t own = shared + (uint64_t)comm->rank;
     bool busy[REQUESTS] = {false};
     for (int i = 0; i < REQUESTS; i++)
@@ -141,6 +140,5 @@ static void nobody_disturbs_another(void **state) {
 }
 
 int main(int arguments, char **argument) {
-    const struct CMUnitTest together[] = {cmocka_unit_test(nobody_disturbs_another)};
-    return RUN_DEFERRED_TESTS(arguments, argument, together);
+    return run_transport_tests(arguments, argument);
 }

@@ -1,17 +1,18 @@
-/* Set-up of tests of transports for the memory of a deferred device, here one whose streams are
- * threads.  They run once per rank under mpirun; the first argument says which transport: "mpi"
- * (staged), "mpi-direct", "trees" or "broadcasts" (both nccl, on its double). */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_DEFERRED_DEFERRED_CASE_H
-#define MOEPERF_TESTS_REFERENCE_COMM_DEFERRED_DEFERRED_CASE_H
+/* Set-up of tests of every transport: for memory of the host, and for that of a deferred device,
+ * here one whose streams are threads.  They run once per rank under mpirun; the first argument says
+ * which transport: "self" (one rank), "host" (mpi), "mpi" (staged), "mpi-direct", "trees" or
+ * "broadcasts" (both nccl, on its double). */
+#ifndef MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
+#define MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
 
 #include "tests/double/nccl/queue_device.h"
 #include "tests/reference/comm/sparse_case.h"
 
 enum { PIECE = 64 << 10, PAUSE_US = 300 };
 
-static struct mp_comm *world; /* mpi, memory of the host: what tests say to each other */
-static struct mp_comm *comm;  /* under test */
-static struct mp_device *device;
+static struct mp_comm *world;    /* mpi, memory of the host: what tests say to each other */
+static struct mp_comm *comm;     /* under test */
+static struct mp_device *device; /* NULL: memory is the host's */
 static mp_stream own_stream;
 static const char *transport_name = "nccl";
 static bool by_broadcasts;
@@ -23,7 +24,14 @@ static inline void assert_ok(int code) {
         fail_msg("%s", error.text);
 }
 
-/* ---- memory with a page-locked image ---- */
+/* ---- memory with a page-locked image; of the host, both are one ---- */
+
+static inline void copy_bytes(mp_stream stream, void *to, const void *from, size_t bytes) {
+    if (device)
+        device->operations->copy(device, stream, to, from, bytes);
+    else
+        memmove(to, from, bytes);
+}
 
 struct mirror {
     char *host, *device;
@@ -31,6 +39,11 @@ struct mirror {
 };
 
 static inline struct mirror mirror_create(size_t bytes) {
+    if (!device) {
+        char *memory = malloc(bytes + 1);
+        assert_non_null(memory);
+        return (struct mirror){memory, memory, bytes};
+    }
     struct mirror mirror = {device->operations->host_allocate(device, bytes + 1),
                             device->operations->allocate(device, bytes + 1), bytes};
     assert_non_null(mirror.host);
@@ -39,20 +52,34 @@ static inline struct mirror mirror_create(size_t bytes) {
 }
 
 static inline void mirror_destroy(struct mirror *mirror) {
+    if (!device) {
+        free(mirror->host);
+        return;
+    }
     device->operations->host_release(device, mirror->host);
     device->operations->release(device, mirror->device);
 }
 
 /* Queued, not waited for: who reads the device's memory too early reads something else. */
 static inline void mirror_push(const struct mirror *mirror, mp_stream stream) {
-    device->operations->copy(device, stream, mirror->device, mirror->host, mirror->bytes);
+    copy_bytes(stream, mirror->device, mirror->host, mirror->bytes);
 }
 
 static inline void mirror_pull(const struct mirror *mirror, mp_stream stream) {
-    device->operations->copy(device, stream, mirror->host, mirror->device, mirror->bytes);
+    copy_bytes(stream, mirror->host, mirror->device, mirror->bytes);
+}
+
+/* Its memory on the device is the caller's again. */
+static inline void mirror_zero(const struct mirror *mirror, mp_stream stream) {
+    if (device)
+        device->operations->zero(device, stream, mirror->device, mirror->bytes);
+    else
+        memset(mirror->device, 0, mirror->bytes);
 }
 
 static inline void settle(mp_stream stream) {
+    if (!device)
+        return;
     device->operations->stream_synchronize(device, stream);
     if (device->error.code)
         fail_msg("%s", device->error.text);
@@ -61,7 +88,11 @@ static inline void settle(mp_stream stream) {
 /* ---- ranks ---- */
 
 static inline int create_comm(const char *transport) {
-    if (!strncmp(transport, "mpi", 3)) {
+    if (!strcmp(transport, "self")) {
+        transport_name = "self";
+        return mp_comm_self_create(&comm, &error);
+    }
+    if (!device || !strncmp(transport, "mpi", 3)) {
         transport_name = "mpi";
         /* Here MPI does take what a device of threads calls its memory. */
         setenv("MOEPERF_MPI_CUDA", strcmp(transport, "mpi-direct") ? "0" : "1", 1);
@@ -83,8 +114,8 @@ static inline int create_comm(const char *transport) {
     return mp_comm_nccl_create(&settings, device, &comm, &error);
 }
 
-static inline int run_deferred_tests(int arguments, char **argument, const char *name,
-                                     const struct CMUnitTest *tests, size_t count) {
+static inline int run_transport_tests(int arguments, char **argument) {
+    const char *transport = arguments > 1 ? argument[1] : "trees";
     if (mp_comm_mpi_create(NULL, &world, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 2;
@@ -93,20 +124,23 @@ static inline int run_deferred_tests(int arguments, char **argument, const char 
     int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
     /* A rank that went on after a failure would keep the others waiting. */
     setenv("CMOCKA_TEST_ABORT", "1", 1);
-    device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
-    if (!failed)
+    if (strcmp(transport, "host") != 0 && strcmp(transport, "self") != 0)
+        device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
+    if (!failed && device)
         failed = device->operations->stream_create(device, 0, &own_stream, &error);
     if (!failed)
-        failed = create_comm(arguments > 1 ? argument[1] : "trees");
+        failed = create_comm(transport);
     if (!failed)
-        failed = _cmocka_run_group_tests(name, tests, count, NULL, NULL);
+        failed = test_run();
     if (failed) {
         fprintf(stderr, "rank %d failed. %s\n", world->rank, error.text);
         mp_comm_abort(world, 1);
     }
     mp_comm_destroy(comm);
-    device->operations->stream_destroy(device, own_stream);
-    device->operations->destroy(device);
+    if (device) {
+        device->operations->stream_destroy(device, own_stream);
+        device->operations->destroy(device);
+    }
     int leaked = queue_device_live();
     if (leaked) {
         fprintf(stderr, "rank %d: %d things of the device were not given back\n", world->rank,
@@ -116,9 +150,6 @@ static inline int run_deferred_tests(int arguments, char **argument, const char 
     mp_comm_destroy(world);
     return 0;
 }
-
-#define RUN_DEFERRED_TESTS(arguments, argument, tests)                                             \
-    run_deferred_tests(arguments, argument, #tests, tests, sizeof(tests) / sizeof *(tests))
 
 /* ---- sparse cases on the device ---- */
 

@@ -1,0 +1,207 @@
+#include "reference/trainer/carriages.h"
+
+int mp_carriages_create(struct mp_carriages *carriages, struct mp_arena *arena,
+                        struct mp_error *error) {
+    MP_TAKE_EACH(arena, carriages->slices.planner->setting.experts, carriages->prefetch_chunk,
+                 carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
+    return mp_slices_create(&carriages->slices, arena, error);
+}
+
+static size_t chunk_bytes(const struct mp_carriages *carriages) {
+    return carriages->slices.model->experts.chunk *
+           mp_element_bytes(carriages->slices.model->device);
+}
+
+static size_t gradient_bytes(const struct mp_carriages *carriages) {
+    return carriages->slices.model->experts.chunk * sizeof(float);
+}
+
+static const struct mp_plan *plan_of(const struct mp_carriages *carriages, int layer) {
+    return mp_planner_plan(carriages->slices.planner, layer);
+}
+
+static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
+                                                 const struct mp_operation *operation) {
+    int ahead = operation->layer % mp_policy_fetches(&carriages->slices.planner->policy);
+    switch (operation->kind) {
+    case MP_TRAVEL_FETCH:
+        return &carriages->fetch[ahead];
+    case MP_TRAVEL_LATE_FETCH:
+        return &carriages->late_fetch;
+    case MP_TRAVEL_REFETCH:
+        return &carriages->refetch[ahead];
+    default:
+        return &carriages->sums[operation->layer % MP_SUMS_ON_THEIR_WAY];
+    }
+}
+
+/* ---- parameters ---- */
+
+static int64_t bytes_to_me(const struct mp_carriages *carriages, const struct mp_plan *plan,
+                           enum mp_stage stage) {
+    int64_t bytes = 0, keepers = carriages->slices.model->experts.keepers;
+    bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy);
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].stage == stage &&
+            plan->fetch.item[i].to == carriages->slices.comm->rank)
+            bytes += plan->fetch.item[i].bytes;
+    for (int e = 0; gathers && e < plan->experts; e++)
+        if (mp_placement_holds(&plan->during, e, carriages->slices.comm->rank))
+            bytes += plan->expert_bytes * (keepers - 1) / keepers;
+    return bytes;
+}
+
+/* Whatever of a layer travels in one stage. */
+static int start_stage(struct mp_carriages *carriages, const struct mp_plan *plan,
+                       enum mp_stage stage, void *const chunk[], struct mp_request *request,
+                       struct mp_error *error) {
+    if (stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy))
+        return mp_slices_gather_start(&carriages->slices, &plan->during, plan->layer, chunk,
+                                      request, error);
+    return mp_sparse_all_gather_start(carriages->slices.comm, &plan->fetch, stage, plan->experts,
+                                      chunk, chunk_bytes(carriages),
+                                      carriages->slices.model->stream, request, error);
+}
+
+/* From slices, at homes, which is all that a plan of the layer may add to: it need not be there
+ * yet.  The layers before it still use their memory. */
+static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_request *request,
+                         struct mp_error *error) {
+    const struct mp_placement *home = &carriages->slices.planner->home[layer];
+    int code =
+        mp_experts_locate_held(&carriages->slices.model->experts, layer, home,
+                               carriages->prefetch_chunk, carriages->prefetch_gradient, error);
+    return code ? code
+                : mp_slices_gather_start(&carriages->slices, home, layer, carriages->prefetch_chunk,
+                                         request, error);
+}
+
+/* The layer before may be using the model's table of where parameters are: until the layer's plan
+ * is complete, which locates them there. */
+static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *plan,
+                       enum mp_stage stage, struct mp_transfer_in_flight *carriage,
+                       struct mp_error *error) {
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+                                 carriages->prefetch_gradient, error);
+    return code ? code
+                : start_stage(carriages, plan, stage, carriages->prefetch_chunk,
+                              carriage->request[0], error);
+}
+
+/* Both stages (but where layers set out ahead, which have one), into memory of their own while the
+ * layer above still uses its copies. */
+static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *plan,
+                         struct mp_transfer_in_flight *carriage, struct mp_error *error) {
+    static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+                                 carriages->prefetch_gradient, error);
+    for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
+        code = start_stage(carriages, plan, stages[i], carriages->prefetch_chunk,
+                           carriage->request[i], error);
+    return code;
+}
+
+/* ---- gradients ---- */
+
+static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan,
+                      enum mp_operation_kind kind, struct mp_request *request,
+                      struct mp_error *error) {
+    mp_stream stream = carriages->slices.model->stream;
+    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->reduce_chunk,
+                                 carriages->reduce_gradient, error);
+    if (code)
+        return code;
+    if (kind == MP_TRAVEL_SEND_SLICES)
+        return mp_slices_send_start(&carriages->slices, plan, carriages->reduce_gradient, request,
+                                    error);
+    if (kind == MP_TRAVEL_SUM_COPIES)
+        return mp_sparse_reduce_scatter_start(carriages->slices.comm, &plan->reduce, plan->experts,
+                                              carriages->reduce_gradient, gradient_bytes(carriages),
+                                              stream, request, error);
+    return mp_sparse_all_gather_start(carriages->slices.comm, &plan->share,
+                                      MP_STAGE_BACKWARD_REDUCE, plan->experts,
+                                      (void *const *)carriages->reduce_gradient,
+                                      gradient_bytes(carriages), stream, request, error);
+}
+
+/* ---- both ---- */
+
+static int start_kind(struct mp_carriages *carriages, const struct mp_operation *operation,
+                      struct mp_transfer_in_flight *carriage, struct mp_error *error) {
+    const struct mp_plan *plan = plan_of(carriages, operation->layer);
+    switch (operation->kind) {
+    case MP_TRAVEL_FETCH:
+        return carriages->slices.planner->policy.gather_ahead > 0
+                   ? start_gathers(carriages, operation->layer, carriage->request[0], error)
+                   : start_fetch(carriages, plan, MP_STAGE_BEFORE_GATE, carriage, error);
+    case MP_TRAVEL_LATE_FETCH:
+        return start_fetch(carriages, plan, MP_STAGE_AFTER_GATE, carriage, error);
+    case MP_TRAVEL_REFETCH:
+        return start_refetch(carriages, plan, carriage, error);
+    default:
+        return start_sums(carriages, plan, operation->kind, carriage->request[0], error);
+    }
+}
+
+static int wait_requests(struct mp_transfer_in_flight *carriage, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
+        code = mp_request_wait(carriage->request[i], error);
+    return code;
+}
+
+static enum mp_phase phase_of(enum mp_operation_kind kind) {
+    return kind <= MP_TRAVEL_REFETCH ? MP_PHASE_FETCH : MP_PHASE_REDUCE;
+}
+
+/* Free transfers take no time: the clocks stand still until they are here. */
+int mp_carriages_start(struct mp_carriages *carriages, const struct mp_operation *operation,
+                       struct mp_error *error) {
+    struct mp_transfer_in_flight *carriage = carriage_of(carriages, operation);
+    carriage->flight = mp_spans_departed(carriages->spans, phase_of(operation->kind));
+    int code = mp_spans_pause(carriages->spans, error);
+    if (!code)
+        code = start_kind(carriages, operation, carriage, error);
+    if (!code && carriages->slices.planner->policy.free_transfers)
+        code = wait_requests(carriage, error);
+    return code ? code : mp_spans_resume(carriages->spans, error);
+}
+
+static int64_t arrived_bytes(const struct mp_carriages *carriages,
+                             const struct mp_operation *operation) {
+    const struct mp_plan *plan = plan_of(carriages, operation->layer);
+    int64_t bytes = 0;
+    if (phase_of(operation->kind) != MP_PHASE_FETCH)
+        return -1;
+    if (operation->kind != MP_TRAVEL_LATE_FETCH)
+        bytes += bytes_to_me(carriages, plan, MP_STAGE_BEFORE_GATE);
+    if (operation->kind != MP_TRAVEL_FETCH)
+        bytes += bytes_to_me(carriages, plan, MP_STAGE_AFTER_GATE);
+    return bytes;
+}
+
+int mp_carriages_wait(struct mp_carriages *carriages, const struct mp_operation *operation,
+                      struct mp_error *error) {
+    struct mp_transfer_in_flight *carriage = carriage_of(carriages, operation);
+    int code = wait_requests(carriage, error);
+    mp_spans_arrived(carriages->spans, carriage->flight, phase_of(operation->kind),
+                     operation->direction, operation->layer, arrived_bytes(carriages, operation));
+    if (!code && operation->kind == MP_TRAVEL_SEND_SLICES)
+        mp_slices_sum(&carriages->slices, plan_of(carriages, operation->layer));
+    return code;
+}
+
+/* ---- homes ---- */
+
+/* Two layers may be on their way. */
+static struct mp_request *request_of_homes(const struct mp_carriages *carriages, int layer) {
+    return layer % 2 ? carriages->late_fetch.request[0] : carriages->fetch[0].request[0];
+}
+
+int mp_carriages_start_homes(struct mp_carriages *carriages, int layer, struct mp_error *error) {
+    return start_gathers(carriages, layer, request_of_homes(carriages, layer), error);
+}
+
+int mp_carriages_wait_homes(struct mp_carriages *carriages, int layer, struct mp_error *error) {
+    return mp_request_wait(request_of_homes(carriages, layer), error);
+}

@@ -1,0 +1,54 @@
+/* Distinct rows: rows of tokens instead of routes, of an exchange that deduplicates.
+ *
+ * How many tokens of each rank and chunk go to every group of all levels is exchanged first.  Then
+ * travel, beside each row, the places of its token's routes in their source's send order and their
+ * weights: what a rank needs to know of it to pass it on, and to copy it to its experts' rows
+ * (reference/model/distinct.h).  A place tells the rank, as all know the plan; routes that a row is
+ * not sent for are left out.  Weights' gradients return the same way.  One layer's rows are under
+ * way at a time, all of their chunks perhaps, each of which has places of its own. */
+#ifndef MOEPERF_REFERENCE_TRAINER_DISTINCT_H
+#define MOEPERF_REFERENCE_TRAINER_DISTINCT_H
+
+#include "reference/trainer/path.h"
+
+/* Rows of tokens on their way. */
+struct mp_distinct_turn {
+    struct mp_distinct_rows *exchange;
+    struct mp_operation operation;
+    int round; /* whose rows have been made last */
+    struct mp_exchange_maker maker;
+};
+
+struct mp_distinct_rows {
+    struct mp_paths *paths; /* borrowed, as are loads [L] and the request */
+    struct mp_load *load;
+    struct mp_request *gather;
+    uint32_t *counts;       /* [chunks][groups of all levels] of this rank; loads have all */
+    uint32_t *chunk_routes; /* [L][R][C][E] of plans, whoever gathers them sets; NULL: one chunk */
+    int32_t *host_routes;   /* [2][N * K] */
+    int *sources;           /* [2][R] working memory */
+    struct mp_rows beside[2], host_beside[2]; /* what travels beside rows, owned */
+    struct mp_rows host_fans;                 /* working memory: a layer's fans, as they are made */
+    struct mp_fan host_fan[MP_FANS];
+    struct mp_distinct_turn turn[2 * MP_MOST_DEGREE]; /* of a chunk there, and back */
+};
+
+/* If the paths' exchange deduplicates, and room for what loads know of it.  Borrowed members
+ * but the request are set.  MP_ENOMEM. */
+int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *arena,
+                            struct mp_error *error);
+void mp_distinct_rows_destroy(struct mp_distinct_rows *exchange); /* accepts a zeroed one */
+
+/* counts [chunks][E]: a gate's choices by chunk of this rank's tokens. */
+void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer, uint32_t counts[]);
+/* Who gets which tokens of a layer, of all ranks, once forward has found the routes' places; and
+ * then their rows' places and what leaves beside them.  MP_ENOMEM. */
+int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct mp_error *error);
+int mp_distinct_rows_make(struct mp_distinct_rows *exchange, int layer, struct mp_error *error);
+int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_operation *operation,
+                           struct mp_request *request, struct mp_error *error);
+/* What becomes of them where they have arrived. */
+void mp_distinct_rows_arrive(struct mp_distinct_rows *exchange,
+                             const struct mp_operation *operation);
+
+#endif

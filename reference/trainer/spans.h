@@ -1,0 +1,78 @@
+/* Spans: what of a rank's time is recorded, and the clock that it is recorded by.
+ *
+ * Work is a span of the compute stream, from its mark to when it is told to be spent; an operation
+ * in flight is one of the communication stream, from its departure to its arrival.  NVTX tools are
+ * told of both as they begin and end (profiler/nvtx/emit.h).  Where the device's operations return
+ * before their work is done, times are the device's (stamps.h). */
+#ifndef MOEPERF_REFERENCE_TRAINER_SPANS_H
+#define MOEPERF_REFERENCE_TRAINER_SPANS_H
+
+#include "reference/comm/comm.h"
+#include "reference/trainer/inject.h"
+#include "reference/trainer/stamps.h"
+
+/* An operation in flight. */
+struct mp_flight {
+    int64_t start_ns;
+    uint64_t range; /* of NVTX tools; 0: none listens */
+    int begin;      /* of the stamps */
+};
+
+/* Where a span of the compute stream began. */
+struct mp_mark {
+    int64_t start_ns, waited_ns, sent_bytes, between_bytes;
+    int begin, first_wait; /* of the stamps */
+};
+
+struct mp_spans {
+    struct mp_comm *comm; /* borrowed, as is all down to threads */
+    struct mp_device *device;
+    mp_stream stream;                                 /* compute */
+    const int64_t *iteration;                         /* whose spans they are */
+    struct mp_record_thread *compute, *communication; /* NULL: recording off */
+    struct mp_stamps *stamps; /* NULL: work is done when operations return; owned */
+    int wait_begin;           /* of the stamps: where the stream was made to wait */
+    struct mp_inject inject;  /* seconds 0: nothing on this rank */
+    bool validating;          /* one span for all of it */
+    bool pauses;              /* transfers are free */
+    int64_t paused_ns;        /* what the clocks of this rank have stood still so far */
+    struct {
+        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes, between_bytes;
+    } pause; /* cpu_ns: of all pauses so far */
+};
+
+/* Stamps for `most` spans of one iteration, if the device is such that they are needed, and has the
+ * comm tell them when the stream stands still.  Borrowed members are set.  MP_ENOMEM, MP_EDEVICE.
+ */
+int mp_spans_create(struct mp_spans *spans, int most, struct mp_error *error);
+void mp_spans_destroy(struct mp_spans *spans); /* accepts a zeroed one */
+
+/* Begins a span of the compute stream: every mark has its mp_spans_spent unless the run fails in
+ * between, and those of a thread nest. */
+struct mp_mark mp_spans_mark(const struct mp_spans *spans, enum mp_phase phase);
+/* Records what was spent since `mark` as a span of the compute stream. */
+void mp_spans_spent(struct mp_spans *spans, struct mp_mark mark, enum mp_phase phase,
+                    enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
+/* The same of the whole iteration, with the processor's time since mp_spans_cpu_ns said cpu_ns.
+ * Stamps are flushed before. */
+void mp_spans_iterated(struct mp_spans *spans, struct mp_mark mark, int64_t cpu_ns, int64_t tokens);
+/* What the thread has taken of the processor, without pauses; 0 where nothing is recorded. */
+int64_t mp_spans_cpu_ns(const struct mp_spans *spans);
+/* Begins a span of the communication stream: an operation is in flight until mp_spans_arrived,
+ * unless the run fails in between. */
+struct mp_flight mp_spans_departed(const struct mp_spans *spans, enum mp_phase phase);
+/* Records an operation that was in flight until now. */
+void mp_spans_arrived(struct mp_spans *spans, struct mp_flight flight, enum mp_phase phase,
+                      enum mp_direction direction, int layer, int64_t bytes);
+
+/* What mp_trainer_span_cost says.  MP_ENOMEM. */
+int mp_spans_cost(struct mp_spans *spans, double *cost_ns, struct mp_error *error);
+
+/* The clock that spans are measured with; it stands still between pause and resume (free
+ * transfers).  Pause first waits for all ranks, so that nobody's waiting is hidden.  Both do
+ * nothing unless transfers are free. */
+int64_t mp_spans_now(const struct mp_spans *spans);
+int mp_spans_pause(struct mp_spans *spans, struct mp_error *error);
+int mp_spans_resume(struct mp_spans *spans, struct mp_error *error);
+
+#endif
