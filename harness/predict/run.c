@@ -272,7 +272,7 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
         return code;
     begin(&running, job, cluster, sink, summary, &own);
     if (wants_bounds(&running, job, cluster, course.watch))
-        code = mp_known_bounds_take(watch->bounds, job, cluster, &course.bound, error);
+        code = mp_known_bounds_take(course.watch->bounds, job, cluster, &course.bound, error);
     if (!code && !own.code)
         code = run_course(&course, error);
     end(&running, !code && !own.code);
