@@ -146,7 +146,7 @@ static int recording_format(const struct import_flags *flags, const char *path,
                             const struct mp_recording_format **format, struct mp_error *error) {
     int code = flags->kind ? check_kind(flags->kind, error) : MP_OK;
     if (!code && access(path, R_OK))
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
                        strerror(errno));
     if (!code)
         *format =

@@ -89,9 +89,13 @@ static int run_command(const struct cli_command *command, int argc, char *argv[]
     if (status == MP_OK)
         status = command->run(&call, &error);
     errno = 0;
-    if (status >= 0 && (fflush(stdout) || ferror(stdout)))
+    if (status >= 0 && (fflush(stdout) || ferror(stdout))) {
+        clearerr(stdout);
+        if (!errno && putchar('\n') >= 0) /* why an earlier write failed, one more tells */
+            fflush(stdout);
         status = mp_fail(&error, MP_EIO, "can't write to standard output: %s",
-                         errno ? strerror(errno) : "it is closed");
+                         errno ? strerror(errno) : "part of it was lost");
+    }
     return say_error(command->name, status, &error);
 }
 

@@ -395,7 +395,7 @@ int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int
     routing->order = plan->policy->route_order;
     routing->renormalise_survivors = plan->policy->renormalise_survivors;
     routing->padding = plan->padding;
-    routing->one_hot = plan->policy->one_hot;
+    routing->one_hot = plan->policy->one_hot && plan->padding > 0;
     routing->overlaid = plan->policy->overlaid;
     routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
     routing->degree = plan->degree;

@@ -503,7 +503,8 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);
-    if (plan->policy->one_hot && plan->padding == 0)
+    const bool sends = plan->part_begin[(int64_t)plan->topology.ranks * plan->experts] > 0;
+    if (plan->policy->one_hot && plan->padding == 0 && sends)
         report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
     if (plan->policy->overlaid && (plan->padding == 0 || plan->policy->one_hot ||
                                    plan->policy->route_order != MP_ROUTES_BY_CHOICE))

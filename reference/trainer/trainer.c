@@ -475,10 +475,10 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_distinct_rows_destroy(&trainer->distinct);
     mp_paths_destroy(&trainer->paths);
     mp_moves_destroy(&trainer->moves);
+    mp_slices_destroy(&trainer->carriages.slices); /* of the model's device */
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
-    mp_slices_destroy(&trainer->carriages.slices);
     if (trainer->device) {
         trainer->device->operations->host_release(trainer->device, trainer->forced);
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);

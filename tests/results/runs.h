@@ -291,35 +291,38 @@ static const struct runs_standard runs_fssdp = {
 static const struct runs_standard runs_balanced = {
     .count = 4, .ms = {16, 9, 10, 8}, .loss = {5, 4, 3, 2.5}};
 
-/* Ten iterations of 6.5 ms: rank 0 has 60 tokens and 4 ms for them, rank 1 20 and 2 ms; what both
- * wait in the exchange are 0.5 ms of transfer and rank 1's 2 ms for rank 0. */
+/* Rank r of a run with tokens unlike: ten iterations of 6.5 ms on two ranks, layer 0: attention for
+ * 2 ms, experts for 4 ms (60 tokens) on rank 0 and 2 ms (20) on rank 1, then both leave the
+ * exchange 0.5 ms after rank 0 has come.  Each routes 30, 0, 10 and 0 to the four experts, and
+ * drops as many of them (NULL: none).  Opens the rank. */
+static inline void runs_uneven_rank(struct runs_folder *folder, int r, const uint32_t dropped[],
+                                    struct runs_rank *rank) {
+    static const uint32_t routes[] = {30, 0, 10, 0};
+    int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
+    runs_rank_open(folder, r, 2, rank);
+    for (int i = 0; i < 10; i++) {
+        int64_t at = i * 10000;
+        const struct runs_span spans[] = {
+            {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
+            {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
+            {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100, -1,
+             false},
+            {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
+        };
+        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+            runs_record(rank, i, &spans[s]);
+        mp_record_load(rank->compute, i, 0, 4, routes, dropped);
+    }
+    runs_clock_samples(rank);
+}
+
 static inline void runs_add_uneven(struct runs_folder *folder, const char *system) {
     struct mp_store_run run = runs_description(system, "text");
-    struct mp_error error = {0};
     struct runs_rank ranks[2];
     run.iterations_wanted = 10;
-    for (int r = 0; r < 2; r++) {
-        int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
-        runs_rank_open(folder, r, 2, &ranks[r]);
-        for (int i = 0; i < 10; i++) {
-            int64_t at = i * 10000;
-            const struct runs_span spans[] = {
-                {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
-                {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
-                {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100,
-                 -1, false},
-                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
-            };
-            static const uint32_t routes[] = {30, 0, 10, 0};
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
-            mp_record_load(ranks[r].compute, i, 0, 4, routes, NULL);
-        }
-        runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
-    }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    for (int r = 0; r < 2; r++)
+        runs_uneven_rank(folder, r, NULL, &ranks[r]);
+    runs_ingest(folder, &run, ranks, 2);
 }
 
 #endif

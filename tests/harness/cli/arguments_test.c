@@ -27,10 +27,9 @@ static int parse(struct parsed *parsed, char *argv[], struct mp_error *error) {
 
 TEST(flags_and_words_are_told_apart) {
     struct parsed parsed;
-    assert_works(parse(&parsed,
-                       WORDS(WORD("one"), WORD("--set"), WORD("a=1"), WORD("--db=x=y"),
-                             WORD("--json"), WORD("--set=b=2"), WORD("-")),
-                       &error));
+    char **words = WORDS(WORD("one"), WORD("--set"), WORD("a=1"), WORD("--db=x=y"), WORD("--json"),
+                         WORD("--set=b=2"), WORD("-"));
+    assert_works(parse(&parsed, words, &error));
     assert_true(parsed.json);
     assert_string_equal(parsed.database, "x=y");
     assert_int_equal(parsed.set.count, 2);

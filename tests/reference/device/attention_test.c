@@ -256,6 +256,7 @@ static void spoil_scratch(struct mp_device *device) {
     assert_non_null(nan);
     memset(nan, 0xff, bytes);
     device->operations->copy_from_host(device, NULL, cuda->scratch, nan, bytes);
+    free(nan);
 }
 
 static bool fused_in_bfloat16(const struct attention_case *c) {

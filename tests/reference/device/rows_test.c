@@ -9,7 +9,7 @@ static const struct mp_device_limits limits = {
 
 /* 0 .. count - 1 in random order, every so many of them taken out; 0: none is. */
 static int32_t *random_rows(int count, int missing) {
-    int32_t *order = malloc(((size_t)count + 1) * sizeof *order);
+    int32_t *order = (int32_t *)new_doubles((size_t)count / 2 + 1); /* released with the others */
     assert_non_null(order);
     for (int i = 0; i < count; i++) {
         int at = test_random_int(&random_state, 0, i);

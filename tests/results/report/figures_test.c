@@ -1,31 +1,13 @@
 /* Every figure of the JSON reports against what it is by hand. */
 #include "tests/results/report/texts.h"
 
-/* Ten iterations of 6.5 ms, nine of them steady, on two ranks, layer 0: attention for 2 ms, experts
- * for 4 ms (60 tokens) on rank 0 and 2 ms (20) on rank 1, then both leave the exchange 0.5 ms after
- * rank 0 has come.  Each rank routes 30, 0, 10 and 0 to the four experts and drops 2 of the 30. */
 static void add_run(struct runs_folder *folder) {
+    static const uint32_t dropped[] = {2, 0, 0, 0};
     struct mp_store_run run = runs_description("ep", "text");
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
-        int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
-        runs_rank_open(folder, r, 2, &ranks[r]);
-        for (int i = 0; i < 10; i++) {
-            int64_t at = i * 10000;
-            const struct runs_span spans[] = {
-                {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
-                {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
-                {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100,
-                 -1, false},
-                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
-            };
-            static const uint32_t routes[] = {30, 0, 10, 0}, dropped[] = {2, 0, 0, 0};
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
-            mp_record_load(ranks[r].compute, i, 0, 4, routes, dropped);
-        }
+        runs_uneven_rank(folder, r, dropped, &ranks[r]);
         mp_record_number(ranks[r].compute, -1, -1, "record-span-ns", 65);
-        runs_clock_samples(&ranks[r]);
     }
     runs_ingest(folder, &run, ranks, 2);
 }
