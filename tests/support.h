@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "reference/base/error.h"
 #include "tests/cases.h"
 
 /* skip("no %s", what): this case can't run here, and why; ci/test knows which may be skipped.  The
@@ -41,28 +40,6 @@ struct test_not_whole {
 /* clang-format on */
 #undef assert_float_equal
 #undef assert_float_not_equal
-
-/* Where a test's calls say what went wrong: ERROR is clear for each of them. */
-static inline struct mp_error *test_error(void) {
-    static struct mp_error error;
-    return &error;
-}
-#define ERROR (*test_error() = (struct mp_error){0}, test_error())
-
-/* The call, which takes ERROR, does it; or fails with this code, and with these words in its
- * sentence. */
-#define assert_done(call)                                                                          \
-    do {                                                                                           \
-        int code_ = (call);                                                                        \
-        if (code_)                                                                                 \
-            fail_msg("%s: %s: %s", #call, mp_code_name(code_), test_error()->text);                \
-    } while (0)
-#define assert_refused(call, code, words)                                                          \
-    do {                                                                                           \
-        assert_int_equal(call, code);                                                              \
-        if (!strstr(test_error()->text, words))                                                    \
-            fail_msg("\"%s\" instead of \"%s\"", test_error()->text, words);                       \
-    } while (0)
 
 /* What is AUTO(name) is ended with its block, as TEST_END says of the name; the call takes `it`. */
 #define AUTO(name) __attribute__((cleanup(auto_end_##name)))

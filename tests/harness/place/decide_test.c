@@ -1,6 +1,7 @@
 /* Decisions on loads of which the answer is known. */
 #include "harness/place/decide.h"
 
+#include "tests/errors.h"
 #include "tests/harness/place/loads_support.h"
 
 TEST_END(decision, struct mp_decision, mp_decision_destroy(it))
@@ -20,7 +21,7 @@ static struct mp_decision decide(const char *system, const char *option, count_o
         set(&job, "options.smart-schedule=no");
         set(&job, "options.shadows=0");
     }
-    assert_done(mp_decide(&job, cluster, &loads, 0.5, &decision, ERROR));
+    assert_works(mp_decide(&job, cluster, &loads, 0.5, &decision, &error));
     mp_place_loads_destroy(&loads);
     end_job(&job, cluster);
     return decision;

@@ -3,6 +3,7 @@
 #define MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
 
 #include "harness/place/place.h"
+#include "tests/errors.h"
 #include "tests/harness/predict/job_support.h"
 
 enum { RANKS = 8, TOKENS = 32768, TOP_K = 2 };
@@ -24,7 +25,7 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     set(job, "width=1024");
     set(job, "expert-width=4096");
     set(job, "sequence=1024");
-    assert_done(mp_predict_job_cluster(job, CLUSTERS, &cluster, ERROR));
+    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;
     return cluster;

@@ -64,7 +64,7 @@ TEST(eplb_places_as_released) {
         set(&job, "options.groups=4");
         set(&job, "options.replicas=16");
         set(&job, golden[i].policy);
-        assert_done(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, ERROR));
+        assert_works(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error));
         assert_int_equal(placed.steps, 10); /* it looks every tenth */
         assert_int_equal(placed.changes, 1);
         assert_int_equal(placed.copies, 4);
@@ -83,10 +83,10 @@ TEST(slots_are_as_many_everywhere) {
     AUTO(map) struct mp_place_map map;
     int32_t slots[8];
     double load[RANKS];
-    assert_done(mp_placement_create(RANKS, 8, &home, ERROR));
+    assert_works(mp_placement_create(RANKS, 8, &home, &error));
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_done(mp_place_map_of_homes(&home, 1, weight, &map, ERROR));
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
     static const int32_t expected[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 7, 7};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, expected, sizeof expected);
@@ -95,7 +95,7 @@ TEST(slots_are_as_many_everywhere) {
     assert_within(load[7], 2 * 20 / 3., 1e-9);
     mp_place_map_destroy(&map);
     mp_placement_destroy(&home);
-    assert_done(mp_place_map_contiguous(1, 3, 4, &map, ERROR));
+    assert_works(mp_place_map_contiguous(1, 3, 4, &map, &error));
     static const int32_t uneven[] = {0, 1, 2, -1, 3, -1};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, uneven, sizeof uneven);
@@ -107,10 +107,10 @@ TEST(padding_goes_to_the_fullest_slots) {
     static const uint64_t holders[] = {1, 1, 0x80, 0x80, 0x80, 0x80, 2, 4};
     struct mp_placement home;
     struct mp_place_map map;
-    assert_done(mp_placement_create(RANKS, 8, &home, ERROR));
+    assert_works(mp_placement_create(RANKS, 8, &home, &error));
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_done(mp_place_map_of_homes(&home, 1, weight, &map, ERROR));
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
     static const int32_t expected[] = {0, 1, 0, 1, 6, 6, 6, 6, 7, 7, 7, 7};
     assert_int_equal(map.per_rank, 4);
     assert_memory_equal(map.expert, expected, sizeof expected);
@@ -130,9 +130,9 @@ TEST(what_stays_is_predicted_as_plain) {
     AUTO(loads) struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
     struct mp_place_time placed, plain;
     AUTO(map) struct mp_place_map map;
-    assert_done(mp_place_map_contiguous(2, RANKS, 16, &map, ERROR));
-    assert_done(mp_place_predict(&job, cluster, &loads, 0, 3, &map, NULL, &placed, ERROR));
-    assert_done(mp_place_predict_system(&job, cluster, &loads, 0, 3, &plain, ERROR));
+    assert_works(mp_place_map_contiguous(2, RANKS, 16, &map, &error));
+    assert_works(mp_place_predict(&job, cluster, &loads, 0, 3, &map, NULL, &placed, &error));
+    assert_works(mp_place_predict_system(&job, cluster, &loads, 0, 3, &plain, &error));
     assert_true(placed.mean > 0);
     assert_within(placed.mean, plain.mean, 1e-9 * plain.mean);
     assert_within(placed.memory.total, plain.memory.total, 1);
@@ -146,22 +146,22 @@ TEST(a_placement_saves_and_its_moves_cost) {
     struct mp_place_balance even[2];
     AUTO(placed) struct mp_placed placed;
     set(&job, "options.replicas=32");
-    assert_done(mp_place_plan(&job, cluster, &loads, 10, NULL, &placed, ERROR));
+    assert_works(mp_place_plan(&job, cluster, &loads, 10, NULL, &placed, &error));
     assert_int_equal(placed.steps, 10);
-    assert_done(
-        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.before, NULL, &before, ERROR));
-    assert_done(
-        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.after, NULL, &after, ERROR));
-    assert_done(mp_place_predict(&job, cluster, &loads, 10, 12, &placed.before, &placed.after,
-                                 &moving, ERROR));
+    assert_works(
+        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.before, NULL, &before, &error));
+    assert_works(
+        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.after, NULL, &after, &error));
+    assert_works(mp_place_predict(&job, cluster, &loads, 10, 12, &placed.before, &placed.after,
+                                  &moving, &error));
     assert_true(after.mean < before.mean);
     assert_true(moving.first > before.first);
     /* and is in force afterwards */
     assert_within(2 * moving.mean - moving.first, after.mean, 1e-9 * after.mean);
     /* 16 routes of hot_quarter: rank 0 and 1 of 8 have 2 * 400 of 2044 */
     for (int i = 0; i < 2; i++)
-        assert_done(mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before,
-                                     &loads.memory, &even[i], ERROR));
+        assert_works(mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before,
+                                      &loads.memory, &even[i], &error));
     assert_within(even[0].mean, 800. * 8 / 2044, 1e-9);
     assert_true(even[1].mean < 1.1 && even[1].mean >= 1);
     /* each rank lacks what it did not have; rank 0 and 1 keep hot ones */
@@ -182,9 +182,9 @@ TEST(traffic_is_counted_link_by_link) {
     AUTO(loads) struct mp_place_loads loads = make_loads(2, 3, 16, across);
     struct mp_place_traffic traffic;
     AUTO(map) struct mp_place_map map;
-    assert_done(mp_place_map_contiguous(3, RANKS, 16, &map, ERROR));
-    assert_done(
-        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, ERROR));
+    assert_works(mp_place_map_contiguous(3, RANKS, 16, &map, &error));
+    assert_works(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, &error));
     assert_int_equal(traffic.nodes, 2);
     double row = traffic.bytes[1] / 300; /* an iteration's 3 layers */
     assert_true(row >= 2 * 1024 && row <= 4 * 1024);
@@ -195,8 +195,8 @@ TEST(traffic_is_counted_link_by_link) {
     assert_true(traffic.inside == 0);
     /* a second slot on rank 0: half of the rows stay in the node */
     map.expert[0] = 15;
-    assert_done(
-        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, ERROR));
+    assert_works(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, &error));
     assert_within(traffic.bytes[0], 50 * row, 1e-3);
     assert_within(traffic.bytes[1], 250 * row, 1e-3);
 }
@@ -209,12 +209,12 @@ TEST(what_never_moves_is_refused) {
         AUTO(cluster)
         struct mp_cluster *cluster = make_placed_job(&job, systems.item[i]->name, TWO_NODES, 1, 16);
         bool moves = systems.item[i]->capabilities & MP_SYSTEM_MOVES_OWNERS;
-        int code = mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, ERROR);
-        if (!moves &&
-            (code != MP_EREFUSED || !strstr(test_error()->text, "never changes which ranks")))
-            fail_msg("%s: %s", systems.item[i]->name, test_error()->text);
+        struct mp_error error = {0};
+        int code = mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error);
+        if (!moves && (code != MP_EREFUSED || !strstr(error.text, "never changes which ranks")))
+            fail_msg("%s: %s", systems.item[i]->name, error.text);
         if (moves && code && code != MP_EREFUSED)
-            fail_msg("%s: %s", systems.item[i]->name, test_error()->text);
+            fail_msg("%s: %s", systems.item[i]->name, error.text);
         if (!code)
             mp_placed_destroy(&placed);
     }
@@ -222,7 +222,7 @@ TEST(what_never_moves_is_refused) {
 
 TEST(files_say_what_engines_read) {
     AUTO(map) struct mp_place_map map;
-    assert_done(mp_place_map_contiguous(2, 2, 4, &map, ERROR));
+    assert_works(mp_place_map_contiguous(2, 2, 4, &map, &error));
     int32_t second[] = {3, 1, 0, 2};
     memcpy(map.expert + 4, second, sizeof second);
     static const struct {
@@ -241,13 +241,14 @@ TEST(files_say_what_engines_read) {
          "\"dense_layers_in_front\":1,\"experts_of_slots\":[[[0,1],[2,3]],[[3,1],[0,2]]]}\n"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char text[1024] = "";
-        assert_done(mp_place_write("p.json", files[i].format, &map, 1, "a test", ERROR));
+        assert_works(mp_place_write("p.json", files[i].format, &map, 1, "a test", &error));
         FILE *file = fopen("p.json", "r");
         assert_true(fread(text, 1, sizeof text - 1, file) > 0);
         fclose(file);
         assert_string_equal(text, files[i].text);
     }
-    assert_int_equal(mp_place_write("q.json", MP_PLACE_SGLANG, &map, -1, "a test", ERROR),
+    struct mp_error error = {0};
+    assert_int_equal(mp_place_write("q.json", MP_PLACE_SGLANG, &map, -1, "a test", &error),
                      MP_EINVAL);
     assert_int_equal(access("q.json", F_OK), -1);
 }

@@ -7,9 +7,9 @@
 static double bound_of(const struct test_case *test, int rounds) {
     struct mp_bound *bound = NULL;
     double seconds;
-    assert_done(
-        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, ERROR));
-    assert_done(mp_bound_seconds(bound, test->load, &seconds, ERROR));
+    assert_works(
+        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error));
+    assert_works(mp_bound_seconds(bound, test->load, &seconds, &error));
     mp_bound_destroy(bound);
     assert_true(seconds > 0);
     return seconds;
@@ -54,7 +54,7 @@ static int cases(int usual) {
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     double most = 0;
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0, count = cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             struct test_case test;
@@ -103,7 +103,7 @@ TEST_RANDOM(more_is_never_worse) {
         assert_true(fewer <= before * 1.005);
         const char *level =
             test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
-        assert_done(mp_cluster_scale(test.cluster, level, 3, ERROR));
+        assert_works(mp_cluster_scale(test.cluster, level, 3, &error));
         assert_true(bound_of(&test, 600) <= fewer * 1.005);
     }
 }
@@ -213,8 +213,8 @@ static double best_of_all(const struct test_case *test, double launch, double ba
     struct mp_costs *costs = NULL;
     struct mp_network *network = NULL;
     double best = INFINITY;
-    assert_done(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, ERROR));
-    assert_done(mp_network_create(test->cluster, &network, ERROR));
+    assert_works(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error));
+    assert_works(mp_network_create(test->cluster, &network, &error));
     for (int all = 0; all < SPLITS * SPLITS * SPLITS; all++) {
         struct sums sums = {0};
         for (int expert = 0, rest = all; expert < EXPERTS; expert++, rest /= SPLITS)

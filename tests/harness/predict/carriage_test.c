@@ -43,13 +43,13 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     struct mp_plan *plan = predictor->planner.plan;
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
+    assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
         if (mp_placement_holds(&plan->during, expert, rank))
             continue;
-        assert_done(mp_plan_add_copy(plan, expert, rank, stage, ERROR));
+        assert_works(mp_plan_add_copy(plan, expert, rank, stage, &error));
         copies[rank]++;
         all++;
     }
@@ -109,8 +109,8 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
             bool near = from >= 0 && from < end && from != plan->during.owner[e];
             for (int to = begin; near && to < end; to++)
                 if (!mp_placement_holds(&plan->during, e, to) && ++late)
-                    assert_done(
-                        mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, ERROR));
+                    assert_works(
+                        mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error));
         }
         double sent[64], received[64], all[2] = {0};
         mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, true, &carrier->late_fetch);
@@ -153,11 +153,11 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_carrier *carrier = &predictor->carrier;
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
-    assert_done(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], ERROR));
+    assert_works(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], &error));
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
-            assert_done(
-                mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, ERROR));
+            assert_works(
+                mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error));
     mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
     mp_traffic_totals(carrier->traffic, sent, NULL);
     for (int r = 0; r < predictor->ranks; r++) {
@@ -210,8 +210,8 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
         random_even_homes(random, &predictor->planner.home[0]);
         predictor->planner.policy.optimizer =
             sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES;
-        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
-        assert_done(mp_plan_dispatch_begin(plan, ERROR));
+        assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+        assert_works(mp_plan_dispatch_begin(plan, &error));
         double replicas = mp_placement_copies(&plan->during, 0);
         double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
         double expected[64] = {0}, sent[64], received[64];
@@ -297,8 +297,8 @@ static void run_symi(struct symi *symi, enum mp_optimizer_split split, double ph
     struct mp_carriage *gradients = &carrier->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
     predictor->planner.policy.optimizer = split;
-    assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
-    assert_done(mp_plan_dispatch_begin(plan, ERROR));
+    assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+    assert_works(mp_plan_dispatch_begin(plan, &error));
     mp_carrier_homes(carrier, 0, &carrier->fetch);
     phase[0] = slowest(&carrier->fetch);
     mp_carrier_gradients(carrier, 0, true);
@@ -338,8 +338,8 @@ TEST_RANDOM(slices_come_from_everybody) {
         predictor->planner.policy.optimizer =
             sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES;
         predictor->planner.policy.gather_before_gate = true;
-        assert_done(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], ERROR));
-        assert_done(mp_plan_dispatch_begin(plan, ERROR));
+        assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+        assert_works(mp_plan_dispatch_begin(plan, &error));
         for (int e = 0; e < plan->experts; e++) {
             int held = mp_placement_copies(&plan->during, e);
             holders += held;
@@ -373,8 +373,8 @@ TEST_RANDOM(what_moves_between_hosts_comes_up) {
         struct mp_transfers *moves = &predictor->planner.moves;
         moves->count = 0;
         for (int e = 0; e < 2; e++)
-            assert_done(mp_transfers_add(
-                moves, (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20}, ERROR));
+            assert_works(mp_transfers_add(
+                moves, (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20}, &error));
         predictor->planner.policy.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
         mp_carrier_move(&predictor->carrier, &predictor->timeline);

@@ -243,8 +243,7 @@ static struct mp_cluster *shipped(const char *name) {
     char path[1024];
     struct mp_cluster *cluster = NULL;
     snprintf(path, sizeof path, "%s/harness/cluster/clusters/%s.yaml", MOEPERF_SOURCE, name);
-    mp_cluster_load(path, &cluster, ERROR);
-    assert_string_equal(test_error()->text, "");
+    assert_works(mp_cluster_load(path, &cluster, &error));
     return cluster;
 }
 
@@ -379,8 +378,7 @@ static void refuses(const struct mp_job *job, const struct mp_predict_options *o
                     const char *sentence) {
     AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_costs *costs = NULL;
-    assert_int_equal(mp_costs_create(cluster, job, options, &costs, ERROR), MP_EINVAL);
-    assert_string_equal(test_error()->text, sentence);
+    assert_sentence(mp_costs_create(cluster, job, options, &costs, &error), MP_EINVAL, sentence);
     assert_null(costs);
 }
 

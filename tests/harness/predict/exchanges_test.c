@@ -27,9 +27,9 @@ TEST(rounds_follow_each_other) {
         const struct shape shape = {2, 2, cases[i].ports, false, 100e6, 10e6, 0.25, 1, 0};
         AUTO(cluster) struct mp_cluster *cluster = shape_cluster(&shape);
         double seconds = 0;
-        assert_done(mp_cluster_set(cluster, "levels.cluster.message-cost=0.5", ERROR));
-        assert_done(mp_cluster_set(cluster, "levels.self.bandwidth=1e8", ERROR));
-        assert_done(mp_exchange_seconds(cluster, cases[i].kind, 1e7, &seconds, ERROR));
+        assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=0.5", &error));
+        assert_works(mp_cluster_set(cluster, "levels.self.bandwidth=1e8", &error));
+        assert_works(mp_exchange_seconds(cluster, cases[i].kind, 1e7, &seconds, &error));
         print_message("%s: %g\n", mp_exchange_name(cases[i].kind), seconds);
         assert_close(seconds, cases[i].seconds, 1e-5);
     }

@@ -282,7 +282,7 @@ static void check_case(uint64_t *random, const struct test_case *test) {
     const struct mp_predict_sink sink = {.context = &told, .span = take_span, .facts = take_facts};
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
     AUTO(costs) struct mp_costs *costs = NULL;
-    assert_done(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, ERROR));
+    assert_works(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error));
     for (int i = 0; i < 4; i++) {
         told = (struct told){.costs = costs, .flat = true};
         test_fill_loads((struct test_case *)test, random, 0.8);
@@ -300,7 +300,7 @@ static void check_case(uint64_t *random, const struct test_case *test) {
 
 TEST_RANDOM(figures_are_what_spans_say) {
     struct mp_systems systems = {0};
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
             AUTO(test) struct test_case test;

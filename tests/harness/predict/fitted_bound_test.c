@@ -69,8 +69,8 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test->job.job.shared_experts = test_random_int(random, 0, 1);
     test->job.job.sequence = 32 << test_random_int(random, 0, 5);
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);
-    assert_done(
-        mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, ERROR));
+    assert_works(
+        mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error));
     made->setting = *mp_costs_setting(made->costs);
     mp_costs_destroy(made->costs);
     made->fitted = (struct mp_fitted){.setting = &made->setting,
@@ -84,8 +84,8 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     make_up_ranks(random, &made->fitted);
     make_up_costs(random, &made->fitted);
     mp_fitted_cluster(&made->fitted, &made->cluster);
-    assert_done(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job,
-                                       &test->options, &made->setting, &made->costs, ERROR));
+    assert_works(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job,
+                                        &test->options, &made->setting, &made->costs, &error));
 }
 
 static void forget(struct fitted_case *made) {
@@ -98,14 +98,14 @@ static void forget(struct fitted_case *made) {
 
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
-    assert_done(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
-                                       &made->test.options, rounds, &bound, ERROR));
+    assert_works(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
+                                        &made->test.options, rounds, &bound, &error));
     return bound;
 }
 
 static double least_of(struct mp_bound *bound, const struct mp_load load[]) {
     double seconds;
-    assert_done(mp_bound_seconds(bound, load, &seconds, ERROR));
+    assert_works(mp_bound_seconds(bound, load, &seconds, &error));
     assert_true(seconds > 0);
     return seconds;
 }
@@ -117,7 +117,7 @@ static struct mp_predictor *predictor_of(const struct fitted_case *made) {
                                                .costs = made->costs,
                                                .check_plans = true};
     struct mp_predictor *predictor = NULL;
-    assert_done(mp_predictor_create(&config, &predictor, ERROR));
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -152,7 +152,7 @@ TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     double most = 0, sum = 0;
     int covered = 0;
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0, count = cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             double share = share_of(test_random(random), systems.item[s]);

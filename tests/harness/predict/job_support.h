@@ -5,6 +5,7 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/job.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 #include "tests/harness/predict/ends.h"
 
@@ -12,8 +13,9 @@ static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
 static struct mp_systems systems;
 
 static inline void set(struct mp_predict_job *job, const char *assignment) {
-    if (mp_predict_job_set(job, assignment, &systems, ERROR))
-        fail_msg("%s: %s", assignment, test_error()->text);
+    struct mp_error error = {0};
+    if (mp_predict_job_set(job, assignment, &systems, &error))
+        fail_msg("%s: %s", assignment, error.text);
 }
 
 static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
@@ -30,12 +32,12 @@ static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char
                                            "loads=zipf exponent=0.5 seed=11"};
     struct mp_cluster *cluster;
     char text[64];
-    assert_done(mp_predict_job_create(job, ERROR));
+    assert_works(mp_predict_job_create(job, &error));
     snprintf(text, sizeof text, "system=%s", system);
     set(job, text);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         set(job, settings[i]);
-    assert_done(mp_predict_job_cluster(job, CLUSTERS, &cluster, ERROR));
+    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
     job->file.job.batch = 2 * job->file.job.ranks;
@@ -128,8 +130,9 @@ static inline void watch_job(const char *system, int stop_after, struct seen *se
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
     const struct mp_predict_watch watch = {seen, see_step, NULL};
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
-    if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, ERROR))
-        fail_msg("%s: %s", system, test_error()->text);
+    struct mp_error error = {0};
+    if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
+        fail_msg("%s: %s", system, error.text);
     end_job(&job, cluster);
 }
 

@@ -11,7 +11,7 @@ TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
 
 static char *text_of(const struct mp_predict_job *job) {
     char *text;
-    assert_done(mp_predict_job_text(job, true, &text, ERROR));
+    assert_works(mp_predict_job_text(job, true, &text, &error));
     return text;
 }
 
@@ -34,9 +34,10 @@ TEST(what_is_written_reads_back) {
     set(&job, "fit=yes");
     set(&job, "executor=predicted");
     AUTO(text) char *text = text_of(&job);
-    assert_done(mp_predict_job_create(&again, ERROR));
-    if (apply_text(&again, text, ERROR))
-        fail_msg("%s\n%s", test_error()->text, text);
+    assert_works(mp_predict_job_create(&again, &error));
+    struct mp_error error = {0};
+    if (apply_text(&again, text, &error))
+        fail_msg("%s\n%s", error.text, text);
     AUTO(text) char *second = text_of(&again);
     assert_string_equal(text, second);
     assert_int_equal(again.options.recompute, MP_RECOMPUTE_FULL);
@@ -115,11 +116,8 @@ TEST(bad_words_are_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         AUTO(job) struct mp_predict_job job;
-        assert_done(mp_predict_job_create(&job, ERROR));
-        assert_int_equal(apply_text(&job, cases[i].text, ERROR), MP_EINVAL);
-        if (!strstr(test_error()->text, cases[i].says))
-            fail_msg("%s: says \"%s\" instead of \"%s\"", cases[i].text, test_error()->text,
-                     cases[i].says);
+        assert_works(mp_predict_job_create(&job, &error));
+        assert_fails(apply_text(&job, cases[i].text, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -138,13 +136,14 @@ TEST(clusters_are_found_or_missed) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         AUTO(job) struct mp_predict_job job;
         struct mp_cluster *cluster = NULL;
-        assert_done(mp_predict_job_create(&job, ERROR));
+        assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, cases[i].cluster);
         strcpy(job.change, cases[i].change);
-        assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, ERROR), cases[i].code);
+        struct mp_error error = {0};
+        assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error), cases[i].code);
         assert_null(cluster);
-        if (!strstr(test_error()->text, cases[i].says))
-            fail_msg("\"%s\" instead of \"%s\"", test_error()->text, cases[i].says);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("\"%s\" instead of \"%s\"", error.text, cases[i].says);
     }
 }
 
@@ -158,10 +157,11 @@ TEST(clusters_are_files_by_their_names) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         AUTO(job) struct mp_predict_job job;
         AUTO(cluster) struct mp_cluster *cluster = NULL;
-        assert_done(mp_predict_job_create(&job, ERROR));
+        assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, names[i]);
-        if (mp_predict_job_cluster(&job, "/nowhere", &cluster, ERROR))
-            fail_msg("%s: %s", names[i], test_error()->text);
+        struct mp_error error = {0};
+        if (mp_predict_job_cluster(&job, "/nowhere", &cluster, &error))
+            fail_msg("%s: %s", names[i], error.text);
         assert_int_equal(job.file.job.ranks, mp_cluster_ranks(cluster));
     }
 }
@@ -175,8 +175,8 @@ static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t 
     struct mp_trace_writer *writer;
     info.source = strdup("a test");
     info.notes = strdup("");
-    assert_done(mp_load_create(ranks, experts, &block.load, ERROR));
-    assert_done(mp_trace_writer_create(path, &info, &writer, ERROR));
+    assert_works(mp_load_create(ranks, experts, &block.load, &error));
+    assert_works(mp_trace_writer_create(path, &info, &writer, &error));
     for (int i = 0; i < 3 * layers * shape.micro_batches; i++) {
         block.iteration = 10 * (i / layers / shape.micro_batches);
         block.micro_batch = i / layers % shape.micro_batches;
@@ -185,9 +185,9 @@ static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t 
             for (int e = 0; e < experts; e++)
                 block.load.count[r * experts + e] =
                     routes + (e == block.layer) - (e == block.layer + 1);
-        assert_done(mp_trace_write(writer, &block, ERROR));
+        assert_works(mp_trace_write(writer, &block, &error));
     }
-    assert_done(mp_trace_writer_finish(writer, true, ERROR));
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_load_destroy(&block.load);
     mp_trace_info_destroy(&info);
 }
@@ -260,9 +260,10 @@ TEST(loads_fit_or_say_why_not) {
         struct mp_prediction_summary summary;
         strcpy(job.loads, cases[i].loads);
         job.fit = cases[i].fit;
-        int code = predict(&job, cluster, &summary, ERROR);
-        if (code != cases[i].code || !strstr(test_error()->text, cases[i].says))
-            fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), test_error()->text);
+        struct mp_error error = {0};
+        int code = predict(&job, cluster, &summary, &error);
+        if (code != cases[i].code || !strstr(error.text, cases[i].says))
+            fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), error.text);
         if (!code)
             assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
     }
@@ -282,8 +283,8 @@ TEST(routing_is_replayed_as_in_training) {
     set(&job, "skew-share=0.4");
     set(&job, "skew-experts=3");
     mp_replay_skew(32, 3, 0.4, weight);
-    assert_done(mp_replay_apportion(32, weight, 256, count, ERROR));
-    assert_done(mp_predict_job_loads(&job, cluster, &stream, ERROR));
+    assert_works(mp_replay_apportion(32, weight, 256, count, &error));
+    assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
     for (; !mp_trace_next(stream, &block, NULL) && block; blocks++)
         for (int r = 0; r < 16; r++)
             assert_memory_equal(block->load.count + r * 32, count, sizeof count);
@@ -305,15 +306,15 @@ TEST(a_load_is_replayed_by_rank) {
     set(&job, "experts=8");
     set(&job, "routing=load");
     mp_cluster_destroy(cluster);
-    assert_done(mp_predict_job_cluster(&job, CLUSTERS, &cluster, ERROR));
+    assert_works(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error));
     job.file.job.batch = 2 * job.file.job.ranks;
     for (int r = 0; r < job.file.job.ranks; r++) /* 256 routes: 16 for each of 16 parts */
         strcat(load, r % 2 ? ";4,4,2,2,1,1,1,1" : r ? ";1,2,3,4,3,2,1,0" : "1,2,3,4,3,2,1,0");
     set(&job, load);
     static const uint32_t expected[2][8] = {{16, 32, 48, 64, 48, 32, 16, 0},
                                             {64, 64, 32, 32, 16, 16, 16, 16}};
-    assert_done(mp_predict_job_loads(&job, cluster, &stream, ERROR));
-    assert_done(mp_trace_next(stream, &block, ERROR));
+    assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
+    assert_works(mp_trace_next(stream, &block, &error));
     for (int r = 0; r < job.file.job.ranks; r++)
         assert_memory_equal(block->load.count + r * 8, expected[r % 2], sizeof *expected);
 }
@@ -339,7 +340,7 @@ TEST(tokens_of_a_trace_become_sequences) {
                     cases[i].routes);
         set(&job, "loads=tokens.mptrace");
         job.file.job.sequence = cases[i].sequence;
-        assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+        assert_works(mp_predict_job_adopt(&job, cluster, &error));
         assert_int_equal(job.file.job.sequence, cases[i].adopted);
         assert_int_equal(job.file.job.batch, cases[i].batch);
         assert_int_equal(job.file.job.layers, 1);
@@ -354,7 +355,7 @@ TEST(generated_loads_leave_a_job_as_it_is) {
         AUTO(job) struct mp_predict_job job;
         AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         set(&job, loads[i]);
-        assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+        assert_works(mp_predict_job_adopt(&job, cluster, &error));
         assert_int_equal(job.file.job.layers, 3);
         assert_int_equal(job.file.job.experts, 32);
         assert_int_equal(job.file.job.sequence, 64);
@@ -368,10 +369,10 @@ TEST(an_empty_trace_says_no_tokens) {
     char words[] = "a test";
     struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
     struct mp_trace_writer *writer;
-    assert_done(mp_trace_writer_create("empty.mptrace", &info, &writer, ERROR));
-    assert_done(mp_trace_writer_finish(writer, true, ERROR));
+    assert_works(mp_trace_writer_create("empty.mptrace", &info, &writer, &error));
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     set(&job, "loads=empty.mptrace");
-    assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 5);
     assert_int_equal(job.file.job.experts, 48);
     assert_int_equal(job.file.job.sequence, 64);
@@ -384,13 +385,13 @@ TEST(sequences_beyond_counting_are_not_adopted) {
     AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     mp_cluster_destroy(cluster);
     set(&job, "change=nodes=4096");
-    assert_done(mp_predict_job_cluster(&job, CLUSTERS, &cluster, ERROR));
+    assert_works(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error));
     assert_int_equal(mp_cluster_ranks(cluster), 32768);
     write_shape("beyond.mptrace", (struct mp_trace_shape){1, 2, 1, 65536, 2}, 32768);
     set(&job, "loads=beyond.mptrace");
     job.file.job.sequence = 3;
     job.file.job.batch = 5;
-    assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.sequence, 3);
     assert_int_equal(job.file.job.batch, 5);
     assert_int_equal(job.options.micro_batches, 65536);
@@ -405,10 +406,10 @@ TEST(a_replayed_trace_is_predicted) {
     set(&job, "loads=");
     set(&job, "trace=replayed.mptrace");
     set(&job, "routing=balanced");
-    assert_done(predict(&job, cluster, &summary, ERROR));
+    assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 7);
     set(&job, "routing=trace");
-    assert_done(predict(&job, cluster, &summary, ERROR));
+    assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 3);
 }
 
@@ -451,14 +452,14 @@ TEST(iterations_are_called_what_the_trace_calls_them) {
     struct mp_prediction_summary summary;
     write_trace("gaps.mptrace", 16, 32, 3, 8);
     set(&job, "loads=gaps.mptrace");
-    assert_done(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, ERROR));
+    assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error));
     for (int who = 0; who < 3; who++) {
         assert_int_equal(numbers.last[who], 20);
         assert_int_equal(numbers.changes[who], 3);
     }
     set(&job, "loads=w6 first-iteration=2147483646");
-    assert_refused(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, ERROR), MP_ELIMIT,
-                   "loads: iteration 2147483648: ");
+    assert_fails(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, &error), MP_ELIMIT,
+                 "loads: iteration 2147483648: ");
 }
 
 TEST(a_job_takes_open_sizes_from_a_trace) {
@@ -467,13 +468,13 @@ TEST(a_job_takes_open_sizes_from_a_trace) {
     struct mp_prediction_summary summary;
     write_trace("other.mptrace", 16, 48, 5, 24);
     set(&job, "loads=other.mptrace");
-    assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 5);
     assert_int_equal(job.file.job.experts, 48);
     /* 24 * 48 / 2 = 576 tokens of a rank are 9 sequences of 64 */
     assert_int_equal(job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 16 * 9);
-    assert_done(predict(&job, cluster, &summary, ERROR));
+    assert_works(predict(&job, cluster, &summary, &error));
 }
 
 /* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
@@ -484,12 +485,14 @@ TEST(sums_of_a_run_need_no_flag) {
     const struct mp_trace_block *block;
     write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
     set(&job, "loads=sum.json");
-    assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 1);
     assert_int_equal(job.file.job.experts, 4);
     assert_int_equal(job.file.job.batch, 2 * job.file.job.ranks); /* as it was */
-    if (mp_predict_job_loads(&job, cluster, &stream, ERROR) || mp_trace_next(stream, &block, ERROR))
-        fail_msg("%s", test_error()->text);
+    struct mp_error error = {0};
+    if (mp_predict_job_loads(&job, cluster, &stream, &error) ||
+        mp_trace_next(stream, &block, &error))
+        fail_msg("%s", error.text);
     /* 128 tokens to 2 of 4 experts; none has more than the tokens, 7/12 of 256 would be 149 */
     static const uint32_t row[] = {128, 51, 26, 51};
     for (int rank = 0; rank < job.file.job.ranks; rank++)
@@ -510,7 +513,7 @@ TEST(a_shape_of_a_known_model_is_adopted) {
     fputs("]}", file);
     fclose(file);
     set(&job, "loads=v3.json");
-    assert_done(mp_predict_job_adopt(&job, cluster, ERROR));
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     const struct mp_job *sizes = &job.file.job;
     const int has[] = {sizes->layers, sizes->experts,      mp_job_top_k(sizes),   sizes->width,
                        sizes->heads,  sizes->expert_width, sizes->shared_experts, 3};
@@ -590,8 +593,9 @@ TEST(moves_hide_under_the_next_iteration) {
         set(&job, "loads=w6 period=2 heat=0.4 seed=5");
         set(&job, "options.interval=2");
         set(&job, ways[way]);
-        if (predict(&job, cluster, &summary[way], ERROR))
-            fail_msg("%s: %s", ways[way], test_error()->text);
+        struct mp_error error = {0};
+        if (predict(&job, cluster, &summary[way], &error))
+            fail_msg("%s: %s", ways[way], error.text);
         end_job(&job, cluster);
         assert_true(summary[way].mean.bytes[MP_STAGE_AFTER_STEP] > 0);
     }
@@ -632,7 +636,7 @@ TEST(assumptions_are_what_nobody_said) {
     struct lines lines = {0};
     int assumed = 0;
     set(&job, "predict.precision=fp32");
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     mp_cluster_each(cluster, count_assumed, &assumed);
     assert_true(lines.has_loads);
     assert_true(lines.has_reserve);
@@ -640,23 +644,23 @@ TEST(assumptions_are_what_nobody_said) {
     assert_int_equal(lines.exchange[0] + lines.exchange[1], 0);
     assert_in_range(lines.of_cluster, assumed, assumed + 1); /* efficiency is one */
     set(&job, "exchange=two-level");
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[0], 2); /* node and cluster */
-    assert_done(mp_cluster_set(cluster, "levels.cluster.message-cost=4e-6", ERROR));
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=4e-6", &error));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[0], 2 + 1);
     assert_int_equal(lines.exchange[1], 0);
     set(&job, "system=hetumoe");
     set(&job, "exchange=flat");
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[1], 1);
     set(&job, "options.exchange=flat");
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[1], 1);
     assert_int_equal(lines.exchange[0], 3);
     assert_false(lines.has_slots);
     set(&job, "options.slots=as-released");
-    assert_done(mp_predict_job_assumptions(&job, cluster, take_line, &lines, ERROR));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_true(lines.has_slots);
 }
 

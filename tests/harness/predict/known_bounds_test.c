@@ -10,7 +10,7 @@ TEST_END(known, struct mp_known_bounds *, mp_known_bounds_destroy(*it))
 
 static struct mp_known_bounds *known_bounds(void) {
     struct mp_known_bounds *known;
-    assert_done(mp_known_bounds_create(&known, ERROR));
+    assert_works(mp_known_bounds_create(&known, &error));
     return known;
 }
 
@@ -21,7 +21,7 @@ static struct mp_bound *take(struct mp_known_bounds *known, const char *system, 
     struct mp_cluster *cluster = make_job(&job, system);
     if (more)
         set(&job, more);
-    assert_done(mp_known_bounds_take(known, &job, cluster, &bound, ERROR));
+    assert_works(mp_known_bounds_take(known, &job, cluster, &bound, &error));
     end_job(&job, cluster);
     return bound;
 }
@@ -31,11 +31,11 @@ static double seconds_of(struct mp_bound *bound, uint32_t hot) {
     struct mp_load load[3];
     double seconds;
     for (int l = 0; l < 3; l++) {
-        assert_done(mp_load_create(16, 32, &load[l], ERROR));
+        assert_works(mp_load_create(16, 32, &load[l], &error));
         for (int i = 0; i < 16 * 32; i++)
             load[l].count[i] = i % 32 ? 4 : hot;
     }
-    assert_done(mp_bound_seconds(bound, load, &seconds, ERROR));
+    assert_works(mp_bound_seconds(bound, load, &seconds, &error));
     for (int l = 0; l < 3; l++)
         mp_load_destroy(&load[l]);
     return seconds;

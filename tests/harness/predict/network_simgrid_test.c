@@ -110,8 +110,8 @@ static double predict(const struct mp_cluster *cluster, const double matrix[], d
     struct mp_network *network = NULL;
     struct mp_traffic *traffic = NULL;
     double seconds[TIMES], ready[MOST_RANKS] = {0};
-    assert_done(mp_network_create(cluster, &network, ERROR));
-    assert_done(mp_traffic_create(network, &traffic, ERROR));
+    assert_works(mp_network_create(cluster, &network, &error));
+    assert_works(mp_traffic_create(network, &traffic, &error));
     for (int i = 0; i < TIMES; i++) {
         double begin = now(), back[MOST_RANKS];
         fill_traffic(traffic, matrix, mp_cluster_ranks(cluster));

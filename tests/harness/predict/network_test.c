@@ -15,8 +15,8 @@ struct bench {
 
 static struct bench make_bench(const struct shape *shape) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    assert_done(mp_network_create(bench.cluster, &bench.network, ERROR));
-    assert_done(mp_traffic_create(bench.network, &bench.traffic, ERROR));
+    assert_works(mp_network_create(bench.cluster, &bench.network, &error));
+    assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -322,9 +322,9 @@ static struct bench make_priced(const struct shape *shape, double cost) {
     char text[80];
     snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
              shape->nodes > 1 ? "cluster" : "node", cost);
-    assert_done(mp_cluster_set(bench.cluster, text, ERROR));
-    assert_done(mp_network_create(bench.cluster, &bench.network, ERROR));
-    assert_done(mp_traffic_create(bench.network, &bench.traffic, ERROR));
+    assert_works(mp_cluster_set(bench.cluster, text, &error));
+    assert_works(mp_network_create(bench.cluster, &bench.network, &error));
+    assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -580,7 +580,7 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
-        assert_done(mp_traffic_create(bench.network, &filled, ERROR));
+        assert_works(mp_traffic_create(bench.network, &filled, &error));
         for (size_t f = 0; f < pairs; f++)
             matrix[f] =
                 test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
@@ -600,7 +600,7 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         mp_traffic_totals(bench.traffic, ready, ready + n);
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        assert_done(mp_network_check(bench.network, ERROR));
+        assert_works(mp_network_check(bench.network, &error));
         free(matrix);
         free(ready);
     }

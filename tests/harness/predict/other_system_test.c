@@ -149,7 +149,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     struct mp_store_run description = runs_description("ep", "trace");
     description.job_text = kind->job;
     description.executor = kind->executor ? kind->executor : description.executor;
-    assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
     return balanced;
 }
 
@@ -177,7 +177,7 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
 
 /* Of a run that has all that it takes. */
 static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
-    assert_done(ask(folder, run, asked, ERROR));
+    assert_works(ask(folder, run, asked, &error));
 }
 
 static void forget(struct asked *asked) {
@@ -193,7 +193,7 @@ static struct mp_other_answer answer_of(struct asked *asked, const char *name,
                                         const char *const (*option)[2], int options) {
     const struct mp_other_request request = {name, option, options};
     struct mp_other_answer answer;
-    assert_done(mp_other_system_ask(asked->other, &request, &answer, ERROR));
+    assert_works(mp_other_system_ask(asked->other, &request, &answer, &error));
     return answer;
 }
 
@@ -216,7 +216,7 @@ static double mean_of(const struct asked *asked) {
 
 static double bound_of(struct asked *asked) {
     double seconds;
-    assert_done(mp_other_system_bound(asked->other, false, &seconds, ERROR));
+    assert_works(mp_other_system_bound(asked->other, false, &seconds, &error));
     return seconds;
 }
 
@@ -560,21 +560,19 @@ RUNS_TEST(systems_take_options) {
     assert_string_equal(answer_of(&asked, "swiftmoe", slots, 1).options,
                         "slots=3 capacity-factor=8 offload-optimizer=no");
     assert_non_null(strstr(answer_of(&asked, "deepspeed", NULL, 0).options, "capacity-factor=1"));
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
-                                         ERROR),
-                     MP_EINVAL);
-    assert_string_equal(test_error()->text,
-                        "unknown option \"slot\" for system swiftmoe; did you mean "
-                        "\"slots\"?");
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"swiftmoe", bad, 1}, &answer,
-                                         ERROR),
-                     MP_EINVAL);
-    assert_refused(mp_other_system_ask(asked.other,
-                                       &(struct mp_other_request){"free-balance", slots, 1},
-                                       &answer, ERROR),
-                   MP_EINVAL, "has no options");
+    assert_sentence(mp_other_system_ask(asked.other,
+                                        &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
+                                        &error),
+                    MP_EINVAL,
+                    "unknown option \"slot\" for system swiftmoe; did you mean "
+                    "\"slots\"?");
+    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"swiftmoe", bad, 1},
+                                     &answer, &error),
+                 MP_EINVAL, "");
+    assert_fails(mp_other_system_ask(asked.other,
+                                     &(struct mp_other_request){"free-balance", slots, 1}, &answer,
+                                     &error),
+                 MP_EINVAL, "has no options");
 }
 
 RUNS_TEST(what_is_missing_is_named) {
@@ -582,27 +580,25 @@ RUNS_TEST(what_is_missing_is_named) {
     AUTO(asked) struct asked asked;
     struct mp_other_answer answer;
     record(folder, &random, PER_ROW, false);
-    assert_int_equal(ask(folder, 1, &asked, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text, "run 1 of d has no job file, so no sizes to plan by");
+    assert_sentence(ask(folder, 1, &asked, &error), MP_ENOTFOUND,
+                    "run 1 of d has no job file, so no sizes to plan by");
     forget(&asked);
     record(folder, &random, PER_ROW, true);
-    assert_done(ask(folder, 2, &asked, ERROR));
-    assert_refused(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
-                                       &answer, ERROR),
-                   MP_ENOTFOUND, "\"fsdp\"");
+    assert_works(ask(folder, 2, &asked, &error));
+    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
+                                     &answer, &error),
+                 MP_ENOTFOUND, "\"fsdp\"");
     forget(&asked);
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store), "DELETE FROM load", NULL, NULL, NULL),
         SQLITE_OK);
-    assert_int_equal(ask(folder, 2, &asked, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text, "run 2 of d recorded no loads");
+    assert_sentence(ask(folder, 2, &asked, &error), MP_ENOTFOUND, "run 2 of d recorded no loads");
     forget(&asked);
     record_kind(folder, &random,
                 &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
                                       "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
-    assert_int_equal(ask(folder, 3, &asked, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text,
-                        "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
+    assert_sentence(ask(folder, 3, &asked, &error), MP_ENOTFOUND,
+                    "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
 }
 
 /* ---- predicted runs ---- */
@@ -624,34 +620,34 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     struct mp_prediction_summary summary;
     char spools[96], path[MOST_RANKS][128], system[64];
     const char *paths[MOST_RANKS];
-    assert_done(mp_predict_job_create(&job, ERROR));
+    assert_works(mp_predict_job_create(&job, &error));
     snprintf(system, sizeof system, "system=%s", name);
-    assert_done(mp_predict_job_set(&job, system, systems, ERROR));
+    assert_works(mp_predict_job_set(&job, system, systems, &error));
     for (int i = 0; set[i]; i++)
-        assert_done(mp_predict_job_set(&job, set[i], systems, ERROR));
+        assert_works(mp_predict_job_set(&job, set[i], systems, &error));
     job.file.job.ranks = mp_cluster_ranks(cluster);
     job.file.job.ranks_per_node = machine->ranks_per_node;
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
-    assert_done(mp_predict_spools_create(spools, &job, cluster, &recording, ERROR));
+    assert_works(mp_predict_spools_create(spools, &job, cluster, &recording, &error));
     const struct mp_predict_watch watch = {recording, keep_step, NULL};
-    assert_done(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
-                                   &summary, ERROR));
-    assert_done(mp_predict_spools_finish(&recording, MP_OK, "", &summary, ERROR));
+    assert_works(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
+                                    &summary, &error));
+    assert_works(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error));
     for (int r = 0; r < job.file.job.ranks; r++) {
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
     }
     AUTO(text) char *text;
-    assert_done(mp_predict_job_text(&job, true, &text, ERROR));
+    assert_works(mp_predict_job_text(&job, true, &text, &error));
     struct mp_store_run description = runs_description(name, "w6");
     description.executor = "predicted";
     description.job_text = text;
     description.ranks = job.file.job.ranks;
     description.nodes = machine->nodes;
     description.ranks_per_node = machine->ranks_per_node;
-    assert_done(
-        mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, ERROR));
+    assert_works(
+        mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, &error));
 }
 
 /* Every system's run is asked for every other: what that takes is known.  `limit`: share of it that
@@ -660,7 +656,7 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
                           const char *const set[], double limit, double limit_alone) {
     struct mp_systems systems = {0};
     double measured[OTHERS], sum = 0, worst = 0, alone = 0;
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
         AUTO(asked) struct asked asked;

@@ -258,7 +258,7 @@ TEST_RANDOM(travelling_alone) {
     struct mp_prediction prediction = test_step(predictor, &test);
     struct mp_network *network = predictor->network;
     AUTO(traffic) struct mp_traffic *traffic;
-    assert_done(mp_traffic_create(network, &traffic, ERROR));
+    assert_works(mp_traffic_create(network, &traffic, &error));
     for (int pass = 0; pass < 6; pass++) {
         int layer = pass < 3 ? pass : 5 - pass;
         mp_traffic_clear(traffic);

@@ -4,6 +4,7 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
+#include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -86,7 +87,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far_bandwidth,
                    2 * machine->latency);
-    assert_done(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, ERROR));
+    assert_works(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error));
     return cluster;
 }
 
@@ -103,11 +104,11 @@ static inline void test_case_create(struct test_case *test, const struct test_ma
                                     int micro_batches) {
     char assignment[64];
     *test = (struct test_case){.cluster = test_cluster(machine)};
-    assert_done(mp_systems_register_all(&test->systems, ERROR));
-    assert_done(mp_job_file_create(&test->job, ERROR));
+    assert_works(mp_systems_register_all(&test->systems, &error));
+    assert_works(mp_job_file_create(&test->job, &error));
     snprintf(assignment, sizeof assignment, "system=%s", system);
-    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
-    assert_done(mp_options_set_defaults(mp_predict_options_table, &test->options, ERROR));
+    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
     test->options.micro_batches = micro_batches;
     struct mp_job *job = &test->job.job;
     job->ranks = mp_cluster_ranks(test->cluster);
@@ -123,7 +124,7 @@ static inline void test_case_create(struct test_case *test, const struct test_ma
     test->load = calloc((size_t)count, sizeof *test->load);
     assert_non_null(test->load);
     for (int i = 0; i < count; i++)
-        assert_done(mp_load_create(job->ranks, experts, &test->load[i], ERROR));
+        assert_works(mp_load_create(job->ranks, experts, &test->load[i], &error));
 }
 
 static inline void test_case_destroy(struct test_case *test) {
@@ -137,7 +138,7 @@ static inline void test_case_destroy(struct test_case *test) {
 TEST_END(test, struct test_case, test_case_destroy(it))
 
 static inline void test_set(struct test_case *test, const char *assignment) {
-    assert_done(mp_job_set(&test->job, assignment, &test->systems, ERROR));
+    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
 }
 
 /* Routes of a source in a micro-batch. */
@@ -176,14 +177,14 @@ static inline struct mp_predictor *test_predictor(const struct test_case *test,
                                          .check_plans = true,
                                          .sink = sink};
     struct mp_predictor *predictor = NULL;
-    assert_done(mp_predictor_create(&config, &predictor, ERROR));
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
 static inline struct mp_prediction test_step(struct mp_predictor *predictor,
                                              const struct test_case *test) {
     struct mp_prediction prediction;
-    assert_done(mp_predictor_step(predictor, test->load, &prediction, ERROR));
+    assert_works(mp_predictor_step(predictor, test->load, &prediction, &error));
     return prediction;
 }
 

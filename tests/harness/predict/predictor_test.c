@@ -200,7 +200,7 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
 
 TEST_RANDOM(every_system_keeps_the_laws) {
     struct mp_systems systems = {0};
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
             AUTO(test) struct test_case test;
@@ -232,7 +232,7 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
 
 TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
-    assert_done(mp_systems_register_all(&systems, ERROR));
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++) {
         AUTO(test) struct test_case test;
         struct mp_prediction first[3], again[3];
@@ -257,9 +257,8 @@ TEST(loads_of_another_shape_are_refused) {
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
-    assert_refused(mp_predictor_step(predictor, test.load, &prediction, ERROR), MP_EINVAL,
-                   "layer 1");
-    assert_non_null(strstr(test_error()->text, "7 experts"));
+    assert_fails(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL, "layer 1",
+                 "7 experts");
     test.load[1].experts = 8;
 }
 
@@ -372,7 +371,7 @@ TEST(a_gate_with_room_changes_nothing) {
                                                    .options = &test.options,
                                                    .is_gated = i == 2};
         AUTO(predictor) struct mp_predictor *predictor = NULL;
-        assert_done(mp_predictor_create(&config, &predictor, ERROR));
+        assert_works(mp_predictor_create(&config, &predictor, &error));
         prediction[i] = test_step(predictor, &test);
     }
     for (int i = 1; i < 3; i++) {
@@ -403,7 +402,7 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
         test_fill_loads(&test, random, 0.3);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
-        assert_done(mp_predictor_step(predictor, test.load, &prediction[one_hot], ERROR));
+        assert_works(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error));
         mp_predictor_memory(predictor, &memory[one_hot], &rank);
         int64_t rows = 16 * 64; /* 512 tokens to 2 of 16 experts */
         for (size_t i = 0; one_hot && i < sizeof products / sizeof *products; i++)

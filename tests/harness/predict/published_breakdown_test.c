@@ -18,7 +18,7 @@
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/input.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { METHODS = 3, RECORDS = 10, LAYERS = 32, RANKS = 32, NODE = 8, ROUTES = 32768 };
 enum { FSDP, FLEX, LAER };
@@ -44,8 +44,9 @@ static int each_line(const char *path, bool (*take)(const char *line)) {
     struct mp_input *input = NULL;
     char *line;
     int taken = 0;
-    assert_done(mp_input_open(path, &input, ERROR));
-    while (!mp_input_line(input, &line, ERROR) && line)
+    assert_works(mp_input_open(path, &input, &error));
+    struct mp_error error = {0};
+    while (!mp_input_line(input, &line, &error) && line)
         taken += take(line);
     mp_input_destroy(input);
     return taken;
@@ -114,12 +115,12 @@ static struct mp_predictor *create(const struct mp_cluster *cluster, struct mp_j
                                         "batch=64",  "sequence=8192"};
     struct mp_predict_options options = {0};
     struct mp_predictor *predictor = NULL;
-    assert_int_equal(mp_job_file_create(job, ERROR), 0);
+    assert_works(mp_job_file_create(job, &error));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        assert_done(mp_job_set(job, sizes[i], &systems, ERROR));
+        assert_works(mp_job_set(job, sizes[i], &systems, &error));
     job->job.ranks = RANKS;
     job->job.ranks_per_node = NODE;
-    assert_int_equal(mp_options_set_defaults(mp_predict_options_table, &options, ERROR), 0);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
     options.precision = MP_BF16;
     options.expert_matrices = 3;
     options.key_value_heads = 8;
@@ -127,7 +128,7 @@ static struct mp_predictor *create(const struct mp_cluster *cluster, struct mp_j
     options.recompute = MP_RECOMPUTE_FULL;
     struct mp_predictor_config config = {
         .cluster = cluster, .job = job, .options = &options, .sink = sink};
-    assert_done(mp_predictor_create(&config, &predictor, ERROR));
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -156,18 +157,18 @@ static struct outcome predict(int method) {
     struct mp_job_file job;
     struct outcome outcome = {0};
     struct mp_prediction prediction;
-    assert_done(
-        mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/laer-moe.yaml", &cluster, ERROR));
+    assert_works(mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/laer-moe.yaml", &cluster,
+                                 &error));
     const struct mp_predict_sink sink = {.context = &outcome, .span = take_span};
     struct mp_predictor *predictor = create(cluster, &job, &sink);
     for (int layer = 0; layer < LAYERS; layer++)
-        assert_int_equal(mp_load_create(RANKS, RANKS, &load[layer], ERROR), 0);
+        assert_works(mp_load_create(RANKS, RANKS, &load[layer], &error));
     for (int record = 0; record < RECORDS; record++) {
         for (int layer = 0; layer < LAYERS; layer++) {
             spread(routes[method][record][layer], &load[layer]);
             assert_int_equal(mp_load_total(&load[layer]), (int64_t)RANKS * ROUTES);
         }
-        assert_done(mp_predictor_step(predictor, load, &prediction, ERROR));
+        assert_works(mp_predictor_step(predictor, load, &prediction, &error));
         outcome.seconds += 2 * prediction.seconds / RECORDS;
         outcome.exchange += 2 * prediction.exchange_seconds / RECORDS;
         outcome.expert += 2 * prediction.expert_seconds / RECORDS;
@@ -259,7 +260,7 @@ TEST(exchanges_and_iterations_in_order) {
 }
 
 static int setup(void **state) {
-    assert_int_equal(mp_systems_register_all(&systems, ERROR), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     return read_published(state);
 }
 

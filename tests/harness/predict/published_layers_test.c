@@ -27,6 +27,7 @@
 #include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
 #include "harness/workload/input.h"
+#include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
 
 enum { LAYERS = 24, EXPERTS = 32, MOST_RANKS = 16, MOST_TIMED = 30, TOKENS = 2048, TOP_K = 2 };
@@ -62,8 +63,9 @@ static void read_times(struct timed *timed) {
     struct mp_input *input = NULL;
     char *line;
     int count = 0;
-    assert_int_equal(mp_input_open(timed->path, &input, ERROR), 0);
-    while (!mp_input_line(input, &line, ERROR) && line) {
+    struct mp_error error = {0};
+    assert_int_equal(mp_input_open(timed->path, &input, &error), MP_OK);
+    while (!mp_input_line(input, &line, &error) && line) {
         int iteration, layer, ms;
         if (sscanf(line, "%d,%d,%d", &iteration, &layer, &ms) != 3)
             continue; /* the header */
@@ -87,15 +89,15 @@ static struct mp_predictor *one_layer(const struct mp_cluster *cluster, const st
                                  "expert-width=4096", "experts=32", "sequence=2048", batch};
     struct mp_predict_options options = {0};
     struct mp_predictor *predictor = NULL;
-    assert_int_equal(mp_job_file_create(job, ERROR), 0);
+    assert_works(mp_job_file_create(job, &error));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        assert_done(mp_job_set(job, sizes[i], systems, ERROR));
+        assert_works(mp_job_set(job, sizes[i], systems, &error));
     job->job.ranks = timed->ranks;
     job->job.ranks_per_node = mp_cluster_topology(cluster).ranks_per_node;
-    assert_int_equal(mp_options_set_defaults(mp_predict_options_table, &options, ERROR), 0);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
     options.exchange = exchange;
     struct mp_predictor_config config = {.cluster = cluster, .job = job, .options = &options};
-    assert_done(mp_predictor_create(&config, &predictor, ERROR));
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -118,11 +120,12 @@ static void predict_layers(struct timed *timed, struct mp_predictor *predictor) 
     struct mp_prediction prediction;
     struct mp_load load[LAYERS];
     for (int l = 0; l < LAYERS; l++)
-        assert_int_equal(mp_load_create(timed->ranks, EXPERTS, &load[l], ERROR), 0);
-    assert_done(mp_format_open("csv-wide", loads_path, &stream, ERROR));
+        assert_works(mp_load_create(timed->ranks, EXPERTS, &load[l], &error));
+    assert_works(mp_format_open("csv-wide", loads_path, &stream, &error));
     for (int count = 0; count < timed->count * LAYERS;) {
-        if (mp_trace_next(stream, &block, ERROR) || !block)
-            fail_msg("the trace ends early: %s", test_error()->text);
+        struct mp_error ended = {0};
+        if (mp_trace_next(stream, &block, &ended) || !block)
+            fail_msg("the trace ends early: %s", ended.text);
         int index = timed_index(timed, block->iteration), l = block->layer;
         if (index < 0 || block->micro_batch >= timed->micro_batches)
             continue;
@@ -132,7 +135,7 @@ static void predict_layers(struct timed *timed, struct mp_predictor *predictor) 
             continue;
         assert_int_equal(mp_load_total(&load[l]),
                          timed->ranks * timed->micro_batches * TOKENS * TOP_K);
-        assert_done(mp_predictor_step(predictor, &load[l], &prediction, ERROR));
+        assert_works(mp_predictor_step(predictor, &load[l], &prediction, &error));
         timed->predicted[index][l] = 1e3 * prediction.moe_seconds;
         timed->busiest[index][l] = largest_rank(&load[l]);
         count++;
@@ -175,11 +178,12 @@ static void predict(struct timed *timed, enum mp_predict_exchange exchange,
                     const struct mp_systems *systems) {
     AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct mp_job_file job;
+    struct mp_error error = {0};
     if (mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/smartmoe-inky.yaml", &cluster,
-                        ERROR) ||
-        mp_cluster_set(cluster, timed->ranks > 8 ? "nodes=2" : "nodes=1", ERROR) ||
-        mp_cluster_set(cluster, "levels.cluster.rank-bandwidth=12.5e9", ERROR))
-        fail_msg("%s", test_error()->text);
+                        &error) ||
+        mp_cluster_set(cluster, timed->ranks > 8 ? "nodes=2" : "nodes=1", &error) ||
+        mp_cluster_set(cluster, "levels.cluster.rank-bandwidth=12.5e9", &error))
+        fail_msg("%s", error.text);
     struct mp_predictor *predictor = one_layer(cluster, timed, exchange, &job, systems);
     predict_layers(timed, predictor);
     mp_predictor_destroy(predictor);
@@ -199,7 +203,8 @@ static double held_out(const struct timed *timed, const double x[][LAYERS], cons
 static int read_all(void **state) {
     static struct mp_systems systems;
     *state = &systems;
-    return mp_systems_register_all(&systems, ERROR);
+    struct mp_error error = {0};
+    return mp_systems_register_all(&systems, &error);
 }
 
 TEST_WITH(layer_times_are_predicted, read_all, NULL) {

@@ -60,7 +60,7 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
     test_level(text, sizeof text, "node", "fixed", machine->near, 0);
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
-    assert_done(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, ERROR));
+    assert_works(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error));
     return cluster;
 }
 
@@ -72,11 +72,11 @@ static void set(struct test_case *test, const char *assignment) {
 static void create(struct test_case *test, const struct plain_machine *machine,
                    const char *const settings[]) {
     *test = (struct test_case){.cluster = plain_cluster(machine)};
-    assert_done(mp_systems_register_all(&test->systems, ERROR));
-    assert_done(mp_job_file_create(&test->job, ERROR));
+    assert_works(mp_systems_register_all(&test->systems, &error));
+    assert_works(mp_job_file_create(&test->job, &error));
     for (int i = 0; settings[i]; i++)
         set(test, settings[i]);
-    assert_done(mp_options_set_defaults(mp_predict_options_table, &test->options, ERROR));
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
     test->options.precision = MP_FP32;
     test->options.gradient_bytes = 4;
     struct mp_job *job = &test->job.job;
@@ -90,7 +90,7 @@ static void create(struct test_case *test, const struct plain_machine *machine,
     test->load = calloc((size_t)job->layers, sizeof *test->load);
     assert_non_null(test->load);
     for (int l = 0; l < job->layers; l++) {
-        assert_done(mp_load_create(job->ranks, job->experts, &test->load[l], ERROR));
+        assert_works(mp_load_create(job->ranks, job->experts, &test->load[l], &error));
         for (int i = 0; i < job->ranks * job->experts; i++)
             test->load[l].count[i] = (uint32_t)(TOKENS / job->experts);
     }

@@ -26,10 +26,10 @@ static void create(struct bench *bench, uint64_t *random) {
     machine.ranks_per_node = test_random_int(random, 2, 9);
     test_case_create(&bench->test, &machine, "ep", 1, 4, 1);
     bench->ranks = machine.nodes * machine.ranks_per_node;
-    assert_done(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
-                                &bench->costs, ERROR));
-    assert_done(mp_network_create(bench->test.cluster, &bench->network, ERROR));
-    assert_done(mp_traffic_create(bench->network, &bench->expected, ERROR));
+    assert_works(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
+                                 &bench->costs, &error));
+    assert_works(mp_network_create(bench->test.cluster, &bench->network, &error));
+    assert_works(mp_traffic_create(bench->network, &bench->expected, &error));
 }
 
 static void destroy(struct bench *bench) {
@@ -49,9 +49,9 @@ static void draw_plan(struct bench *bench, uint64_t *random) {
     struct mp_plan *plan = &example->plan;
     int32_t owner[20];
     *example = (struct example){0};
-    assert_done(mp_load_create(topology.ranks, experts, &example->load, ERROR));
+    assert_works(mp_load_create(topology.ranks, experts, &example->load, &error));
     random_load(random, &example->load);
-    assert_done(mp_plan_create(&topology, experts, 1000, plan, ERROR));
+    assert_works(mp_plan_create(&topology, experts, 1000, plan, &error));
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, bench->ranks - 1);
     begin_owned(plan, 0, 0, owner);
@@ -212,8 +212,8 @@ TEST_RANDOM(every_route_is_in_its_step) {
             const struct mp_plan *plan = &bench.example.plan;
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
             bool by_expert = test_random_int(random, 0, 1);
-            assert_done(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
-                                      late_of(&bench), by_expert, NULL, ERROR));
+            assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
+                                       late_of(&bench), by_expert, NULL, &error));
             assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
             assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
             for (int step = 0; step < steps.steps; step++)
@@ -266,17 +266,17 @@ TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
         create(&bench, random);
         draw_plan(&bench, random);
         bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
-        assert_done(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                                  NULL, false, NULL, ERROR));
+        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                                   NULL, false, NULL, &error));
         assert_int_equal(steps.steps, 1);
         assert_int_equal(steps.hops, steps.rounds);
         for (int hop = 0; hop < steps.rounds; hop++)
             check_hop(&bench, random, &steps, hop, alone);
         assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
         check_sources(&bench, &steps);
-        assert_refused(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
-                                     &bench.example.plan, NULL, true, NULL, ERROR),
-                       MP_EINVAL, "predict.exchange: by-expert is an order of rows");
+        assert_fails(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                                   NULL, true, NULL, &error),
+                     MP_EINVAL, "predict.exchange: by-expert is an order of rows");
         destroy_plan(&bench);
     }
 }
@@ -333,8 +333,8 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
         memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
         for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
             distinct[n] = test_random_int(random, 0, 9);
-        assert_done(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
-                                  distinct, ERROR));
+        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
+                                   distinct, &error));
         assert_int_equal(steps.trips, MP_TRIPS);
         assert_int_equal(steps.rounds, 2 * levels - 1);
         double row = mp_costs_sizes(bench.costs)->row;
@@ -354,8 +354,8 @@ TEST_RANDOM(nothing_is_late_unless_said) {
     AUTO(memory) struct mp_steps_memory memory = {0};
     create(&bench, random);
     draw_plan(&bench, random);
-    assert_done(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                              NULL, false, NULL, ERROR));
+    assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                               NULL, false, NULL, &error));
     for (int rank = 0; rank < bench.ranks; rank++)
         assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
     destroy_plan(&bench);
@@ -377,8 +377,8 @@ TEST_RANDOM(bytes_are_those_that_were_allocated) {
         double before = 0;
         for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
             before = allocated();
-            assert_done(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
-                                      &bench.example.plan, late_of(&bench), i % 2, NULL, ERROR));
+            assert_works(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
+                                       &bench.example.plan, late_of(&bench), i % 2, NULL, &error));
         }
         double grown = allocated() - before;
         if (grown > 0) /* sanitizers do not say; what was freed just before is missing */

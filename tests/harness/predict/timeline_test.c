@@ -34,13 +34,13 @@ static void create(struct bench *bench, double overlap) {
     machine.latency = 0;
     machine.bandwidth = 1e9;
     *bench = (struct bench){.cluster = test_cluster(&machine)};
-    assert_done(mp_network_create(bench->cluster, &bench->network, ERROR));
-    assert_done(mp_traffic_create(bench->network, &bench->traffic, ERROR));
+    assert_works(mp_network_create(bench->cluster, &bench->network, &error));
+    assert_works(mp_traffic_create(bench->network, &bench->traffic, &error));
     mp_traffic_clear(bench->traffic);
     mp_traffic_add(bench->traffic, 0, 1, 1e9);
     mp_traffic_add(bench->traffic, 1, 0, 1e9);
-    assert_done(
-        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, ERROR));
+    assert_works(
+        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error));
     mp_timeline_begin(&bench->timeline, 0, 0);
 }
 
@@ -80,7 +80,7 @@ TEST(rounds_come_one_after_the_other) {
     double done[RANKS];
     create(&bench, 1);
     for (int i = 0; i < 2; i++) {
-        assert_done(mp_traffic_create(bench.network, &round[i], ERROR));
+        assert_works(mp_traffic_create(bench.network, &round[i], &error));
         mp_traffic_clear(round[i]);
         mp_traffic_add(round[i], i, 1 - i, i == 0 ? 3e9 : 2e9);
     }

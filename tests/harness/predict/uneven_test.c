@@ -46,16 +46,15 @@ static struct mp_cluster *steep_device(void) {
                                "    ports: {value: 1, source: a test}\n"
                                "    sharing: {value: fixed, source: a test}\n";
     struct mp_cluster *cluster = NULL;
-    mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, ERROR);
-    assert_string_equal(test_error()->text, "");
+    assert_works(mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error));
     return cluster;
 }
 
 static double product_of(const struct mp_cluster *cluster, int direction, double rows, double inner,
                          double columns) {
     double seconds = 0;
-    assert_done(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
-                                           &seconds, ERROR));
+    assert_works(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
+                                            &seconds, &error));
     return seconds;
 }
 
@@ -214,8 +213,8 @@ TEST(spans_by_hand) {
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     AUTO(cluster) struct mp_cluster *cluster = test_cluster(&machine);
-    assert_done(mp_network_create(cluster, &network, ERROR));
-    assert_done(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, ERROR));
+    assert_works(mp_network_create(cluster, &network, &error));
+    assert_works(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error));
     mp_timeline_begin(&timeline, 3, 6);
     int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
     mp_timeline_mark(&timeline);
@@ -311,7 +310,7 @@ TEST(changes_by_hand) {
     AUTO(what_if) struct mp_what_if *what_if;
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
-    assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
+    assert_works(mp_what_if_create(&recording.run, &what_if, &error));
     assert_int_equal(mp_what_if_layers(what_if), LAYERS);
     assert_seconds(what_if, change, 15, 1);
     /* 4 + i/2, 2 of transfer for both; 3, 2 of transfer; 2. */
@@ -361,7 +360,7 @@ TEST(ranks_by_hand) {
     AUTO(what_if) struct mp_what_if *what_if;
     double own, waiting;
     make_recording(&recording);
-    assert_done(mp_what_if_create(&recording.run, &what_if, ERROR));
+    assert_works(mp_what_if_create(&recording.run, &what_if, &error));
     mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
     assert_close(own, 2 + 4 + 1, 1e-12);
     assert_close(waiting, 5.5 + 1 + 2, 1e-12);

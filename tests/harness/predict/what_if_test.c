@@ -44,7 +44,7 @@ static void record_example(struct runs_folder *folder, const char *executor, int
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
 }
 
 static double median(struct mp_what_if *what_if, struct mp_what_if_change change) {
@@ -58,10 +58,10 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
         AUTO(what_if) struct mp_what_if *what_if;
         double own, waiting, seconds[4];
         record_example(folder, executors[run - 1], run == 1 ? -1 : 100);
-        assert_done(mp_recorded_read(folder->store, "d", run, &recorded, ERROR));
+        assert_works(mp_recorded_read(folder->store, "d", run, &recorded, &error));
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
-        assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
+        assert_works(mp_what_if_create(&recorded, &what_if, &error));
         assert_int_equal(mp_what_if_layers(what_if), 1);
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -123,9 +123,9 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    assert_done(mp_store_ingest(folder->store, &description, paths, 2, NULL, ERROR));
-    assert_done(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR));
-    assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
+    assert_works(mp_what_if_create(&recorded, &what_if, &error));
     assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
     struct mp_what_if_change change = mp_what_if_nothing();
     change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
@@ -154,8 +154,8 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     }
     runs_clock_samples(&rank);
     runs_rank_close(&rank, MP_OK, "");
-    assert_done(mp_store_ingest(folder->store, &description, &path, 1, NULL, ERROR));
-    assert_done(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR));
+    assert_works(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
     assert_true(recorded.iterations >= 1);
     assert_int_equal(recorded.spans, 2 * recorded.iterations);
     for (size_t s = 0; s < recorded.spans; s++) {
@@ -217,9 +217,9 @@ RUNS_TEST(random_runs_give_themselves_back) {
             runs_rank_close(&ranks[r], MP_OK, "");
             paths[r] = ranks[r].path;
         }
-        assert_done(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, ERROR));
-        assert_done(mp_recorded_read(folder->store, "d", round, &recorded, ERROR));
-        assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
+        assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
+        assert_works(mp_recorded_read(folder->store, "d", round, &recorded, &error));
+        assert_works(mp_what_if_create(&recorded, &what_if, &error));
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -237,10 +237,10 @@ RUNS_TEST(random_runs_give_themselves_back) {
 
 RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
-    assert_refused(mp_recorded_read(folder->store, "d", 0, &recorded, ERROR), MP_EINVAL,
-                   "d has 0 runs, and one is asked about: --run names it");
-    assert_refused(mp_recorded_read(folder->store, "d", 7, &recorded, ERROR), MP_ENOTFOUND,
-                   "d has no run 7; ");
+    assert_fails(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL,
+                 "d has 0 runs, and one is asked about: --run names it");
+    assert_fails(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND,
+                 "d has no run 7; ");
     record_example(folder, "measured", -1);
     static const struct {
         const char *sql, *words;
@@ -260,9 +260,8 @@ RUNS_TEST(what_is_missing_is_named) {
         sqlite3 *connection = mp_store_connection(folder->store);
         assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
-        assert_int_equal(mp_recorded_read(folder->store, "d", 1, &recorded, ERROR), MP_ENOTFOUND);
-        if (!strstr(test_error()->text, cases[i].words))
-            fail_msg("%s", test_error()->text);
+        assert_fails(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND,
+                     cases[i].words);
         assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     }
 }
@@ -292,9 +291,9 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_done(mp_store_ingest(folder->store, &description, paths, 2, NULL, ERROR));
-    assert_done(mp_recorded_read(folder->store, "d", 1, &recorded, ERROR));
-    assert_done(mp_what_if_create(&recorded, &what_if, ERROR));
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 1, &recorded, &error));
+    assert_works(mp_what_if_create(&recorded, &what_if, &error));
     struct mp_what_if_change change = mp_what_if_nothing();
     assert_close(median(what_if, change), 13e-3, 1e-5);
     change.balance = true;

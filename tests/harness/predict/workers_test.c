@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { TASKS = 37, FIRST = 3 };
@@ -62,7 +63,7 @@ TEST(every_task_is_carried_out_once) {
     for (int processes = 1; processes <= 128; processes *= 2) {
         struct tasks tasks = begin();
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
-        assert_done(mp_workers_run(&workers, FIRST, TASKS, ERROR));
+        assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
         for (int i = 0; i < TASKS; i++)
             assert_int_equal(tasks.shared->times[i], i >= FIRST);
         assert_int_equal(tasks.last, TASKS - FIRST);
@@ -76,7 +77,7 @@ TEST(one_worker_takes_one_after_the_other) {
     struct tasks tasks = begin();
     const struct mp_workers workers = {1, &tasks, carry_out, NULL};
     tasks.own = 100;
-    assert_done(mp_workers_run(&workers, FIRST, TASKS, ERROR));
+    assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
     for (int i = FIRST; i < TASKS; i++) {
         assert_int_equal(tasks.shared->turn[i], i - FIRST);
         assert_int_equal(tasks.shared->seen[i], 100 + i - FIRST);
@@ -89,7 +90,7 @@ TEST(one_worker_takes_one_after_the_other) {
 TEST(nothing_to_do_is_done) {
     struct tasks tasks = begin();
     const struct mp_workers workers = {4, &tasks, carry_out, tell};
-    assert_done(mp_workers_run(&workers, FIRST, FIRST, ERROR));
+    assert_works(mp_workers_run(&workers, FIRST, FIRST, &error));
     assert_int_equal(tasks.shared->turns, 0);
     mp_workers_release(NULL, sizeof *tasks.shared);
     end(&tasks);
@@ -100,8 +101,8 @@ TEST(progress_stops_them) {
     struct tasks tasks = begin();
     const struct mp_workers workers = {2, &tasks, never_end, tell};
     tasks.enough = 2;
-    assert_int_equal(mp_workers_run(&workers, FIRST, TASKS, ERROR), MP_EINTERRUPTED);
-    assert_string_equal(test_error()->text, "stopped by the user");
+    assert_sentence(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EINTERRUPTED,
+                    "stopped by the user");
     assert_int_equal(tasks.told > 1, true);
     for (int i = FIRST + 2; i < TASKS; i++)
         assert_int_equal(tasks.shared->times[i], 0);
@@ -113,8 +114,8 @@ TEST(a_process_that_dies_is_told_of) {
         struct tasks tasks = begin();
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
         tasks.fatal = FIRST;
-        assert_refused(mp_workers_run(&workers, FIRST, TASKS, ERROR), MP_EIO,
-                       "a process that predicts has died");
+        assert_fails(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EIO,
+                     "a process that predicts has died");
         assert_int_equal(tasks.shared->times[FIRST], 0);
         end(&tasks);
     }

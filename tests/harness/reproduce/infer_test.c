@@ -3,6 +3,7 @@
 #include "harness/reproduce/infer.h"
 
 #include "baselines/systems.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
@@ -12,7 +13,7 @@ static struct mp_systems systems;
 static char clusters[4096];
 
 static int enter(void **state) {
-    assert_int_equal(mp_systems_register_all(&systems, ERROR), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     snprintf(clusters, sizeof clusters, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
     return enter_folder(state);
 }
@@ -41,7 +42,7 @@ static const char paper[] =
 static struct mp_reproduction *load(const char *text) {
     struct mp_reproduction *all = NULL;
     write_file("paper.yaml", text);
-    assert_done(mp_reproduction_load("paper.yaml", &systems, &all, ERROR));
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &all, &error));
     return all;
 }
 
@@ -51,7 +52,7 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
         .seed = 1,
         .processes = processes};
     struct mp_inference *inference = NULL;
-    assert_done(mp_infer(all, &settings, &inference, ERROR));
+    assert_works(mp_infer(all, &settings, &inference, &error));
     return inference;
 }
 
@@ -244,22 +245,22 @@ TEST(written_sets_are_read_and_the_rest_stays) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, ERROR), 0);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", ERROR), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &second, &size, ERROR), 0);
+    assert_works(mp_infer_write(inference, "a \"command\"", &error));
+    assert_works(mp_yaml_read_file("paper.yaml", &first, &size, &error));
+    assert_works(mp_infer_write(inference, "a \"command\"", &error));
+    assert_works(mp_yaml_read_file("paper.yaml", &second, &size, &error));
     assert_string_equal(first, second); /* the old one is replaced */
     assert_non_null(strstr(first, "# a remark that stays\n"));
     assert_non_null(strstr(first, "rows: # another one\n"));
     assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
     AUTO(reproduction) struct mp_reproduction *again = NULL;
-    assert_done(mp_reproduction_load("paper.yaml", &systems, &again, ERROR));
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &again, &error));
     assert_string_equal(again->inferred_by, "a \"command\"");
     for (int u = 0; u < 2; u++)
         assert_string_equal(again->unknown[u].value, inference->set[inference->best].value[u]);
     /* And the set that was written gives the numbers that were told. */
     const struct mp_reproduce_settings settings = {.systems = &systems, .clusters = clusters};
-    assert_int_equal(mp_reproduction_run(again, &settings, ERROR), 0);
+    assert_works(mp_reproduction_run(again, &settings, &error));
     assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
                 inference->set[inference->best].number[2]);
     free(first);
@@ -283,9 +284,7 @@ TEST(what_can_not_be_inferred_is_said) {
         const struct mp_infer_settings settings = {
             .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
         struct mp_inference *inference = NULL;
-        assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINVAL);
-        if (!strstr(test_error()->text, cases[i].says))
-            fail_msg("\"%s\" does not say \"%s\"", test_error()->text, cases[i].says);
+        assert_fails(mp_infer(all, &settings, &inference, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -304,7 +303,8 @@ TEST(stopping_leaves_nothing) {
         .context = &told,
         .progress = stop};
     struct mp_inference *inference = NULL;
-    assert_int_equal(mp_infer(all, &settings, &inference, ERROR), MP_EINTERRUPTED);
+    struct mp_error error = {0};
+    assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINTERRUPTED);
     assert_true(told > 0 && !inference);
 }
 

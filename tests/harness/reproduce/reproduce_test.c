@@ -3,6 +3,7 @@
 #include "harness/reproduce/reproduce.h"
 
 #include "baselines/systems.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
@@ -10,7 +11,7 @@ TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 static struct mp_systems systems;
 
 static int enter(void **state) {
-    assert_int_equal(mp_systems_register_all(&systems, ERROR), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     return enter_folder(state);
 }
 
@@ -19,7 +20,7 @@ TEST(every_paper_has_a_file) {
         AUTO(reproduction) struct mp_reproduction *all = NULL;
         char path[4096];
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        assert_done(mp_reproduction_load(path, &systems, &all, ERROR));
+        assert_works(mp_reproduction_load(path, &systems, &all, &error));
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_true(all->assumptions > 0);
@@ -34,7 +35,7 @@ TEST(rows_alternate_by_name) {
         char path[4096];
         const struct mp_reproduce_row *last = NULL;
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        assert_done(mp_reproduction_load(path, &systems, &all, ERROR));
+        assert_works(mp_reproduction_load(path, &systems, &all, &error));
         assert_true(all->unknowns > 0 && all->budget > 0);
         for (int count = 0;; count++) { /* the next name that is no input */
             const struct mp_reproduce_row *next = NULL;
@@ -85,7 +86,7 @@ static struct mp_reproduction *load_small(const char *largest) {
     char jobs[4096];
     snprintf(jobs, sizeof jobs, "%s%s", parts, largest);
     write_paper(head, windows, jobs, rows, left);
-    assert_done(mp_reproduction_load("paper.yaml", &systems, &all, ERROR));
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &all, &error));
     return all;
 }
 
@@ -139,10 +140,11 @@ TEST(slips_are_named) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_reproduction *all = NULL;
         write_paper(cases[i].head, cases[i].windows, cases[i].parts, cases[i].rows, cases[i].left);
-        if (!mp_reproduction_load("paper.yaml", &systems, &all, ERROR))
+        struct mp_error error = {0};
+        if (!mp_reproduction_load("paper.yaml", &systems, &all, &error))
             fail_msg("case %zu was read", i);
-        if (!strstr(test_error()->text, cases[i].says))
-            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, test_error()->text, cases[i].says);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].says);
     }
 }
 
@@ -229,7 +231,7 @@ TEST(refused_cells_say_why) {
     struct mp_reproduce_settings settings = settings_of(clusters);
     settings.set = set;
     settings.sets = 5;
-    assert_done(mp_reproduction_run(all, &settings, ERROR));
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_string_equal(mp_reproduction_cell(all, 0, model, 0)->refusal,
                             "experts: 12 experts can't be divided evenly over 8 ranks, which "
@@ -256,8 +258,8 @@ TEST(refused_cells_say_why) {
     for (int i = 0; i < 4; i++)
         all->cell[i].is_needed = false;
     mp_reproduction_forget(all);
-    assert_refused(mp_reproduction_run(all, &settings, ERROR), MP_EREFUSED,
-                   "paper.yaml: every job is refused; the first: experts: 12");
+    assert_fails(mp_reproduction_run(all, &settings, &error), MP_EREFUSED,
+                 "paper.yaml: every job is refused; the first: experts: 12");
 }
 
 TEST(cells_are_means_of_counted_iterations) {
@@ -267,7 +269,7 @@ TEST(cells_are_means_of_counted_iterations) {
     struct mp_reproduce_settings settings = settings_of(clusters);
     settings.set = set;
     settings.sets = 1;
-    assert_done(mp_reproduction_run(all, &settings, ERROR));
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
         assert_true(cell->is_done && cell->figure[MP_FIGURE_SECONDS] > 0);
@@ -302,7 +304,7 @@ TEST(planners_count_from_the_windows_number) {
     for (int i = 0; i < 2; i++) {
         all->window[0].planners_from = i ? 47 : 0;
         mp_reproduction_forget(all);
-        assert_int_equal(mp_reproduction_run(all, &settings, ERROR), 0);
+        assert_works(mp_reproduction_run(all, &settings, &error));
         moved[i] = mp_reproduction_cell(all, 0, 0, 1)->figure[MP_FIGURE_IMBALANCE];
     }
     assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
@@ -316,7 +318,7 @@ TEST(largest_batch_is_the_last_that_fits) {
     struct mp_reproduce_settings settings = settings_of(clusters);
     settings.set = set;
     settings.sets = 4;
-    assert_done(mp_reproduction_run(all, &settings, ERROR));
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);
         assert_false(mp_reproduction_cell(all, 0, model, 0)->out_of_memory);
@@ -328,7 +330,7 @@ TEST(largest_batch_is_the_last_that_fits) {
     mp_reproduction_forget(all);
     all->largest_batch = 0;
     all->batch[1] = batch;
-    assert_int_equal(mp_reproduction_run(all, &settings, ERROR), 0);
+    assert_works(mp_reproduction_run(all, &settings, &error));
     assert_int_equal(all->batch[1], batch);
     assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
                 mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);

@@ -1,7 +1,7 @@
 /* Commands: templates become words, words become a line for a shell. */
 #include "harness/suite/command.h"
 
-#include "tests/support.h"
+#include "tests/errors.h"
 
 TEST_END(command, struct mp_command, mp_command_destroy(it))
 
@@ -29,9 +29,8 @@ static const struct command_case cases[] = {
 
 TEST_EACH(becomes, cases, c) {
     AUTO(command) struct mp_command command;
-    int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(
+        mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error));
     AUTO(text) char *text = mp_command_text(&command);
     assert_string_equal(text, c->text);
     assert_int_equal(command.has_launcher, strncmp(c->text, "/bin/train", 10) != 0);
@@ -54,10 +53,9 @@ TEST(wrong_templates_are_refused) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_command command;
-        assert_int_equal(
-            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, ERROR),
-            MP_EINVAL);
-        assert_string_equal(test_error()->text, wrong[i].message);
+        assert_sentence(
+            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, &error),
+            MP_EINVAL, wrong[i].message);
     }
 }
 
@@ -75,7 +73,7 @@ TEST(a_shell_reads_the_same_words) {
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
     }
     AUTO(command) struct mp_command command;
-    assert_done(mp_command_create(NULL, 1, "printf", words, &command, ERROR));
+    assert_works(mp_command_create(NULL, 1, "printf", words, &command, &error));
     AUTO(text) char *text = mp_command_text(&command);
     snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
     FILE *shell = popen(line, "r");

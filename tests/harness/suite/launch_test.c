@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "harness/suite/processes.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(command, struct mp_command, mp_command_destroy(it))
@@ -18,14 +19,12 @@ static void launch(const char *script, struct mp_launch *job, bool has_launcher,
     write_script("trainer", script);
     /* Waits for both, whatever the first one's status is: what it left behind would be killed. */
     write_script("launcher", "\"$1\" & \"$1\" & wait %1; first=$?; wait %2 && exit $first\n");
-    assert_done(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
-                                  "./trainer", arguments, &command, ERROR));
+    assert_works(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
+                                   "./trainer", arguments, &command, &error));
     job->command = &command;
     job->log = "log";
     job->threads = job->threads ? job->threads : 1;
-    int code = mp_launch_run(job, result, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(mp_launch_run(job, result, &error));
 }
 
 TEST(success_is_complete) {
@@ -110,9 +109,9 @@ TEST(a_full_disk_does_not_hide_the_reason) {
     AUTO(command) struct mp_command command;
     struct mp_launch_result result;
     write_script("trainer", "echo 'moeperf-train: disk full' >&2\nsleep 0.3\nexit 2\n");
-    assert_done(mp_command_create(NULL, 1, "./trainer", arguments, &command, ERROR));
+    assert_works(mp_command_create(NULL, 1, "./trainer", arguments, &command, &error));
     const struct mp_launch job = {.command = &command, .log = "/dev/full", .threads = 1};
-    assert_done(mp_launch_run(&job, &result, ERROR));
+    assert_works(mp_launch_run(&job, &result, &error));
     assert_int_equal(result.end, MP_LAUNCH_FAILED);
     assert_string_equal(result.reason, "disk full");
 }
@@ -241,11 +240,10 @@ TEST(programs_that_are_not_there_are_named) {
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         AUTO(command) struct mp_command command;
         struct mp_launch_result result;
-        assert_done(
-            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, ERROR));
+        assert_works(
+            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, &error));
         const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
-        assert_int_equal(mp_launch_run(&job, &result, ERROR), missing[i].code);
-        assert_string_equal(test_error()->text, missing[i].message);
+        assert_sentence(mp_launch_run(&job, &result, &error), missing[i].code, missing[i].message);
     }
     setenv("PATH", path, 1);
 }

@@ -1,5 +1,6 @@
 /* A note gives back what was written, whatever the texts hold. */
 #include "harness/suite/note.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(note, struct mp_note, mp_note_destroy(it))
@@ -51,8 +52,8 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
                                          .unattainable = test_random_int(random, 0, 1),
                                          .fact = fact,
                                          .facts = test_random_int(random, 0, MOST_FACTS)};
-        assert_done(mp_note_write(&run, "note", ERROR));
-        assert_done(mp_note_read("note", &note, ERROR));
+        assert_works(mp_note_write(&run, "note", &error));
+        assert_works(mp_note_read("note", &note, &error));
         const char *const written[] = {run.suite,      run.job,        run.suite_run, run.system,
                                        run.executor,   run.workload,   run.gate,      run.model,
                                        run.started_at, run.suite_text, run.job_text,  run.command,
@@ -90,12 +91,12 @@ TEST(other_bytes_do_not_stop_a_note) {
                                      .ranks = 1,
                                      .nodes = 1,
                                      .ranks_per_node = 1};
-    assert_done(mp_note_write(&run, "note", ERROR));
-    assert_done(mp_note_read("note", &note, ERROR));
+    assert_works(mp_note_write(&run, "note", &error));
+    assert_works(mp_note_read("note", &note, &error));
     assert_string_equal(note.run.suite, "caf?");
     assert_string_equal(note.run.job, run.job);
     mp_note_destroy(&note);
-    assert_refused(mp_note_write(&run, "gone/note", ERROR), MP_EIO, "gone/note");
+    assert_fails(mp_note_write(&run, "gone/note", &error), MP_EIO, "gone/note");
 }
 
 TEST(a_held_folder_is_seen) {

@@ -2,7 +2,7 @@
 #include "harness/suite/progress.h"
 
 #include "harness/suite/estimate.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 TEST_END(estimate, struct mp_estimate *, mp_estimate_destroy(*it))
 
@@ -93,7 +93,7 @@ TEST(files_get_plain_lines_only) {
 TEST(estimates_begin_unknown_and_end_whole) {
     AUTO(estimate) struct mp_estimate *estimate;
     double share, left;
-    assert_done(mp_estimate_create(2, 2, &estimate, ERROR));
+    assert_works(mp_estimate_create(2, 2, &estimate, &error));
     mp_estimate_begin_job(estimate, 0);
     mp_estimate_read(estimate, &share, &left);
     assert_true(left < 0);
@@ -119,7 +119,7 @@ TEST(estimates_begin_unknown_and_end_whole) {
 TEST(estimates_pass_what_is_left_out) {
     AUTO(estimate) struct mp_estimate *estimate;
     double share, left;
-    assert_done(mp_estimate_create(4, 2, &estimate, ERROR));
+    assert_works(mp_estimate_create(4, 2, &estimate, &error));
     mp_estimate_leave_out(estimate, 0);
     mp_estimate_leave_out(estimate, 2);
     for (int turn = 0; turn < 4; turn++) {

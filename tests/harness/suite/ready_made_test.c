@@ -3,6 +3,7 @@
 #include "baselines/systems.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
@@ -11,9 +12,10 @@ static struct mp_systems systems;
 
 static void load(const char *name, struct mp_suite *suite) {
     char path[MP_PATH_SIZE];
-    if (mp_path_file(MP_SUITES, name, path, ERROR) ||
-        mp_suite_load(path, &systems, NULL, suite, ERROR))
-        fail_msg("%s", test_error()->text);
+    struct mp_error error = {0};
+    if (mp_path_file(MP_SUITES, name, path, &error) ||
+        mp_suite_load(path, &systems, NULL, suite, &error))
+        fail_msg("%s", error.text);
     assert_string_equal(suite->name, name);
     assert_true(*suite->description);
 }
@@ -30,7 +32,7 @@ static int jobs_of(const struct mp_suite *suite, const char *system) {
 TEST(all_are_possible) {
     char **names;
     int count = 0;
-    assert_done(mp_path_names(MP_SUITES, &names, ERROR));
+    assert_works(mp_path_names(MP_SUITES, &names, &error));
     for (; names[count]; count++) {
         AUTO(suite) struct mp_suite suite;
         load(names[count], &suite);

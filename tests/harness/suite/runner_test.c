@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include "profiler/record/record.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
@@ -18,8 +19,8 @@ static void write_spool(const char *path) {
     struct mp_recorder *recorder;
     struct mp_record_thread *thread;
     const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
-    assert_done(mp_recorder_create(&config, &recorder, ERROR));
-    assert_done(mp_recorder_thread(recorder, "compute", &thread, ERROR));
+    assert_works(mp_recorder_create(&config, &recorder, &error));
+    assert_works(mp_recorder_thread(recorder, "compute", &thread, &error));
     for (int i = 0; i < SPOOL_ITERATIONS; i++) {
         const struct mp_span span = {.start_ns = 1000000 * (i + 1),
                                      .end_ns = 1000000 * (i + 1) + 900000,
@@ -34,7 +35,7 @@ static void write_spool(const char *path) {
         mp_record_span(thread, &span);
         mp_record_number(thread, i, -1, "loss", 5.0 - i);
     }
-    assert_done(mp_recorder_finish(&recorder, MP_OK, NULL, ERROR));
+    assert_works(mp_recorder_finish(&recorder, MP_OK, NULL, &error));
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size - 8), 0);
@@ -90,9 +91,8 @@ static void begin(struct session *session, const char *keys, const char *names) 
     }
     memset(session, 0, sizeof *session);
     signals = 0;
-    mp_suite_load("suite.yaml", &systems, NULL, &session->suite, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_done(mp_store_open("results.db", &session->store, ERROR));
+    assert_works(mp_suite_load("suite.yaml", &systems, NULL, &session->suite, &error));
+    assert_works(mp_store_open("results.db", &session->store, &error));
     session->said = tmpfile();
     mp_progress_begin(&session->progress, session->said);
     session->runner = (struct mp_runner){.suite = &session->suite,
@@ -111,9 +111,7 @@ static void end(struct session *session) {
 }
 
 static void run(struct session *session, struct mp_runner_result *result) {
-    int code = mp_runner_run(&session->runner, result, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(mp_runner_run(&session->runner, result, &error));
 }
 
 /* All of a query's fields, joined by '|' and, between rows, ';'. */
@@ -279,7 +277,7 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     assert_int_equal(result.lost, 2);
     sqlite3_close(other);
     snprintf(path, sizeof path, "work/runs/%s", result.suite_run);
-    assert_done(mp_suite_keep_killed(session.store, path, NULL, session.said, ERROR));
+    assert_works(mp_suite_keep_killed(session.store, path, NULL, session.said, &error));
     assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
     end(&session);
     begin(&session, "", "other");
@@ -374,7 +372,7 @@ static void check_kept_later(bool is_locked) {
     sqlite3_close(other);
     sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
     for (int i = 0; i < 2; i++) { /* again adds nothing */
-        assert_done(mp_suite_keep_killed(session.store, folder, NULL, session.said, ERROR));
+        assert_works(mp_suite_keep_killed(session.store, folder, NULL, session.said, &error));
         assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                      "fine|complete|NULL|5;wrong|failed|something is wrong|5;"
                      "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"
@@ -420,22 +418,22 @@ TEST(missing_programs_are_named_before_anything_runs) {
     struct mp_runner_result result;
     begin(&session, "", "fine wrong");
     session.runner.trainer = "./gone";
-    assert_int_equal(mp_runner_run(&session.runner, &result, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text, "can't run ./gone: No such file or directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+                    "can't run ./gone: No such file or directory");
     session.runner.trainer = ".";
-    assert_int_equal(mp_runner_run(&session.runner, &result, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text, "can't run .: Is a directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+                    "can't run .: Is a directory");
     session.runner.trainer = "./trainer";
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    int code = mp_runner_run(&session.runner, &result, ERROR);
+    struct mp_error error = {0};
+    int code = mp_runner_run(&session.runner, &result, &error);
     setenv("PATH", path, 1);
     free(path);
     assert_int_equal(code, MP_ENOTFOUND);
-    assert_string_equal(test_error()->text,
-                        "mpirun is not installed; job wrong with 2 ranks needs it "
-                        "(Debian and Ubuntu: package openmpi-bin)");
+    assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
+                                    "(Debian and Ubuntu: package openmpi-bin)");
     assert_query(&session, "SELECT count(*) FROM v_run", "0");
     end(&session);
 }
@@ -446,8 +444,8 @@ TEST(unwritable_folders_are_errors) {
     begin(&session, "", "fine");
     write_file("file", "no folder");
     session.runner.work = "file/runs";
-    assert_int_equal(mp_runner_run(&session.runner, &result, ERROR), MP_EIO);
-    assert_string_equal(test_error()->text, "can't create the folder file/runs: Not a directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_EIO,
+                    "can't create the folder file/runs: Not a directory");
     end(&session);
 }
 

@@ -4,6 +4,7 @@
 #include "harness/workload/named.h"
 #include "reference/trainer/loads_file.h"
 
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
@@ -50,9 +51,7 @@ static int window_of(const struct mp_job_file *file) {
 static void jobs_are_common_options_and_their_own(void **state) {
     (void)state;
     AUTO(suite) struct mp_suite suite;
-    int code = load(good_suite, NULL, &suite, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(good_suite, NULL, &suite, &error));
     assert_string_equal(suite.name, "good");
     assert_string_equal(suite.description, "shows something");
     assert_int_equal(suite.repeat, 3);
@@ -73,8 +72,8 @@ static void jobs_are_common_options_and_their_own(void **state) {
 static void common_may_have_nothing_under_it(void **state) {
     (void)state;
     AUTO(suite) struct mp_suite suite;
-    load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, ERROR);
-    assert_string_equal(test_error()->text, "");
+    assert_works(
+        load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error));
 }
 
 static void the_command_line_has_the_last_word(void **state) {
@@ -83,9 +82,7 @@ static void the_command_line_has_the_last_word(void **state) {
     write_file("other words", "text");
     const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
     AUTO(suite) struct mp_suite suite;
-    int code = load(good_suite, &changes, &suite, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(good_suite, &changes, &suite, &error));
     assert_int_equal(suite.repeat, 1);
     assert_close(suite.timeout, 3, 0);
     for (int i = 0; i < suite.count; i++) {
@@ -114,17 +111,16 @@ static void traces_are_read_with_their_suite(void **state) {
     struct mp_trace_writer *writer;
     AUTO(suite) struct mp_suite suite;
     char workload[64];
-    assert_done(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, ERROR));
-    assert_done(
-        mp_trace_writer_create("zipf.mptrace", mp_trace_stream_info(stream), &writer, ERROR));
-    while (mp_trace_next(stream, &block, ERROR) == MP_OK && block)
-        assert_done(mp_trace_write(writer, block, ERROR));
-    assert_done(mp_trace_writer_finish(writer, true, ERROR));
+    assert_works(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, &error));
+    assert_works(
+        mp_trace_writer_create("zipf.mptrace", mp_trace_stream_info(stream), &writer, &error));
+    struct mp_error ended = {0};
+    while (mp_trace_next(stream, &block, &ended) == MP_OK && block)
+        assert_works(mp_trace_write(writer, block, &error));
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_trace_stream_destroy(stream);
 
-    int code = load(text, NULL, &suite, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     const char *digest = suite.job[0].file.job.trace_digest;
     assert_int_equal(strlen(digest), 8);
     assert_string_equal(suite.job[1].file.job.trace_digest, digest);
@@ -135,14 +131,14 @@ static void traces_are_read_with_their_suite(void **state) {
     /* What the ranks get: the iterations that the job needs, for each its row. */
     const struct mp_loads_shape shape = {2, 8, 3, 2, 64, false};
     struct mp_loads loads;
-    assert_done(mp_suite_write_loads(&suite.job[0].file.job, "loads", ERROR));
+    assert_works(mp_suite_write_loads(&suite.job[0].file.job, "loads", &error));
     assert_string_equal(suite.job[0].file.job.trace_loads, "loads");
-    assert_done(mp_loads_read("loads", &shape, 1, &loads, ERROR));
+    assert_works(mp_loads_read("loads", &shape, 1, &loads, &error));
     assert_int_equal(loads.iterations, 2);
     assert_int_equal(strtoul(digest, NULL, 16), loads.digest);
-    assert_done(mp_trace_open("zipf.mptrace", &stream, ERROR));
+    assert_works(mp_trace_open("zipf.mptrace", &stream, &error));
     for (int i = 0; i < 2 * 3; i++) {
-        assert_done(mp_trace_next(stream, &block, ERROR));
+        assert_works(mp_trace_next(stream, &block, &error));
         assert_memory_equal(mp_loads_row(&loads, i / 3, i % 3, 0), block->load.count + 8,
                             8 * sizeof *loads.count);
     }
@@ -155,18 +151,17 @@ static void the_default_text_is_found(void **state) {
     static const char text[] = "{suite: s, jobs: [{system: bare, text: default}]}";
     AUTO(suite) struct mp_suite suite;
     setenv("MOEPERF_TEXT", "words", 1);
-    assert_done(load(text, NULL, &suite, ERROR));
+    assert_works(load(text, NULL, &suite, &error));
     assert_string_equal(suite.job[0].file.job.text, "words");
     mp_suite_destroy(&suite);
     setenv("MOEPERF_TEXT", "gone", 1);
-    assert_int_equal(load(text, NULL, &suite, ERROR), MP_ENOTFOUND);
-    assert_string_equal(test_error()->text,
-                        "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
-                        "directory");
+    assert_sentence(load(text, NULL, &suite, &error), MP_ENOTFOUND,
+                    "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
+                    "directory");
     unsetenv("MOEPERF_TEXT");
     assert_int_equal(
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
-    assert_done(load(text, NULL, &suite, ERROR));
+    assert_works(load(text, NULL, &suite, &error));
     assert_string_equal(suite.job[0].file.job.text, "out/text/corpus");
 }
 
@@ -251,8 +246,9 @@ static const struct wrong_case wrong_cases[] = {
 static void wrong_suites_are_refused(void **state) {
     const struct wrong_case *c = *state;
     struct mp_suite suite;
-    assert_true(load(c->text, NULL, &suite, ERROR) < 0);
-    assert_string_equal(test_error()->text, c->message);
+    struct mp_error error = {0};
+    assert_true(load(c->text, NULL, &suite, &error) < 0);
+    assert_string_equal(error.text, c->message);
 }
 
 /* One --set on the good suite. */
@@ -274,8 +270,7 @@ static void wrong_sets_are_refused(void **state) {
     const struct wrong_case *c = *state;
     const struct mp_suite_changes changes = {.set = &c->text, .set_count = 1};
     struct mp_suite suite;
-    assert_int_equal(load(good_suite, &changes, &suite, ERROR), MP_EINVAL);
-    assert_string_equal(test_error()->text, c->message);
+    assert_sentence(load(good_suite, &changes, &suite, &error), MP_EINVAL, c->message);
 }
 
 /* Beside jobs that can be done, a refused one stays, with the reason and where it stands;
@@ -287,9 +282,7 @@ static void refusals_stay_beside_other_jobs(void **state) {
                                "  - {system: bare, experts: 9}\n"
                                "  - {system: plain}\n"
                                "  - {name: few, system: bare, experts: 1, gate: switch}\n";
-    int code = load(text, NULL, &suite, ERROR);
-    assert_string_equal(test_error()->text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     assert_int_equal(suite.count, 3);
     assert_string_equal(suite.refusal[0],
                         "experts: 9 experts can't be divided evenly over 2 ranks, which system "
@@ -301,11 +294,10 @@ static void refusals_stay_beside_other_jobs(void **state) {
     mp_suite_destroy(&suite);
     const char *const experts = "experts=9";
     const struct mp_suite_changes changes = {.set = &experts, .set_count = 1};
-    assert_int_equal(load(text, &changes, &suite, ERROR), MP_EREFUSED);
-    assert_string_equal(test_error()->text,
-                        "suite.yaml:4: job bare: experts: 9 experts can't be divided evenly over 2 "
-                        "ranks, which system bare needs; take a multiple of ranks; the other jobs "
-                        "(2) are refused, too");
+    assert_sentence(load(text, &changes, &suite, &error), MP_EREFUSED,
+                    "suite.yaml:4: job bare: experts: 9 experts can't be divided evenly over 2 "
+                    "ranks, which system bare needs; take a multiple of ranks; the other jobs "
+                    "(2) are refused, too");
 }
 
 static int enter(void **state) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include "harness/suite/runner.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
@@ -32,8 +33,8 @@ static void mpirun_needs_a_temporary_folder(void **state) {
     write_script("trainer", "echo started >>started\n");
     write_script("mpirun", "echo started >>started\n");
     setenv("PATH", test_folder, 1);
-    assert_done(mp_suite_load("suite.yaml", &systems, NULL, &suite, ERROR));
-    assert_done(mp_store_open("results.db", &store, ERROR));
+    assert_works(mp_suite_load("suite.yaml", &systems, NULL, &suite, &error));
+    assert_works(mp_store_open("results.db", &store, &error));
     mp_progress_begin(&progress, NULL);
     const struct mp_runner runner = {.suite = &suite,
                                      .store = store,
@@ -48,16 +49,17 @@ static void mpirun_needs_a_temporary_folder(void **state) {
             setenv("TMPDIR", folders[i], 1);
         else
             unsetenv("TMPDIR");
-        assert_int_equal(mp_runner_run(&runner, &result, ERROR), MP_EIO);
+        struct mp_error error = {0};
+        assert_int_equal(mp_runner_run(&runner, &result, &error), MP_EIO);
         snprintf(expected, sizeof expected,
                  "mpirun keeps its files in %s, which can't be written: Read-only file system; "
                  "TMPDIR=FOLDER in the environment names another folder",
                  folders[i]);
-        assert_string_equal(test_error()->text, expected);
+        assert_string_equal(error.text, expected);
         assert_int_equal(access("started", F_OK), -1);
     }
     setenv("TMPDIR", test_folder, 1);
-    assert_done(mp_runner_run(&runner, &result, ERROR));
+    assert_works(mp_runner_run(&runner, &result, &error));
     assert_int_equal(access("started", F_OK), 0);
     mp_store_close(store);
 }
