@@ -41,6 +41,15 @@ struct test_not_whole {
 #undef assert_float_equal
 #undef assert_float_not_equal
 
+/* What is AUTO(name) is ended with its block, as TEST_END says of the name; the call takes `it`. */
+#define AUTO(name) __attribute__((cleanup(auto_end_##name)))
+#define TEST_END(name, type, call)                                                                 \
+    static inline void auto_end_##name(type *it) {                                                 \
+        call;                                                                                      \
+    }
+
+TEST_END(text, char *, free(*it))
+
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */
 static inline uint64_t test_seed(void) {
     const char *given = getenv("MOEPERF_SEED");

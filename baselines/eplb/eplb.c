@@ -265,4 +265,3 @@ const struct mp_system mp_system_eplb = {
     .save = eplb_save,
     .load = eplb_load,
 };
-/* 1026426754 */

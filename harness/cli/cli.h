@@ -55,7 +55,7 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 int cli_open_database(const char *path, struct mp_store **store, struct mp_error *error);
 
 /* Adds the rules files that --rules named (a name of moeperf list rules, or a path), without any
- * all ready-made ones.  Errors: those of mp_path_rules and mp_rules_load. */
+ * all ready-made ones.  Errors: those of mp_path_file and mp_rules_load. */
 int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error);
 #define CLI_RULES_HELP                                                                             \
     "which range is which phase: a name of moeperf list rules or a\n"                              \

@@ -213,7 +213,7 @@ static void check_suites(struct finding *finding) {
     char **names;
     struct mp_error error = {0};
     int count = 0;
-    if (mp_path_suite_names(&names, &error)) {
+    if (mp_path_names(MP_SUITES, &names, &error)) {
         find(finding, STATE_MISSING, "cmake --install build/release --prefix FOLDER", "%.500s",
              error.text);
         return;

@@ -36,16 +36,13 @@ static int list_kind(const struct mp_systems *systems, const char *kind, json_t 
     return code;
 }
 
-typedef int names_function(char ***names, struct mp_error *error);
-typedef int find_function(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-
-/* The own words of a ready-made suite or cluster about itself.  Only its description is wanted, so
- * a suite's default text that is not there yet does not matter. */
-static int list_ready_made(const char *name, find_function *find, json_t *rows,
-                           struct mp_error *error) {
+/* The own words of a ready-made file about itself.  Only its description is wanted, so a suite's
+ * default text that is not there yet does not matter. */
+static int list_file(enum mp_ready_made kind, const char *name, json_t *rows,
+                     struct mp_error *error) {
     char path[MP_PATH_SIZE];
     struct mp_yaml *document = NULL;
-    int code = find(name, path, error);
+    int code = mp_path_file(kind, name, path, error);
     if (!code)
         code = mp_yaml_load(path, &document, error);
     if (code)
@@ -58,15 +55,13 @@ static int list_ready_made(const char *name, find_function *find, json_t *rows,
     return code;
 }
 
-/* The ready-made files of one kind. */
-static int list_named(names_function *names_of, find_function *find, json_t *rows,
-                      struct mp_error *error) {
+static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *error) {
     char **names;
-    int code = names_of(&names, error);
+    int code = mp_path_names(kind, &names, error);
     if (code)
         return code;
     for (int i = 0; names[i] && !code; i++)
-        code = list_ready_made(names[i], find, rows, error);
+        code = list_file(kind, names[i], rows, error);
     mp_path_names_destroy(names);
     return code;
 }
@@ -94,21 +89,20 @@ static int list_devices(json_t *rows, struct mp_error *error) {
     TOPIC(workloads, "   ", "where a job's loads come from, as its routing: says",                 \
           .kind = "workload")                                                                      \
     TOPIC(generators, "  ", "kinds of computed traces, of moeperf generate", .kind = "generator")  \
-    TOPIC(suites, "      ", "ready-made comparisons", .names = mp_path_suite_names,                \
-          .find = mp_path_suite)                                                                   \
-    TOPIC(clusters, "    ", "machines that times are predicted for",                               \
-          .names = mp_path_cluster_names, .find = mp_path_cluster)                                 \
+    TOPIC(suites, "      ", "ready-made comparisons", .of_files = true, .files = MP_SUITES)        \
+    TOPIC(clusters, "    ", "machines that times are predicted for", .of_files = true,             \
+          .files = MP_CLUSTERS)                                                                    \
     TOPIC(rules, "       ",                                                                        \
           "which range of an annotated program is which phase, for moeperf record",                \
-          .names = mp_path_rules_names, .find = mp_path_rules)                                     \
+          .of_files = true, .files = MP_RULES)                                                     \
     TOPIC(devices, "     ", "what this machine computes on", .kind = NULL)
 #define TOPIC_ROW(name, blanks, what, ...) {#name, __VA_ARGS__},
 #define TOPIC_HELP(name, blanks, what, ...) "\n  " #name blanks what
 
 static const struct topic {
     const char *name, *kind;
-    names_function *names;
-    find_function *find;
+    bool of_files;
+    enum mp_ready_made files;
 } topics[] = {EACH_TOPIC(TOPIC_ROW)};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
@@ -194,9 +188,9 @@ static int list(const struct cli_call *call, struct mp_error *error) {
     if (!topic)
         return MP_EINVAL;
     json_t *rows = json_array();
-    int code = topic->kind    ? list_kind(call->systems, topic->kind, rows, error)
-               : topic->names ? list_named(topic->names, topic->find, rows, error)
-                              : list_devices(rows, error);
+    int code = topic->kind       ? list_kind(call->systems, topic->kind, rows, error)
+               : topic->of_files ? list_files(topic->files, rows, error)
+                                 : list_devices(rows, error);
     if (!code && json)
         return cli_print_json(rows, error);
     if (!code)

@@ -34,7 +34,7 @@ static bool is_suite(const char *name) {
     char path[MP_PATH_SIZE];
     const char *ending = strrchr(name, '.');
     return (ending && !strcmp(ending, ".yaml")) ||
-           (!strchr(name, '/') && mp_path_suite(name, path, NULL) == MP_OK);
+           (!strchr(name, '/') && mp_path_file(MP_SUITES, name, path, NULL) == MP_OK);
 }
 
 static int fail_unknown(const char *name) {

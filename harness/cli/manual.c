@@ -106,7 +106,7 @@ static void read_line(struct page *page, const char *line) {
 
 static int open_page(const char *topic, FILE **file, struct mp_error *error) {
     char path[MP_PATH_SIZE];
-    int code = mp_path_manual(topic, path, error);
+    int code = mp_path_file(MP_MANUAL, topic, path, error);
     *file = code ? NULL : fopen(path, "r");
     if (!code && !*file)
         code = mp_fail(error, MP_EIO, "%.500s: %s", path, strerror(errno));
@@ -137,7 +137,7 @@ int cli_manual_print(const char *topic, struct mp_error *error) {
 
 int cli_manual_list(struct mp_error *error) {
     char **topics;
-    int code = mp_path_manual_names(&topics, error);
+    int code = mp_path_names(MP_MANUAL, &topics, error);
     if (code)
         return code;
     puts("\npages of the manual, moeperf help PAGE:");

@@ -146,7 +146,7 @@ static int prepare(const struct place_flags *flags, const struct mp_systems *sys
     if (!code)
         code = set_system(flags, systems, job, error);
     if (!code)
-        code = mp_path_clusters(folder, error);
+        code = mp_path_folder(MP_CLUSTERS, folder, error);
     if (!code)
         code = mp_predict_job_cluster(job, folder, cluster, error);
     if (!code)

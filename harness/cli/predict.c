@@ -121,7 +121,7 @@ static int read_suite(const struct mp_systems *systems, const struct predict_fla
         return mp_fail(error, MP_EINVAL, "%s and --suite: a suite says itself which %s",
                        flags->vary.count > 0 ? "--vary" : "--system",
                        flags->vary.count > 0 ? "jobs it has" : "systems its jobs have");
-    int code = mp_path_suite(flags->suite, path, error);
+    int code = mp_path_file(MP_SUITES, flags->suite, path, error);
     return code ? code : mp_suite_load(path, systems, &changes, suite, error);
 }
 

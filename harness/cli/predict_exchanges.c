@@ -98,7 +98,7 @@ static int compare(const struct exchange_flags *flags, struct comparison *compar
     char path[MP_PATH_SIZE];
     if (!flags->cluster)
         return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
-    int code = mp_path_cluster(flags->cluster, path, error);
+    int code = mp_path_file(MP_CLUSTERS, flags->cluster, path, error);
     comparison->name = flags->cluster;
     comparison->kinds = count_kinds();
     comparison->columns = flags->nodes ? 1 : NODES;

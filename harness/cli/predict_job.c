@@ -64,7 +64,7 @@ int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings 
     struct mp_cluster *cluster = NULL;
     job->executor = MP_EXECUTOR_PREDICTED;
     set_usual_sizes(&job->file.job);
-    int code = mp_path_clusters(folder, error);
+    int code = mp_path_folder(MP_CLUSTERS, folder, error);
     if (!code)
         code = mp_predict_job_set(job, "system=ep", systems, error);
     if (!code)

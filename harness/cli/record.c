@@ -175,7 +175,7 @@ int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct 
     char path[MP_PATH_SIZE];
     int code = MP_OK;
     for (int i = 0; i < name->count && !code; i++) {
-        code = mp_path_rules(name->word[i], path, error);
+        code = mp_path_file(MP_RULES, name->word[i], path, error);
         if (!code)
             code = mp_rules_load(path, rules, error);
     }

@@ -110,7 +110,7 @@ static int find_file(const char *name, char path[MP_PATH_SIZE], struct mp_error 
                        *meant.text ? meant.text : "; moeperf reproduce --help names them");
     }
     char folder[MP_PATH_SIZE];
-    int code = mp_path_suites(folder, error);
+    int code = mp_path_folder(MP_SUITES, folder, error);
     if (!code && snprintf(path, MP_PATH_SIZE, "%s/paper/%s.yaml", folder, name) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
     return code;
@@ -263,7 +263,7 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
     struct measurements measured = {.count = 0};
     struct losing losing = {reproduction, false};
     struct mp_known_bounds *bounds = NULL;
-    int code = mp_path_clusters(clusters, error);
+    int code = mp_path_folder(MP_CLUSTERS, clusters, error);
     if (!code && flags->details)
         code = mp_known_bounds_create(&bounds, error);
     if (!code)
@@ -328,7 +328,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     struct cli_machine machine;
     int64_t budget = 0, seed = 1;
     cli_machine_read(&machine);
-    int code = mp_path_clusters(clusters, error);
+    int code = mp_path_folder(MP_CLUSTERS, clusters, error);
     if (!code && flags->write && flags->set.count)
         code =
             mp_fail(error, MP_EINVAL, "--write goes without --set: the file has its own options");

@@ -264,7 +264,7 @@ static int carry_out(struct run_flags *flags, const struct mp_systems *systems,
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {
         .set = flags->set.word, .set_count = flags->set.count, .text = flags->text};
-    int code = mp_path_suite(words->word[0], path, error);
+    int code = mp_path_file(MP_SUITES, words->word[0], path, error);
     if (!code)
         code = mp_suite_load(path, systems, &changes, &suite, error);
     if (!code && flags->pairs)

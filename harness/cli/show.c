@@ -228,16 +228,6 @@ static json_t *pack_file(const char *kind, const char *name, const char *path,
     return object;
 }
 
-static json_t *pack_suite(const char *name, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    return mp_path_suite(name, path, error) ? NULL : pack_file("suite", name, path, error);
-}
-
-static json_t *pack_rules(const char *name, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    return mp_path_rules(name, path, error) ? NULL : pack_file("rules", name, path, error);
-}
-
 static void print_file(const json_t *object) {
     const char *path = json_string_value(json_object_get(object, "path"));
     fputs("# ", stdout);
@@ -263,27 +253,26 @@ static bool is_cluster(const char *path) {
     return found;
 }
 
-static json_t *pack_cluster(const char *name, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    return mp_path_cluster(name, path, error) ? NULL : cli_pack_cluster(name, path, error);
-}
-
 static void print_grammar(const json_t *object) {
     fputs(json_string_value(json_object_get(object, "text")), stdout);
 }
 
-/* What lies in files of its own. */
-enum { SUITES, CLUSTERS, RULES, KINDS };
+/* What lies in files of its own, but for the manual. */
+enum { KINDS = MP_MANUAL };
 static const struct {
     const char *kind;
-    int (*names)(char ***names, struct mp_error *error);
-    json_t *(*pack)(const char *name, struct mp_error *error);
     void (*print)(const json_t *object);
-} ready_made[KINDS] = {
-    [SUITES] = {"suite", mp_path_suite_names, pack_suite, print_file},
-    [CLUSTERS] = {"cluster", mp_path_cluster_names, pack_cluster, cli_print_cluster},
-    [RULES] = {"rules", mp_path_rules_names, pack_rules, print_file},
-};
+} ready_made[KINDS] = {[MP_SUITES] = {"suite", print_file},
+                       [MP_CLUSTERS] = {"cluster", cli_print_cluster},
+                       [MP_RULES] = {"rules", print_file}};
+
+static json_t *pack_ready_made(int kind, const char *name, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    if (mp_path_file((enum mp_ready_made)kind, name, path, error))
+        return NULL;
+    return kind == MP_CLUSTERS ? cli_pack_cluster(name, path, error)
+                               : pack_file(ready_made[kind].kind, name, path, error);
+}
 
 /* What files may say. */
 static const struct {
@@ -362,13 +351,13 @@ static int find_among(const json_t *catalog, char **names[KINDS], const char *na
             *object = json_incref(entry);
     }
     if (!*object && (strchr(name, '/') || strstr(name, ".yaml"))) {
-        *object = is_cluster(name) ? pack_cluster(name, error) : pack_suite(name, error);
+        *object = pack_ready_made(is_cluster(name) ? MP_CLUSTERS : MP_SUITES, name, error);
         return error->code;
     }
     for (int kind = 0; kind < KINDS && !error->code; kind++) {
         if (!is_ready_made(names[kind], name))
             continue;
-        json_t *file = ready_made[kind].pack(name, error);
+        json_t *file = pack_ready_made(kind, name, error);
         if (*object)
             json_object_set_new(*object, ready_made[kind].kind, file);
         else
@@ -383,7 +372,7 @@ int cli_find(const struct mp_systems *systems, const char *name, json_t **object
     struct mp_error missing = {0}; /* without a folder the rest can still be shown */
     json_t *catalog = cli_catalog(systems);
     for (int kind = 0; kind < KINDS; kind++)
-        ready_made[kind].names(&names[kind], &missing);
+        mp_path_names((enum mp_ready_made)kind, &names[kind], &missing);
     *object = NULL;
     int code = catalog ? find_among(catalog, names, name, object, error) : mp_no_memory(error);
     if (code && missing.code)

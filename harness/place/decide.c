@@ -20,10 +20,7 @@ int64_t mp_place_history(const struct mp_place_loads *loads, double share) {
 
 void mp_decision_destroy(struct mp_decision *decision) {
     mp_placed_destroy(&decision->placed);
-    mp_place_balance_destroy(&decision->before);
-    mp_place_balance_destroy(&decision->after);
-    mp_place_traffic_destroy(&decision->traffic_before);
-    mp_place_traffic_destroy(&decision->traffic_after);
+    mp_arena_release(&decision->memory);
     *decision = (struct mp_decision){0};
 }
 
@@ -182,10 +179,11 @@ struct stale {
 static int balance_at(const struct stale *stale, const struct mp_place_map *map, int64_t iteration,
                       double *mean, struct mp_error *error) {
     struct mp_place_balance balance;
-    int code = mp_place_balance(stale->loads, iteration, iteration + 1, map, &balance, error);
+    struct mp_arena memory = {0};
+    int code =
+        mp_place_balance(stale->loads, iteration, iteration + 1, map, &memory, &balance, error);
     *mean = code || isnan(balance.mean) ? 0 : balance.mean;
-    if (!code)
-        mp_place_balance_destroy(&balance);
+    mp_arena_release(&memory);
     return code;
 }
 
@@ -309,18 +307,15 @@ int mp_decide(const struct mp_predict_job *job, const struct mp_cluster *cluster
         code = find_staleness(job, cluster, loads, &placed->before, decision, error);
     if (!code)
         code = find_times(job, cluster, loads, from, decision, error);
-    if (!code)
-        code = mp_place_balance(loads, from, loads->iterations, &placed->before, &decision->before,
-                                error);
-    if (!code)
-        code = mp_place_balance(loads, from, loads->iterations, &placed->after, &decision->after,
-                                error);
-    if (!code)
-        code = mp_place_traffic(job, cluster, loads, from, loads->iterations, &placed->before,
-                                &decision->traffic_before, error);
-    if (!code)
-        code = mp_place_traffic(job, cluster, loads, from, loads->iterations, &placed->after,
-                                &decision->traffic_after, error);
+    for (int i = 0; i < 2 && !code; i++) {
+        const struct mp_place_map *map = i ? &placed->after : &placed->before;
+        code = mp_place_balance(loads, from, loads->iterations, map, &decision->memory,
+                                i ? &decision->after : &decision->before, error);
+        if (!code)
+            code = mp_place_traffic(
+                job, cluster, loads, from, loads->iterations, map, &decision->memory,
+                i ? &decision->traffic_after : &decision->traffic_before, error);
+    }
     if (code) {
         mp_decision_destroy(decision);
         return code;

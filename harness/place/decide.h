@@ -74,6 +74,7 @@ struct mp_decision {
     double move_seconds;                          /* exposed, to get to the placement */
     struct mp_place_traffic traffic_before, traffic_after;
     double saves; /* share of an iteration, after its cost as far as that can be known */
+    struct mp_arena memory;
 };
 void mp_decision_destroy(struct mp_decision *decision); /* accepts a zeroed one */
 

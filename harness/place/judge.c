@@ -94,37 +94,27 @@ static void finish(struct mp_place_traffic *traffic, double bytes) {
 
 int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                      const struct mp_place_loads *loads, int64_t from, int64_t to,
-                     const struct mp_place_map *map, struct mp_place_traffic *traffic,
-                     struct mp_error *error) {
+                     const struct mp_place_map *map, struct mp_arena *memory,
+                     struct mp_place_traffic *traffic, struct mp_error *error) {
     const struct mp_topology topology = mp_cluster_topology(cluster);
     struct mp_costs *costs;
+    int32_t *slots;
+    double *rows;
     *traffic = (struct mp_place_traffic){.nodes = mp_topology_nodes(&topology)};
     int code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
     if (code)
         return code;
-    traffic->bytes = calloc((size_t)traffic->nodes * (size_t)traffic->nodes, sizeof(double));
-    int32_t *slots = malloc((size_t)map->experts * sizeof *slots);
-    double *rows = malloc((size_t)map->ranks * sizeof *rows);
-    const bool ready = traffic->bytes && slots && rows;
-    for (int layer = 0; layer < loads->layers && ready; layer++) {
+    MP_TAKE(memory, traffic->bytes, traffic->nodes * traffic->nodes);
+    MP_TAKE(memory, slots, map->experts);
+    MP_TAKE(memory, rows, map->ranks);
+    for (int layer = 0; layer < loads->layers && !memory->lacking; layer++) {
         mp_place_count_slots(map, layer, slots);
         for (int64_t i = from; i < to; i++)
             add_rows(map, &topology, layer, &loads->learnt[i * loads->layers + layer], slots, rows,
                      traffic);
     }
-    if (ready)
-        finish(traffic, mp_costs_row_bytes(costs) / (double)(to - from));
-    free(slots);
-    free(rows);
+    if (!memory->lacking)
+        finish(traffic, mp_costs_sizes(costs)->row / (double)(to - from));
     mp_costs_destroy(costs);
-    if (ready)
-        return MP_OK;
-    code = mp_fail(error, MP_ENOMEM, "no memory for the traffic of %d nodes", traffic->nodes);
-    mp_place_traffic_destroy(traffic);
-    return code;
-}
-
-void mp_place_traffic_destroy(struct mp_place_traffic *traffic) {
-    free(traffic->bytes);
-    *traffic = (struct mp_place_traffic){0};
+    return mp_arena_check(memory, error);
 }

@@ -11,23 +11,13 @@ static int64_t per_iteration(const struct mp_place_loads *loads) {
     return (int64_t)loads->layers * loads->micro_batches;
 }
 
-static void destroy_loads(struct mp_load *load, int64_t count) {
-    for (int64_t i = 0; load && i < count; i++)
-        mp_load_destroy(&load[i]);
-    free(load);
-}
-
 void mp_place_loads_destroy(struct mp_place_loads *loads) {
-    if (loads->learnt != loads->load)
-        destroy_loads(loads->learnt, loads->iterations * loads->layers);
-    destroy_loads(loads->load, loads->iterations * per_iteration(loads));
-    free(loads->total);
-    free(loads->source);
-    free(loads->never);
+    mp_arena_release(&loads->memory);
+    free(loads->load);
     *loads = (struct mp_place_loads){0};
 }
 
-/* Room for one iteration more, whose loads are zero. */
+/* One iteration more, whose loads are zero. */
 static int add_iteration(struct mp_place_loads *loads, struct mp_error *error) {
     const int64_t blocks = per_iteration(loads), have = loads->iterations * blocks;
     const double bytes = (double)(have + blocks) * loads->ranks * loads->experts * sizeof(uint32_t);
@@ -36,16 +26,15 @@ static int add_iteration(struct mp_place_loads *loads, struct mp_error *error) {
                        "more than %lld iterations take over %d GiB; --iterations says how many to "
                        "take",
                        (long long)loads->iterations, GIGABYTES);
-    struct mp_load *grown = realloc(loads->load, (size_t)(have + blocks) * sizeof *grown);
-    if (!grown)
-        return mp_fail(error, MP_ENOMEM, "no memory for loads");
-    loads->load = grown;
-    memset(grown + have, 0, (size_t)blocks * sizeof *grown);
+    const struct mp_load *added =
+        mp_loads_take(&loads->memory, blocks, loads->ranks, loads->experts);
+    for (int64_t i = 0; i < blocks; i++) {
+        if (loads->memory.lacking || !MP_ROOM(loads->load, have + i))
+            return mp_fail(error, MP_ENOMEM, "no memory for loads");
+        loads->load[have + i] = added[i];
+    }
     loads->iterations++;
-    int code = MP_OK;
-    for (int64_t i = have; i < have + blocks && !code; i++)
-        code = mp_load_create(loads->ranks, loads->experts, &grown[i], error);
-    return code;
+    return MP_OK;
 }
 
 /* Loads that are wanted in several micro-batches and come in one stand for each. */
@@ -77,25 +66,20 @@ static int read_blocks(const struct mp_predict_job *job, const struct mp_cluster
     return code;
 }
 
-static int sum_micro_batches(struct mp_place_loads *loads, struct mp_error *error) {
+static void sum_micro_batches(struct mp_place_loads *loads) {
     const int64_t cells = (int64_t)loads->ranks * loads->experts;
-    int code = MP_OK;
     loads->learnt = loads->load;
     if (loads->micro_batches == 1)
-        return MP_OK;
-    loads->learnt = calloc((size_t)(loads->iterations * loads->layers), sizeof *loads->learnt);
-    if (!loads->learnt)
-        return mp_fail(error, MP_ENOMEM, "no memory for loads");
-    for (int64_t i = 0; i < loads->iterations * loads->layers && !code; i++) {
-        struct mp_load *sum = &loads->learnt[i];
+        return;
+    loads->learnt = mp_loads_take(&loads->memory, loads->iterations * loads->layers, loads->ranks,
+                                  loads->experts);
+    for (int64_t i = 0; !loads->memory.lacking && i < loads->iterations * loads->layers; i++) {
         const struct mp_load *first =
             &loads->load[i / loads->layers * per_iteration(loads) + i % loads->layers];
-        code = mp_load_create(loads->ranks, loads->experts, sum, error);
-        for (int m = 0; m < loads->micro_batches && !code; m++)
+        for (int m = 0; m < loads->micro_batches; m++)
             for (int64_t cell = 0; cell < cells; cell++)
-                sum->count[cell] += first[(int64_t)m * loads->layers].count[cell];
+                loads->learnt[i].count[cell] += first[(int64_t)m * loads->layers].count[cell];
     }
-    return code;
 }
 
 /* To a route: what splitting leaves. */
@@ -114,10 +98,11 @@ static bool sources_send_alike(const struct mp_place_loads *loads) {
 
 static int add_up(struct mp_place_loads *loads, struct mp_error *error) {
     const size_t columns = (size_t)loads->layers * (size_t)loads->experts;
-    loads->total = calloc((size_t)loads->iterations * columns, sizeof *loads->total);
-    loads->never = calloc(columns, sizeof *loads->never);
-    if (!loads->total || !loads->never)
-        return mp_fail(error, MP_ENOMEM, "no memory for loads");
+    sum_micro_batches(loads);
+    MP_TAKE(&loads->memory, loads->total, (size_t)loads->iterations * columns);
+    MP_TAKE(&loads->memory, loads->never, columns);
+    if (loads->memory.lacking)
+        return mp_arena_check(&loads->memory, error);
     memset(loads->never, true, columns);
     for (int64_t i = 0; i < loads->iterations * loads->layers; i++)
         mp_load_expert_totals(&loads->learnt[i], loads->total + i * loads->experts);
@@ -141,14 +126,9 @@ int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluste
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     loads->of_run = info->of_run;
     loads->dense_layers = info->dense_layers;
-    loads->source = strdup(info->source ? info->source : "");
-    if (!loads->source)
-        code = mp_fail(error, MP_ENOMEM, "no memory for loads");
-    if (!code)
-        code = read_blocks(job, cluster, stream, loads, error);
+    loads->source = mp_arena_text(&loads->memory, info->source ? info->source : "");
+    code = read_blocks(job, cluster, stream, loads, error);
     mp_trace_stream_destroy(stream);
-    if (!code)
-        code = sum_micro_batches(loads, error);
     if (!code)
         code = add_up(loads, error);
     if (code)

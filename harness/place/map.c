@@ -135,15 +135,16 @@ double mp_place_max_over_mean(const struct mp_place_map *map, int layer, const i
 }
 
 int mp_place_balance(const struct mp_place_loads *loads, int64_t from, int64_t to,
-                     const struct mp_place_map *map, struct mp_place_balance *balance,
-                     struct mp_error *error) {
-    int32_t *slots = malloc((size_t)loads->experts * sizeof *slots);
-    double *load = malloc((size_t)loads->ranks * sizeof *load), all = 0;
+                     const struct mp_place_map *map, struct mp_arena *memory,
+                     struct mp_place_balance *balance, struct mp_error *error) {
+    int32_t *slots;
+    double *load, all = 0;
     int64_t blocks = 0;
     *balance = (struct mp_place_balance){.worst = NAN, .mean = NAN};
-    balance->layer = malloc((size_t)loads->layers * sizeof *balance->layer);
-    const bool ready = slots && load && balance->layer;
-    for (int layer = 0; layer < loads->layers && ready; layer++) {
+    MP_TAKE(memory, slots, loads->experts);
+    MP_TAKE(memory, load, loads->ranks);
+    MP_TAKE(memory, balance->layer, loads->layers);
+    for (int layer = 0; layer < loads->layers && !memory->lacking; layer++) {
         const bool *never = loads->never + (long)layer * loads->experts;
         double sum = 0;
         int64_t with = 0;
@@ -162,15 +163,5 @@ int mp_place_balance(const struct mp_place_loads *loads, int64_t from, int64_t t
         blocks += with;
     }
     balance->mean = blocks ? all / (double)blocks : NAN;
-    free(slots);
-    free(load);
-    if (ready)
-        return MP_OK;
-    mp_place_balance_destroy(balance);
-    return mp_fail(error, MP_ENOMEM, "no memory for a placement's balance");
-}
-
-void mp_place_balance_destroy(struct mp_place_balance *balance) {
-    free(balance->layer);
-    *balance = (struct mp_place_balance){0};
+    return mp_arena_check(memory, error);
 }

@@ -17,16 +17,17 @@
 struct mp_place_loads {
     int layers, micro_batches, ranks, experts;
     int64_t iterations;
-    struct mp_load *load; /* [iterations][micro_batches][layers], owned */
-    /* What planners learn from: sums over micro-batches, [iterations][layers]; owned unless there
-     * is one micro-batch, when it is `load`. */
+    struct mp_load *load; /* [iterations][micro_batches][layers] */
+    /* What planners learn from: sums over micro-batches, [iterations][layers]; of one micro-batch
+     * it is `load`. */
     struct mp_load *learnt;
-    int64_t *total;   /* [iterations][layers][experts] routes of all sources; owned */
-    char *source;     /* what the loads say of themselves; owned */
+    int64_t *total;   /* [iterations][layers][experts] routes of all sources */
+    char *source;     /* what the loads say of themselves */
     bool of_run;      /* one iteration, a run's sum */
     bool one_source;  /* all ranks send alike, as where nobody said which sent what */
     int dense_layers; /* as in struct mp_trace_info */
-    bool *never;      /* [layers][experts] no route in all iterations: padding; owned */
+    bool *never;      /* [layers][experts] no route in all iterations: padding */
+    struct mp_arena memory;
 };
 
 /* Reads at most job->file.job.iterations of them.  Errors: those of the loads; MP_ELIMIT for more
@@ -74,12 +75,11 @@ struct mp_place_balance {
     double mean;  /* over layers and iterations */
     double worst; /* the largest layer's mean over iterations */
     int worst_layer;
-    double *layer; /* [layers] means over iterations; NAN: no routes; owned */
+    double *layer; /* [layers] means over iterations; NAN: no routes; the arena's */
 };
 int mp_place_balance(const struct mp_place_loads *loads, int64_t from, int64_t to,
-                     const struct mp_place_map *map, struct mp_place_balance *balance,
-                     struct mp_error *error);
-void mp_place_balance_destroy(struct mp_place_balance *balance);
+                     const struct mp_place_map *map, struct mp_arena *memory,
+                     struct mp_place_balance *balance, struct mp_error *error);
 /* Of one layer and iteration; NAN without routes.  Working memory as above, and which ranks are
  * idle (NULL: none). */
 double mp_place_max_over_mean(const struct mp_place_map *map, int layer, const int64_t total[],
@@ -141,14 +141,13 @@ int mp_place_predict_system(const struct mp_predict_job *job, const struct mp_cl
  * diagonal is what stays in a node but leaves its rank; and what stays on its rank. */
 struct mp_place_traffic {
     int nodes;
-    double *bytes;               /* owned */
+    double *bytes;               /* the arena's */
     double own, inside, between; /* sums */
 };
 int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                      const struct mp_place_loads *loads, int64_t from, int64_t to,
-                     const struct mp_place_map *map, struct mp_place_traffic *traffic,
-                     struct mp_error *error);
-void mp_place_traffic_destroy(struct mp_place_traffic *traffic);
+                     const struct mp_place_map *map, struct mp_arena *memory,
+                     struct mp_place_traffic *traffic, struct mp_error *error);
 
 /* ---- files ---- */
 

@@ -16,7 +16,6 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
                           struct mp_planner *planner, struct mp_placed *placed,
                           struct mp_error *error) {
     struct mp_costs *costs;
-    struct mp_setting setting;
     if (mp_job_shards(&job->file.job) > 1)
         return mp_fail(error, MP_EINVAL,
                        "expert-shards: %d; a placement is of whole experts, so it has to go",
@@ -24,16 +23,8 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
     int code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
     if (code)
         return code;
-    const struct mp_sizes *sizes = mp_costs_sizes(costs);
-    mp_costs_setting(costs, &setting);
-    const struct mp_planner_config config = {.system = job->file.system,
-                                             .options = job->file.system_options,
-                                             .setting = &setting,
-                                             .gradient_bytes = (int64_t)sizes->expert_gradient,
-                                             .move = sizes->move,
-                                             .check_plans = job->file.job.check_plans};
-    placed->expert_bytes = mp_costs_expert_bytes(costs);
-    code = mp_planner_create(&config, planner, error);
+    placed->expert_bytes = mp_costs_sizes(costs)->expert;
+    code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
     mp_costs_destroy(costs);
     return code;
 }

@@ -213,8 +213,8 @@ static void find_travel(struct mp_bound *bound) {
     bound->order[1] = (mp_costs_permute(costs, 2) - one) / 2;
     bound->order[0] = (one + bound->launch) / 2 - bound->order[1];
     double gates = find_gates(bound), layers = bound->layers;
-    double parameters = mp_costs_expert_bytes(costs);
-    double gradient = mp_costs_expert_gradient_bytes(costs);
+    double parameters = mp_costs_sizes(costs)->expert;
+    double gradient = mp_costs_sizes(costs)->expert_gradient;
     double counts =
         mp_network_all_gather(bound->network, MP_BYTES_OF_COUNTS * (double)bound->experts);
     bound->fixed_stream = bound->micro_batches * layers * counts +
@@ -222,7 +222,7 @@ static void find_travel(struct mp_bound *bound) {
     bound->fixed_chain = bound->fixed_stream;
     if (bound->places == 1)
         return;
-    bound->row = (1 - NETWORK_ROUNDING) * bound->rows_of_route * mp_costs_row_bytes(costs) / gates;
+    bound->row = (1 - NETWORK_ROUNDING) * bound->rows_of_route * mp_costs_sizes(costs)->row / gates;
     if (bound->serves)
         return;
     bound->held = (1 - NETWORK_ROUNDING) * gradient / gates;
@@ -240,10 +240,10 @@ static void find_update(struct mp_bound *bound, const struct mp_cluster *cluster
     const struct mp_costs *costs = bound->costs;
     double layers = bound->layers;
     double dense = layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
-    double expert = mp_costs_expert_bytes(costs);
+    double expert = mp_costs_sizes(costs)->expert;
     double all = layers * bound->experts * expert / bound->ranks;
     bound->dense_update =
-        mp_costs_optimizer(costs, dense * expert / mp_costs_expert_parameters(costs));
+        mp_costs_optimizer(costs, dense * expert / mp_costs_sizes(costs)->expert_parameters);
     bound->update = mp_costs_optimizer(costs, all) - bound->launch;
     if (cluster->host_bandwidth.origin && cluster->host_update.origin) {
         double host = mp_costs_offloaded(costs, all) - 2 * bound->launch;

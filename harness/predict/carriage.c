@@ -1,99 +1,121 @@
-/* What a plan moves beside rows, as bytes between ranks and seconds of their streams.
- *
- * Experts travel along the hops of reference/schedule/hops.h; sums of gradients travel them
- * backwards. The time is that of the busiest port; pieces are taken to be small, so that filling a
- * chain costs its messages' latency alone.  With `gather: broadcasts` an expert that all ranks get
- * goes the ring of NCCL's broadcast, in the order of ranks; that of a machine may pass its nodes in
- * another. */
-#include <stdlib.h>
+#include "harness/predict/carriage.h"
+
 #include <string.h>
 
-#include "harness/predict/engine.h"
+#include "reference/schedule/schedule.h"
 
-int mp_carriage_create(int ranks, bool spans, struct mp_carriage *carriage,
-                       struct mp_error *error) {
-    size_t width = (size_t)ranks;
-    double *memory = calloc(width * (spans ? 3 : 2), sizeof *memory);
-    if (!memory)
-        return mp_fail(error, MP_ENOMEM, "no memory for the transfers of %d ranks", ranks);
-    *carriage = (struct mp_carriage){
-        .seconds = memory, .alone = memory + width, .received = spans ? memory + 2 * width : NULL};
-    return MP_OK;
+static void create_carriage(struct mp_arena *memory, int ranks, bool spans,
+                            struct mp_carriage *carriage) {
+    MP_TAKE_EACH(memory, ranks, carriage->seconds, carriage->alone);
+    if (spans)
+        MP_TAKE(memory, carriage->received, ranks);
 }
 
-void mp_carriage_destroy(struct mp_carriage *carriage) {
-    free(carriage->seconds);
-    *carriage = (struct mp_carriage){0};
+int mp_carrier_create(struct mp_arena *memory, int experts, int layers, bool spans,
+                      struct mp_carrier *carrier, struct mp_error *error) {
+    int ranks = carrier->ranks, words = (ranks + 63) / 64;
+    create_carriage(memory, ranks, spans, &carrier->fetch);
+    create_carriage(memory, ranks, spans, &carrier->late_fetch);
+    create_carriage(memory, ranks, spans, &carrier->ahead);
+    MP_TAKE(memory, carrier->layer, layers);
+    for (int l = 0; carrier->layer && l < layers; l++) {
+        create_carriage(memory, ranks, spans, &carrier->layer[l].prefetch);
+        for (int i = 0; i < MP_GRADIENT_STAGES; i++)
+            create_carriage(memory, ranks, spans, &carrier->layer[l].gradient[i]);
+    }
+    carrier->late.words = words;
+    MP_TAKE_EACH(memory, experts * words, carrier->wanted, carrier->late.rank);
+    MP_TAKE_EACH(memory, experts, carrier->listed, carrier->touched);
+    MP_TAKE_EACH(memory, ranks, carrier->receiver, carrier->hop, carrier->holds);
+    carrier->zero = mp_arena_take(memory, (size_t)ranks, sizeof *carrier->zero);
+    int code = mp_arena_check(memory, error);
+    return code ? code : mp_traffic_create(carrier->network, &carrier->traffic, error);
+}
+
+/* ---- copies that are fetched late ---- */
+
+void mp_late_copies_mark(struct mp_late_copies *late, const struct mp_plan *plan) {
+    if (late->any)
+        memset(late->rank, 0, (size_t)plan->experts * (size_t)late->words * sizeof *late->rank);
+    late->any = false;
+    for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
+        late->any = true;
+        late->rank[(long)copy.expert * late->words + copy.rank / 64] |= UINT64_C(1)
+                                                                        << (copy.rank & 63);
+    }
+}
+
+bool mp_is_late(const struct mp_late_copies *late, int expert, int rank) {
+    return late->any && late->rank[(long)expert * late->words + rank / 64] >> (rank & 63) & 1;
 }
 
 /* ---- broadcasts ---- */
 
 /* Notes that an expert goes to a rank. */
-static void want(struct mp_predictor *predictor, int expert, int rank) {
-    int words = predictor->planner.plan->during.words;
-    predictor->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
-    if (predictor->listed[expert])
+static void want(struct mp_carrier *carrier, int expert, int rank) {
+    int words = carrier->planner->plan->during.words;
+    carrier->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
+    if (carrier->listed[expert])
         return;
-    predictor->listed[expert] = true;
-    predictor->touched[predictor->touched_count++] = expert;
+    carrier->listed[expert] = true;
+    carrier->touched[carrier->touched_count++] = expert;
 }
 
 /* Receivers of an expert, ascending, and no wants any more. */
-static int take_receivers(struct mp_predictor *predictor, int expert, int32_t receiver[]) {
-    int words = predictor->planner.plan->during.words, count = 0;
-    uint64_t *row = predictor->wanted + (long)expert * words;
+static int take_receivers(struct mp_carrier *carrier, int expert, int32_t receiver[]) {
+    int words = carrier->planner->plan->during.words, count = 0;
+    uint64_t *row = carrier->wanted + (long)expert * words;
     for (int word = 0; word < words; word++) {
         for (uint64_t bits = row[word]; bits; bits &= bits - 1)
             receiver[count++] = word * 64 + __builtin_ctzll(bits);
         row[word] = 0;
     }
-    predictor->listed[expert] = false;
+    carrier->listed[expert] = false;
     return count;
 }
 
 /* NCCL's own broadcast of an expert to all ranks, where the job wants it. */
-static bool by_ring(const struct mp_predictor *predictor, int receivers) {
-    const struct mp_job *job = &predictor->job;
+static bool by_ring(const struct mp_carrier *carrier, int receivers) {
+    const struct mp_job *job = carrier->job;
     return job->gather == MP_GATHER_BROADCASTS && job->transport != MP_TRANSPORT_MPI &&
-           receivers + 1 == predictor->ranks;
+           receivers + 1 == carrier->ranks;
 }
 
-static void broadcast(struct mp_predictor *predictor, int expert, int from, double bytes) {
-    const struct mp_topology *topology = &predictor->planner.setting.topology;
-    struct mp_traffic *traffic = predictor->traffic;
-    struct mp_hop *hop = predictor->hop;
-    int count = take_receivers(predictor, expert, predictor->receiver);
-    if (by_ring(predictor, count))
-        mp_hops_ring(predictor->ranks, from, hop);
+static void broadcast(struct mp_carrier *carrier, int expert, int from, double bytes) {
+    const struct mp_topology *topology = &carrier->planner->setting.topology;
+    struct mp_traffic *traffic = carrier->traffic;
+    struct mp_hop *hop = carrier->hop;
+    int count = take_receivers(carrier, expert, carrier->receiver);
+    if (by_ring(carrier, count))
+        mp_hops_ring(carrier->ranks, from, hop);
     else
-        mp_hops(topology, expert, from, predictor->receiver, count, hop);
+        mp_hops(topology, expert, from, carrier->receiver, count, hop);
     for (int i = 0; i < count; i++)
         mp_traffic_add(traffic, hop[i].from, hop[i].to, bytes);
 }
 
-static void broadcast_all(struct mp_predictor *predictor, double bytes) {
-    const int32_t *owner = predictor->planner.plan->during.owner;
-    for (int i = 0; i < predictor->touched_count; i++)
-        broadcast(predictor, predictor->touched[i], owner[predictor->touched[i]], bytes);
-    predictor->touched_count = 0;
+static void broadcast_all(struct mp_carrier *carrier, double bytes) {
+    const int32_t *owner = carrier->planner->plan->during.owner;
+    for (int i = 0; i < carrier->touched_count; i++)
+        broadcast(carrier, carrier->touched[i], owner[carrier->touched[i]], bytes);
+    carrier->touched_count = 0;
 }
 
 /* ---- durations ---- */
 
 /* The traffic that has been put together, all ranks starting at once. */
-static void measure(struct mp_predictor *predictor, bool back, struct mp_carriage *carriage) {
+static void measure(struct mp_carrier *carrier, bool back, struct mp_carriage *carriage) {
     carriage->any = true;
-    mp_network_exchange(predictor->network, predictor->traffic, back, predictor->zero,
-                        carriage->seconds);
-    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
+    mp_network_exchange(carrier->network, carrier->traffic, back, carrier->zero, carriage->seconds);
+    mp_network_alone(carrier->network, carrier->traffic, carriage->alone);
     if (carriage->received)
-        mp_traffic_totals(predictor->traffic, back ? carriage->received : NULL,
+        mp_traffic_totals(carrier->traffic, back ? carriage->received : NULL,
                           back ? NULL : carriage->received);
 }
 
 /* ---- slices ---- */
 
-void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]) {
+void mp_count_held(const struct mp_placement *placement, double holds[]) {
     memset(holds, 0, (size_t)placement->ranks * sizeof *holds);
     for (int expert = 0; expert < placement->experts; expert++) {
         const uint64_t *row = placement->holder + (long)expert * placement->words;
@@ -104,8 +126,8 @@ void mp_predictor_count_holders(const struct mp_placement *placement, double hol
 }
 
 /* Every holder sends every other one its slice.  Returns all bytes. */
-static double add_replica_slices(struct mp_predictor *predictor,
-                                 const struct mp_placement *placement, double expert_bytes) {
+static double add_replica_slices(struct mp_carrier *carrier, const struct mp_placement *placement,
+                                 double expert_bytes) {
     double sum = 0;
     for (int expert = 0; expert < placement->experts; expert++) {
         double slice = expert_bytes / mp_placement_copies(placement, expert);
@@ -115,7 +137,7 @@ static double add_replica_slices(struct mp_predictor *predictor,
                  to = mp_placement_next(placement, expert, to + 1)) {
                 if (from == to)
                     continue;
-                mp_traffic_add(predictor->traffic, from, to, slice);
+                mp_traffic_add(carrier->traffic, from, to, slice);
                 sum += slice;
             }
     }
@@ -123,35 +145,35 @@ static double add_replica_slices(struct mp_predictor *predictor,
 }
 
 /* Every keeper sends every holder its slice of each expert there.  Returns all bytes. */
-static double add_slices(struct mp_predictor *predictor, const struct mp_placement *placement,
+static double add_slices(struct mp_carrier *carrier, const struct mp_placement *placement,
                          double expert_bytes) {
-    if (mp_optimizer_of_replicas(predictor->planner.policy.optimizer))
-        return add_replica_slices(predictor, placement, expert_bytes);
-    double slice = expert_bytes / predictor->ranks, sum = 0;
-    mp_predictor_count_holders(placement, predictor->holds);
-    for (int from = 0; from < predictor->ranks; from++)
-        for (int to = 0; to < predictor->ranks; to++) {
-            double bytes = from == to ? 0 : predictor->holds[to] * slice;
+    if (mp_optimizer_of_replicas(carrier->planner->policy.optimizer))
+        return add_replica_slices(carrier, placement, expert_bytes);
+    double slice = expert_bytes / carrier->ranks, sum = 0;
+    mp_count_held(placement, carrier->holds);
+    for (int from = 0; from < carrier->ranks; from++)
+        for (int to = 0; to < carrier->ranks; to++) {
+            double bytes = from == to ? 0 : carrier->holds[to] * slice;
             sum += bytes;
             if (bytes > 0)
-                mp_traffic_add(predictor->traffic, from, to, bytes);
+                mp_traffic_add(carrier->traffic, from, to, bytes);
         }
     return sum;
 }
 
 /* Every keeper gets its slice of each sum from one of the holders, which replicas are themselves.
  * Returns all bytes. */
-static double add_slices_of_sums(struct mp_predictor *predictor, double expert_bytes) {
-    const struct mp_plan *plan = predictor->planner.plan;
-    double slice = expert_bytes / predictor->ranks, sum = 0;
+static double add_slices_of_sums(struct mp_carrier *carrier, double expert_bytes) {
+    const struct mp_plan *plan = carrier->planner->plan;
+    double slice = expert_bytes / carrier->ranks, sum = 0;
     if (mp_optimizer_of_replicas(plan->policy->optimizer))
         return 0;
     for (int expert = 0; expert < plan->experts; expert++)
-        for (int rank = 0; rank < predictor->ranks; rank++) {
+        for (int rank = 0; rank < carrier->ranks; rank++) {
             int source = mp_plan_slice_source(plan, expert, rank);
             if (source == rank)
                 continue;
-            mp_traffic_add(predictor->traffic, source, rank, slice);
+            mp_traffic_add(carrier->traffic, source, rank, slice);
             sum += slice;
         }
     return sum;
@@ -161,8 +183,8 @@ static double add_slices_of_sums(struct mp_predictor *predictor, double expert_b
 
 /* Fetches of a stage from who is not the expert's owner: the first one of its expert and source
  * takes the others with it. */
-static void pass_on(struct mp_predictor *predictor, int first, double bytes) {
-    const struct mp_transfers *list = &predictor->planner.plan->fetch;
+static void pass_on(struct mp_carrier *carrier, int first, double bytes) {
+    const struct mp_transfers *list = &carrier->planner->plan->fetch;
     const struct mp_transfer *this = &list->item[first];
     for (int i = 0; i < list->count; i++) {
         const struct mp_transfer *other = &list->item[i];
@@ -171,51 +193,50 @@ static void pass_on(struct mp_predictor *predictor, int first, double bytes) {
             continue;
         if (i < first)
             return;
-        want(predictor, other->expert, other->to);
+        want(carrier, other->expert, other->to);
     }
-    broadcast(predictor, this->expert, this->from, bytes);
-    predictor->touched_count--;
+    broadcast(carrier, this->expert, this->from, bytes);
+    carrier->touched_count--;
 }
 
-void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stage,
-                              struct mp_carriage *carriage) {
-    const struct mp_plan *plan = predictor->planner.plan;
-    double bytes = mp_costs_expert_bytes(predictor->costs), sum = 0;
+void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool first,
+                      struct mp_carriage *carriage) {
+    const struct mp_plan *plan = carrier->planner->plan;
+    double bytes = mp_costs_sizes(carrier->costs)->expert, sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
-    if (before && predictor->micro_batch > 0 && !plan->policy->rematerialise)
+    if (before && !first && !plan->policy->rematerialise)
         return; /* they are still there */
     if (plan->fetch.count == 0 && !(before && mp_policy_gathers(plan->policy)))
         return;
-    mp_traffic_clear(predictor->traffic);
+    mp_traffic_clear(carrier->traffic);
     if (before && mp_policy_gathers(plan->policy))
-        sum += add_slices(predictor, &plan->during, bytes);
+        sum += add_slices(carrier, &plan->during, bytes);
     for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
         if (transfer->stage != stage)
             continue;
         if (transfer->from == plan->during.owner[transfer->expert])
-            want(predictor, transfer->expert, transfer->to);
+            want(carrier, transfer->expert, transfer->to);
         sum += bytes;
     }
-    broadcast_all(predictor, bytes);
+    broadcast_all(carrier, bytes);
     for (int i = 0; i < plan->fetch.count; i++)
         if (plan->fetch.item[i].stage == stage &&
             plan->fetch.item[i].from != plan->during.owner[plan->fetch.item[i].expert])
-            pass_on(predictor, i, bytes);
-    predictor->prediction->bytes[stage] += sum;
+            pass_on(carrier, i, bytes);
+    carrier->bytes[stage] += sum;
     if (plan->policy->rematerialise && !plan->policy->forward_only)
-        predictor->prediction->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
+        carrier->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
     if (sum > 0 && !plan->policy->free_transfers)
-        measure(predictor, false, carriage);
+        measure(carrier, false, carriage);
 }
 
 /* What is freed after forward comes again for backward: both stages together. */
-static void carry_prefetch(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    const struct mp_carriage *part[] = {&predictor->fetch, &predictor->late_fetch};
-    struct mp_carriage *all = &layer->prefetch;
-    all->any = predictor->planner.policy.rematerialise && (part[0]->any || part[1]->any);
-    for (int r = 0; all->any && r < predictor->ranks; r++) {
+static void carry_prefetch(struct mp_carrier *carrier, struct mp_carriage *all) {
+    const struct mp_carriage *part[] = {&carrier->fetch, &carrier->late_fetch};
+    all->any = carrier->planner->policy.rematerialise && (part[0]->any || part[1]->any);
+    for (int r = 0; all->any && r < carrier->ranks; r++) {
         all->seconds[r] = all->alone[r] = 0;
         if (all->received)
             all->received[r] = 0;
@@ -234,114 +255,106 @@ static void carry_prefetch(struct mp_predictor *predictor, struct mp_predicted_l
 
 /* Gradients stay where they are, and are added up, until the last micro-batch; but those of copies
  * that are freed after it leave in every one. */
-static bool leaves_now(const struct mp_predictor *predictor, int expert, int rank) {
-    const struct mp_plan *plan = predictor->planner.plan;
-    if (predictor->micro_batch + 1 == predictor->options.micro_batches)
+static bool leaves_now(const struct mp_carrier *carrier, bool last, int expert, int rank) {
+    const struct mp_plan *plan = carrier->planner->plan;
+    if (last)
         return true;
     if (mp_optimizer_sliced(plan->policy->optimizer))
         return plan->policy->rematerialise && mp_policy_gathers(plan->policy);
     if (mp_placement_holds(&plan->before, expert, rank))
         return false;
-    return plan->policy->rematerialise || mp_predictor_is_late(predictor, expert, rank);
+    return plan->policy->rematerialise || mp_is_late(&carrier->late, expert, rank);
 }
 
-static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers *transfers,
+static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *transfers, bool last,
                        bool back, struct mp_carriage *carriage) {
-    double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum = 0;
+    double bytes = mp_costs_sizes(carrier->costs)->expert_gradient, sum = 0;
     carriage->any = false;
     if (transfers->count == 0)
         return;
-    mp_traffic_clear(predictor->traffic);
+    mp_traffic_clear(carrier->traffic);
     for (int i = 0; i < transfers->count; i++) {
         const struct mp_transfer *transfer = &transfers->item[i];
         int copy = back ? transfer->from : transfer->to;
-        if (!leaves_now(predictor, transfer->expert, copy))
+        if (!leaves_now(carrier, last, transfer->expert, copy))
             continue;
-        want(predictor, transfer->expert, copy);
+        want(carrier, transfer->expert, copy);
         sum += bytes;
     }
-    broadcast_all(predictor, bytes);
-    predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !predictor->planner.policy.free_transfers)
-        measure(predictor, back, carriage);
+    broadcast_all(carrier, bytes);
+    carrier->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
+    if (sum > 0 && !carrier->planner->policy.free_transfers)
+        measure(carrier, back, carriage);
 }
 
-static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *carriage) {
-    const struct mp_plan *plan = predictor->planner.plan;
-    double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum;
+static void carry_slices(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
+    const struct mp_plan *plan = carrier->planner->plan;
+    double bytes = mp_costs_sizes(carrier->costs)->expert_gradient, sum;
     bool back = !mp_optimizer_sums(plan->policy->optimizer);
     carriage->any = false;
-    if (!mp_optimizer_sliced(plan->policy->optimizer) || !leaves_now(predictor, 0, 0))
+    if (!mp_optimizer_sliced(plan->policy->optimizer) || !leaves_now(carrier, last, 0, 0))
         return;
-    mp_traffic_clear(predictor->traffic);
-    sum = back ? add_slices(predictor, &plan->during, bytes) : add_slices_of_sums(predictor, bytes);
-    predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
+    mp_traffic_clear(carrier->traffic);
+    sum = back ? add_slices(carrier, &plan->during, bytes) : add_slices_of_sums(carrier, bytes);
+    carrier->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
     if (sum > 0 && !plan->policy->free_transfers)
-        measure(predictor, back, carriage);
+        measure(carrier, back, carriage);
 }
 
-void mp_predictor_carry_gradients(struct mp_predictor *predictor,
-                                  struct mp_predicted_layer *layer) {
-    const struct mp_plan *plan = predictor->planner.plan;
+void mp_carrier_gradients(struct mp_carrier *carrier, int layer, bool last) {
+    const struct mp_plan *plan = carrier->planner->plan;
+    struct mp_layer_carriages *of = &carrier->layer[layer];
     if (plan->policy->forward_only)
         return;
-    carry_prefetch(predictor, layer);
-    carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
-    carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);
-    carry_slices(predictor, &layer->gradient[MP_SEND_SLICES]);
+    carry_prefetch(carrier, &of->prefetch);
+    carry_sums(carrier, &plan->reduce, last, true, &of->gradient[MP_SUM_COPIES]);
+    carry_sums(carrier, &plan->share, last, false, &of->gradient[MP_SHARE_SUMS]);
+    carry_slices(carrier, last, &of->gradient[MP_SEND_SLICES]);
 }
 
 /* ---- after the step ---- */
 
-static void add_moves(struct mp_predictor *predictor) {
-    const struct mp_transfers *moves = &predictor->planner.moves;
-    mp_traffic_clear(predictor->traffic);
+static void add_moves(struct mp_carrier *carrier) {
+    const struct mp_transfers *moves = &carrier->planner->moves;
+    mp_traffic_clear(carrier->traffic);
     for (int i = 0; i < moves->count; i++) {
         const struct mp_transfer *move = &moves->item[i];
-        mp_traffic_add(predictor->traffic, move->from, move->to, (double)move->bytes);
-        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
+        mp_traffic_add(carrier->traffic, move->from, move->to, (double)move->bytes);
+        carrier->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
     }
 }
 
 /* State that lies in host memory goes from host to host, and its parameters on to the device. */
-static void come_up(struct mp_predictor *predictor, double done[]) {
-    const struct mp_transfers *moves = &predictor->planner.moves;
-    const struct mp_costs *costs = predictor->costs;
-    for (int i = 0; predictor->planner.policy.offload && i < moves->count; i++)
-        done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_expert_bytes(costs));
+static void come_up(struct mp_carrier *carrier, double done[]) {
+    const struct mp_transfers *moves = &carrier->planner->moves;
+    const struct mp_costs *costs = carrier->costs;
+    for (int i = 0; carrier->planner->policy.offload && i < moves->count; i++)
+        done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_sizes(costs)->expert);
 }
 
-/* An exchange that all ranks wait for. */
-void mp_predictor_move(struct mp_predictor *predictor) {
+void mp_carrier_move(struct mp_carrier *carrier, struct mp_timeline *timeline) {
     struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
-    struct mp_timeline *timeline = &predictor->timeline;
-    struct mp_carriage *carriage = &predictor->fetch;
-    add_moves(predictor);
-    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
+    struct mp_carriage *carriage = &carrier->fetch;
+    add_moves(carrier);
+    mp_network_alone(carrier->network, carrier->traffic, carriage->alone);
     if (carriage->received)
-        mp_traffic_totals(predictor->traffic, NULL, carriage->received);
-    mp_timeline_exchange_start(timeline, activity, &predictor->traffic, 1, false, carriage->alone,
+        mp_traffic_totals(carrier->traffic, NULL, carriage->received);
+    mp_timeline_exchange_start(timeline, activity, &carrier->traffic, 1, false, carriage->alone,
                                carriage->received, timeline->clock, carriage->seconds);
-    come_up(predictor, carriage->seconds);
+    come_up(carrier, carriage->seconds);
     mp_timeline_wait_until(timeline, carriage->seconds);
     mp_timeline_forget_late(timeline);
 }
 
-/* What arrives takes room beside what is in use until then.  The update comes before its parameters
- * are used, and takes them up with all others. */
-void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
-    const struct mp_transfers *moves = &predictor->planner.moves;
-    for (int i = 0; i < moves->count; i++)
-        predictor->kept[moves->item[i].to]++;
-    add_moves(predictor);
-    measure(predictor, false, carriage);
+void mp_carrier_moves(struct mp_carrier *carrier, struct mp_carriage *carriage) {
+    add_moves(carrier);
+    measure(carrier, false, carriage);
 }
 
-double mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
-                                struct mp_carriage *carriage) {
-    mp_traffic_clear(predictor->traffic);
-    double bytes = add_slices(predictor, &predictor->planner.home[layer],
-                              mp_costs_expert_bytes(predictor->costs));
-    measure(predictor, false, carriage);
+double mp_carrier_homes(struct mp_carrier *carrier, int layer, struct mp_carriage *carriage) {
+    mp_traffic_clear(carrier->traffic);
+    double bytes =
+        add_slices(carrier, &carrier->planner->home[layer], mp_costs_sizes(carrier->costs)->expert);
+    measure(carrier, false, carriage);
     return bytes;
 }

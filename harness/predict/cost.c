@@ -306,7 +306,7 @@ static void fill_expert_figures(const struct mp_costs *costs, struct mp_setting 
         one > setting->seconds_per_route ? one - setting->seconds_per_route : 0;
 }
 
-/* Experts that travel together enter a group by all of its gates, one by each (carriage.c), as a
+/* Experts that travel together enter a group by all of its gates, one by each (carriage.h), as a
  * library's broadcast uses all cards of a node at once. */
 static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
     return cluster->level[level].bandwidth.value * cluster->level[level].ports.value;
@@ -425,14 +425,6 @@ int64_t mp_costs_tokens(const struct mp_costs *costs) {
     return (int64_t)costs->tokens;
 }
 
-double mp_costs_row_bytes(const struct mp_costs *costs) {
-    return costs->sizes.row;
-}
-
-double mp_costs_expert_parameters(const struct mp_costs *costs) {
-    return costs->sizes.expert_parameters;
-}
-
 /* Two layer norms, the projections into and out of attention, the gate, a shared expert; no biases
  * elsewhere. */
 double mp_costs_block_parameters(const struct mp_costs *costs) {
@@ -444,18 +436,6 @@ double mp_costs_block_parameters(const struct mp_costs *costs) {
 /* Tables of tokens, which is the head's too, and of positions; the last layer norm. */
 double mp_costs_table_parameters(const struct mp_costs *costs) {
     return costs->vocabulary > 0 ? (costs->vocabulary + reach(costs) + 2) * costs->width : 0;
-}
-
-double mp_costs_expert_bytes(const struct mp_costs *costs) {
-    return costs->sizes.expert;
-}
-
-double mp_costs_expert_gradient_bytes(const struct mp_costs *costs) {
-    return costs->sizes.expert_gradient;
-}
-
-double mp_costs_expert_state_bytes(const struct mp_costs *costs) {
-    return costs->sizes.expert_state;
 }
 
 double mp_costs_block_gradient_bytes(const struct mp_costs *costs) {
@@ -548,10 +528,6 @@ int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error)
                    cluster->file, missing);
 }
 
-double mp_costs_overlap(const struct mp_costs *costs) {
-    return mp_cluster_overlap(costs->cluster);
-}
-
 double mp_costs_route_flops(const struct mp_costs *costs) {
     return mp_sizes_route_flops(&costs->sizes);
 }
@@ -560,8 +536,8 @@ double mp_costs_shared_flops(const struct mp_costs *costs) {
     return mp_costs_route_flops(costs) * costs->shared_width / costs->expert_width;
 }
 
-void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting) {
-    *setting = costs->setting;
+const struct mp_setting *mp_costs_setting(const struct mp_costs *costs) {
+    return &costs->setting;
 }
 
 const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs) {

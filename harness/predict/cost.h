@@ -67,14 +67,10 @@ void mp_costs_at(struct mp_costs *costs, int iteration);
 const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phase, int direction,
                                 int layer);
 
-/* Tokens of a rank in a micro-batch; bytes of a row, of an expert's parameters and of its gradient,
- * of the non-expert parameters of a block, and of embedding and head, each of one rank. */
-int64_t mp_costs_tokens(const struct mp_costs *costs);
-int mp_costs_top_k(const struct mp_costs *costs); /* routes of a token */
-double mp_costs_row_bytes(const struct mp_costs *costs);
-double mp_costs_expert_bytes(const struct mp_costs *costs);
-double mp_costs_expert_gradient_bytes(const struct mp_costs *costs);
-double mp_costs_expert_state_bytes(const struct mp_costs *costs); /* optimizer's */
+int64_t mp_costs_tokens(const struct mp_costs *costs); /* of a rank in a micro-batch */
+int mp_costs_top_k(const struct mp_costs *costs);      /* routes of a token */
+/* Bytes of the gradients of a block's non-expert parameters, and of embedding and head's, each of
+ * one rank. */
 double mp_costs_block_gradient_bytes(const struct mp_costs *costs);
 double mp_costs_table_gradient_bytes(const struct mp_costs *costs);
 
@@ -117,10 +113,8 @@ double mp_costs_come_up(const struct mp_costs *costs, double parameters);
 int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error);
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
 double mp_costs_table_parameters(const struct mp_costs *costs);
-double mp_costs_expert_parameters(const struct mp_costs *costs);
 /* What sums of non-expert gradients take, times what the network says. */
 double mp_costs_sums(const struct mp_costs *costs);
-double mp_costs_overlap(const struct mp_costs *costs); /* mp_cluster_overlap */
 
 /* Operations of one route through its expert forward, a multiply and an add being two; backward has
  * twice as many. */
@@ -135,8 +129,9 @@ double mp_costs_shared_flops(const struct mp_costs *costs);
  * ports of a group at the farthest level, which broadcasts of several experts fill; 0 with one
  * rank.
  */
-void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting);
-/* Of the job with the elements of the options; lives as long as the costs. */
+const struct mp_setting *mp_costs_setting(const struct mp_costs *costs);
+/* Of the job with the elements of the options (of a run, rows with what it took for them); lives as
+ * long as the costs. */
 const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 
 /* ---- memory ---- */

@@ -9,28 +9,10 @@
 
 #include "harness/predict/engine.h"
 
-int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
-    size_t ranks = (size_t)predictor->ranks, layers = (size_t)predictor->layers;
-    MP_TAKE(&predictor->memory, predictor->dense_number, layers + 1);
-    MP_TAKE(&predictor->memory, predictor->bytes, 2 * ranks);
-    if (predictor->memory.lacking)
-        return mp_arena_check(&predictor->memory, error);
-    predictor->seconds = predictor->bytes + ranks;
-    return mp_schedule_create(&mp_predictor_executor, predictor, &predictor->planner.policy,
-                              predictor->layers, predictor->ranks, &predictor->schedule, error);
-}
-
-void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
-    mp_steps_destroy(&predictor->steps);
-    mp_steps_memory_destroy(&predictor->steps_memory);
-    mp_schedule_destroy(&predictor->schedule);
-    free(predictor->arrived);
-}
-
 /* ---- rows of a step ---- */
 
-static struct mp_predicted_layer *layer_of(struct mp_predictor *predictor, int layer) {
-    return &predictor->layer[layer];
+static struct mp_layer_rows *layer_of(struct mp_predictor *predictor, int layer) {
+    return &predictor->rows.layer[layer];
 }
 
 static size_t row_of(const struct mp_predictor *predictor, int step) {
@@ -48,7 +30,7 @@ static void begin(void *self, struct mp_scheduled_phase activity) {
 
 /* Tokens and bytes are those of the half that sets out, or returns, as a whole. */
 static double end_exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, activity.layer);
+    const struct mp_layer_rows *layer = layer_of(predictor, activity.layer);
     enum mp_phase there = activity.direction == MP_FORWARD ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
     bool is_there = activity.phase == there;
     bool flat = activity.step == MP_ALL_STEPS;
@@ -63,7 +45,7 @@ static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_ph
     double flops =
         mp_costs_route_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
     for (int r = 0; r < predictor->ranks; r++)
-        predictor->expert_seconds[r] += timeline->clock[r] - timeline->mark[r];
+        predictor->sums.experts[r] += timeline->clock[r] - timeline->mark[r];
     const int64_t *rows = layer_of(predictor, activity.layer)->steps->rows;
     return mp_timeline_spent(&predictor->timeline, activity,
                              rows + row_of(predictor, activity.step), NULL, flops);
@@ -76,9 +58,9 @@ static double end_shared(struct mp_predictor *predictor, struct mp_scheduled_pha
 }
 
 static void add_moe(struct mp_predictor *predictor, int layer, double seconds) {
-    predictor->moe += seconds;
+    predictor->sums.moe += seconds;
     if (layer >= 0)
-        predictor->layer_moe[layer] += seconds / predictor->ranks;
+        predictor->sums.layer_moe[layer] += seconds / predictor->ranks;
 }
 
 static void end(void *self, struct mp_scheduled_phase activity) {
@@ -108,8 +90,8 @@ static void end(void *self, struct mp_scheduled_phase activity) {
         break;
     case MP_PHASE_FETCH:
         if (activity.direction == MP_NO_DIRECTION) {
-            predictor->gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
-            predictor->gathering_waited += *waited - before;
+            predictor->sums.gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+            predictor->sums.gathering_waited += *waited - before;
         } else {
             add_moe(predictor, activity.layer,
                     mp_timeline_spent(timeline, activity, NULL, NULL, -1));
@@ -139,25 +121,44 @@ static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
 }
 
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    predictor->micro_batch = predictor->schedule.micro_batch;
-    predictor->load = predictor->all_loads + predictor->micro_batch * predictor->layers;
-    int code = mp_predictor_plan_before(predictor, layer, error);
+    int micro_batch = predictor->schedule.micro_batch;
+    int code = mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error);
     if (!code)
-        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        code = mp_gated_loads_limit(&predictor->loads, &predictor->planner, micro_batch, error);
+    if (!code)
+        mp_carrier_fetch(&predictor->carrier, MP_STAGE_BEFORE_GATE, micro_batch == 0,
+                         &predictor->carrier.fetch);
     return code;
 }
 
-static int plan_after(struct mp_predictor *predictor, int number, struct mp_error *error) {
-    struct mp_predicted_layer *layer = layer_of(predictor, number);
-    int code = mp_predictor_plan_after(predictor, number, error);
+static void record_facts(const struct mp_predictor *predictor, int layer,
+                         const struct mp_load *load) {
+    struct mp_plan_facts facts;
+    if (!predictor->sink.facts)
+        return;
+    mp_plan_facts(predictor->planner.plan, load, &facts);
+    predictor->sink.facts(predictor->sink.context, predictor->called, layer,
+                          predictor->planner.plan, &facts);
+}
+
+static int plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    struct mp_carrier *carrier = &predictor->carrier;
+    int micro_batch = predictor->schedule.micro_batch;
+    bool last = micro_batch + 1 == predictor->schedule.micro_batches;
+    const struct mp_load *load = mp_gated_load(&predictor->loads, micro_batch, layer);
+    int code = mp_planner_end_layer(&predictor->planner, layer, load, error);
     if (code)
         return code;
+    mp_late_copies_mark(&carrier->late, predictor->planner.plan);
     if (!predictor->planner.policy.free_transfers)
-        work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = number}, NULL,
+        work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = layer}, NULL,
                 predictor->options.planning);
-    mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
-    mp_predictor_carry_gradients(predictor, layer);
-    return mp_predictor_dispatch(predictor, number, error);
+    mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, micro_batch == 0, &carrier->late_fetch);
+    mp_carrier_gradients(carrier, layer, last);
+    mp_holding_count_copies(&predictor->holding, layer);
+    if (last)
+        record_facts(predictor, layer, load);
+    return mp_predicted_rows_fill(&predictor->rows, &carrier->late, micro_batch, layer, error);
 }
 
 static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
@@ -183,7 +184,7 @@ static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps
 }
 
 static void compute(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    const struct mp_layer_rows *layer = layer_of(predictor, operation->layer);
     int direction = operation->direction;
     const double *speed = mp_costs_speed(predictor->costs, direction);
     memcpy(predictor->seconds, layer->steps->expert[direction] + row_of(predictor, operation->step),
@@ -207,7 +208,7 @@ static void share(struct mp_predictor *predictor, const struct mp_operation *ope
 /* Rows in order at one end of an exchange. */
 static void permute(struct mp_predictor *predictor, const struct mp_operation *operation,
                     bool there) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    const struct mp_layer_rows *layer = layer_of(predictor, operation->layer);
     bool forward = operation->direction == MP_FORWARD;
     enum mp_phase phase = there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
     /* Padded: as many rows on every rank. */
@@ -244,9 +245,11 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         break;
     case MP_WORK_PERMUTE:
         if (way == MP_BACKWARD)
-            code = mp_predictor_restore(predictor, operation->layer, error);
+            code = mp_predicted_rows_restore(&predictor->rows, &predictor->carrier.late,
+                                             predictor->schedule.micro_batch, operation->layer,
+                                             predictor->iteration, error);
         permute(predictor, operation, true);
-        if (predictor->distinct && way == MP_FORWARD)
+        if (predictor->rows.distinct && way == MP_FORWARD)
             gather_distinct(predictor, operation);
         break;
     case MP_WORK_SHARED:
@@ -259,11 +262,11 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         permute(predictor, operation, false);
         break;
     case MP_WORK_HEAD:
-        mp_predictor_count_memory(predictor);
+        mp_holding_count_memory(&predictor->holding);
         work_in(predictor, MP_PHASE_HEAD, operation, NULL, mp_costs_head(costs));
         break;
     default:
-        mp_timeline_work_each(&predictor->timeline, predictor->optimizer_seconds);
+        mp_timeline_work_each(&predictor->timeline, predictor->holding.optimizer_seconds);
     }
     return code;
 }
@@ -280,19 +283,19 @@ static struct mp_scheduled_phase activity_of(const struct mp_operation *operatio
 static double *arrival_of(const struct mp_predictor *predictor,
                           const struct mp_operation *operation) {
     const double *first =
-        operation->kind == MP_TRAVEL_ROWS ? predictor->arrived : predictor->returned;
+        operation->kind == MP_TRAVEL_ROWS ? predictor->way.arrived : predictor->way.returned;
     return (double *)first + row_of(predictor, operation->step);
 }
 
 static int reserve_arrivals(struct mp_predictor *predictor, int steps, struct mp_error *error) {
     size_t cells = row_of(predictor, steps);
-    if (steps <= predictor->steps_limit)
+    if (steps <= predictor->way.steps_limit)
         return MP_OK;
-    free(predictor->arrived);
-    predictor->arrived = malloc(2 * cells * sizeof *predictor->arrived);
-    predictor->returned = predictor->arrived + cells;
-    predictor->steps_limit = predictor->arrived ? steps : 0;
-    return predictor->arrived
+    free(predictor->way.arrived);
+    predictor->way.arrived = malloc(2 * cells * sizeof *predictor->way.arrived);
+    predictor->way.returned = predictor->way.arrived + cells;
+    predictor->way.steps_limit = predictor->way.arrived ? steps : 0;
+    return predictor->way.arrived
                ? MP_OK
                : mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps", steps);
 }
@@ -355,33 +358,34 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         if (predictor->planner.policy.gather_ahead == 0)
-            return &predictor->fetch;
+            return &predictor->carrier.fetch;
         /* Its bytes count when the layer is planned. */
-        mp_predictor_carry_homes(predictor, operation->layer, &predictor->ahead);
-        return &predictor->ahead;
+        mp_carrier_homes(&predictor->carrier, operation->layer, &predictor->carrier.ahead);
+        return &predictor->carrier.ahead;
     case MP_TRAVEL_LATE_FETCH:
-        return &predictor->late_fetch;
+        return &predictor->carrier.late_fetch;
     case MP_TRAVEL_REFETCH:
-        return &layer_of(predictor, operation->layer)->prefetch;
+        return &predictor->carrier.layer[operation->layer].prefetch;
     case MP_TRAVEL_HOMES:
-        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
-            mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
-        return &predictor->fetch;
+        predictor->carrier.bytes[MP_STAGE_AFTER_STEP] +=
+            mp_carrier_homes(&predictor->carrier, operation->layer, &predictor->carrier.fetch);
+        return &predictor->carrier.fetch;
     case MP_TRAVEL_MOVES:
-        mp_predictor_carry_moves(predictor, &predictor->fetch);
-        return &predictor->fetch;
+        mp_holding_expect_moves(&predictor->holding);
+        mp_carrier_moves(&predictor->carrier, &predictor->carrier.fetch);
+        return &predictor->carrier.fetch;
     default:
-        return &layer_of(predictor, operation->layer)
-                    ->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
+        return &predictor->carrier.layer[operation->layer]
+                    .gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
     }
 }
 
 static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operation *operation) {
     if (operation->kind == MP_TRAVEL_SUM_DENSE)
-        return &predictor->dense_number[operation->layer];
+        return &predictor->way.dense_number[operation->layer];
     if (operation->kind == MP_TRAVEL_MOVES)
-        return predictor->number[operation->kind];
-    return &predictor->number[operation->kind][operation->layer % (MP_MOST_AHEAD + 1)];
+        return predictor->way.number[operation->kind];
+    return &predictor->way.number[operation->kind][operation->layer % (MP_MOST_AHEAD + 1)];
 }
 
 static enum mp_phase phase_of(enum mp_operation_kind kind) {
@@ -401,10 +405,10 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
 
 /* Non-expert gradients of a block, or of the tables. */
 static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
-    double seconds = predictor->reduce_seconds;
+    double seconds = predictor->meetings.block_sums;
     if (activity.layer == predictor->layers) {
         activity.layer = -1;
-        seconds = predictor->table_reduce_seconds;
+        seconds = predictor->meetings.table_sums;
     }
     for (int r = 0; r < predictor->ranks; r++)
         predictor->seconds[r] = seconds;
@@ -449,7 +453,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
         if (predictor->planner.change.asynchronous)
             start_background(predictor, operation);
         else if (!mp_optimizer_sliced(predictor->planner.policy.optimizer))
-            mp_predictor_move(predictor);
+            mp_carrier_move(&predictor->carrier, &predictor->timeline);
         return MP_OK;
     default:
         start_background(predictor, operation);
@@ -465,11 +469,11 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     predictor->passes = true;
     switch (operation->kind) {
     case MP_TRAVEL_COUNTS:
-        mp_timeline_together(timeline, activity, predictor->gather_seconds);
+        mp_timeline_together(timeline, activity, predictor->meetings.counts);
         return MP_OK;
     case MP_TRAVEL_LOSS:
         activity.phase = MP_PHASE_WAIT;
-        mp_timeline_together(timeline, activity, predictor->agree_seconds);
+        mp_timeline_together(timeline, activity, predictor->meetings.agreement);
         return MP_OK;
     case MP_TRAVEL_ROWS:
     case MP_TRAVEL_RETURNS:
@@ -478,7 +482,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_TRAVEL_MOVES:
         wait_background(predictor, operation);
         mp_planner_adopt_homes(&predictor->planner);
-        mp_predictor_count_homes(predictor);
+        mp_holding_count_homes(&predictor->holding);
         return MP_OK;
     default:
         wait_background(predictor, operation);
@@ -488,10 +492,66 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
 
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_predictor *predictor = self;
+    int64_t tokens = mp_costs_tokens(predictor->costs) * predictor->ranks;
+    const struct mp_load *learnt = mp_gated_loads_learnt(&predictor->loads, tokens);
     predictor->passes = true;
     *change = &predictor->planner.change;
-    return mp_planner_after_step(&predictor->planner, predictor->iteration,
-                                 mp_predictor_tell_transitions(predictor), error);
+    if (mp_gated_loads_summed_bytes(&predictor->loads) > 0)
+        mp_timeline_together(&predictor->timeline,
+                             (struct mp_scheduled_phase){MP_PHASE_WAIT, MP_NO_DIRECTION, -1, 0},
+                             predictor->meetings.transitions);
+    return mp_planner_after_step(&predictor->planner, predictor->iteration, learnt, error);
 }
 
-const struct mp_executor mp_predictor_executor = {begin, end, plan, work, start, wait, learn};
+static const struct mp_executor executor = {begin, end, plan, work, start, wait, learn};
+
+/* ---- life ---- */
+
+static void find_meetings(struct mp_predictor *predictor) {
+    const struct mp_network *network = predictor->network;
+    const struct mp_costs *costs = predictor->costs;
+    /* And where chunks are of tokens, routes of each. */
+    const int chunks = predictor->rows.distinct ? predictor->planner.plan->degree : 1;
+    const double counts = MP_BYTES_OF_COUNTS + (chunks > 1 ? chunks * sizeof(uint32_t) : 0);
+    double transitions = mp_gated_loads_summed_bytes(&predictor->loads);
+    predictor->meetings = (struct mp_meetings){
+        .block_sums = mp_costs_sums(costs) *
+                      mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs)),
+        .table_sums = mp_costs_sums(costs) *
+                      mp_network_all_reduce(network, mp_costs_table_gradient_bytes(costs)),
+        .counts = mp_network_all_gather(network, counts * (double)predictor->job.experts),
+        .transitions = transitions > 0 ? mp_network_all_reduce(network, transitions) : 0,
+        .agreement = mp_network_all_reduce(network, MP_AGREED_BYTES)};
+}
+
+int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
+    const struct mp_planner *planner = &predictor->planner;
+    struct mp_schedule *schedule = &predictor->schedule;
+    int code = mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
+                                  predictor->ranks, schedule, error);
+    schedule->learns = planner->system->after_step;
+    schedule->micro_batches = predictor->options.micro_batches;
+    schedule->shares = predictor->job.shared_experts > 0;
+    if (code)
+        return code;
+    find_meetings(predictor);
+    MP_TAKE(&predictor->memory, predictor->way.dense_number, predictor->layers + 1);
+    MP_TAKE(&predictor->memory, predictor->sums.layer_moe, predictor->layers);
+    MP_TAKE_EACH(&predictor->memory, predictor->ranks, predictor->sums.experts, predictor->tokens,
+                 predictor->bytes, predictor->seconds);
+    for (int r = 0; predictor->tokens && r < predictor->ranks; r++)
+        predictor->tokens[r] = mp_costs_tokens(predictor->costs);
+    return mp_arena_check(&predictor->memory, error);
+}
+
+void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
+    mp_schedule_destroy(&predictor->schedule);
+    free(predictor->way.arrived);
+}
+
+void mp_predictor_begin_executor(struct mp_predictor *predictor) {
+    struct mp_moe_sums *sums = &predictor->sums;
+    sums->moe = sums->gathering = sums->gathering_waited = 0;
+    memset(sums->experts, 0, (size_t)predictor->ranks * sizeof *sums->experts);
+    memset(sums->layer_moe, 0, (size_t)predictor->layers * sizeof *sums->layer_moe);
+}

@@ -131,9 +131,10 @@ int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded 
     MP_TAKE(&fitted->memory, fitted->speed, 2 * width);
     MP_TAKE(&fitted->memory, fitted->cell, cells);
     if (fitted->memory.lacking) {
+        int code = mp_arena_check(&fitted->memory, error);
         mp_fitted_destroy(fitted);
         *made = NULL;
-        return mp_fail(error, MP_ENOMEM, "no memory for what %zu layers of ranks took", cells);
+        return code;
     }
     mp_what_if_each(what_if, take_span, fitted);
     return MP_OK;
@@ -397,23 +398,19 @@ static void fill_links(struct mp_fitted *fitted) {
 
 int mp_fitted_fit(struct mp_fitted *fitted, struct mp_error *error) {
     size_t count = 2 * cells_of(fitted);
-    struct links links = {.fitted = fitted,
-                          .list = malloc(count * sizeof *links.list),
-                          .points = {.x = malloc(count * MP_EXPERT_COLUMNS * sizeof(double)),
-                                     .y = malloc(count * sizeof(double))},
-                          .value = malloc(count * sizeof *links.value)};
-    int code = links.list && links.points.x && links.points.y && links.value
-                   ? fit_experts(fitted, &links.points, error)
-                   : mp_fail(error, MP_ENOMEM, "no memory to fit %zu times", count);
+    struct links links = {.fitted = fitted};
+    struct mp_arena memory = {0};
+    MP_TAKE_EACH(&memory, count, links.list, links.points.y, links.value);
+    MP_TAKE(&memory, links.points.x, count * MP_EXPERT_COLUMNS);
+    int code = mp_arena_check(&memory, error);
+    if (!code)
+        code = fit_experts(fitted, &links.points, error);
     if (!code)
         code = fit_links(&links, error);
     if (!code)
         fill_links(fitted);
     fitted->probe = -1;
-    free(links.list);
-    free(links.points.x);
-    free(links.points.y);
-    free(links.value);
+    mp_arena_release(&memory);
     return code;
 }
 

@@ -89,6 +89,10 @@ uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predic
 
 /* Writes the job as mapping that mp_predict_job_apply reads back, every option listed. */
 int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error);
+/* The same as a text to be freed; of a measured job, as ranks read it (mp_job_write).  NULL behind
+ * an error. */
+int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, char **text,
+                        struct mp_error *error);
 
 /* Loads of the job as a stream of its shape: opens the trace or starts the generator, and fits it.
  * `cluster` gives the ranks.  With fit, a trace that has one micro-batch per iteration stays so:

@@ -1,7 +1,6 @@
 /* Known bounds: see known_bounds.h. */
 #include "harness/predict/known_bounds.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,15 +46,9 @@ void mp_known_bounds_destroy(struct mp_known_bounds *known) {
 /* All that is said of a job but for its name and system. */
 static int write_conditions(const struct mp_predict_job *job, char **text, struct mp_error *error) {
     struct mp_predict_job nameless = *job;
-    size_t size = 0;
     *nameless.file.job.name = *nameless.file.job.system = '\0';
     nameless.file.system = NULL;
-    *text = NULL;
-    FILE *stream = open_memstream(text, &size);
-    int code = stream ? mp_predict_job_write(&nameless, stream, error) : MP_OK;
-    if (!stream || (fclose(stream) && !code))
-        code = mp_fail(error, MP_ENOMEM, "no memory for a job's bound");
-    return code;
+    return mp_predict_job_text(&nameless, true, text, error);
 }
 
 int mp_known_bounds_take(struct mp_known_bounds *known, const struct mp_predict_job *job,

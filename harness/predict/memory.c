@@ -53,7 +53,7 @@ static double one_hot_bytes(const struct mp_costs *costs, const struct mp_memory
  * dispatch and of combining read them.  While they are made there are weights in 32 bits and a
  * mask of one byte, too, which count as buffers. */
 static double sent_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
-    return mp_costs_row_bytes(costs) + one_hot_bytes(costs, use, 2 * costs->element);
+    return costs->sizes.row + one_hot_bytes(costs, use, 2 * costs->element);
 }
 
 /* Behind the last block, bytes per token: inputs of layer norm and head, 32-bit logits. */
@@ -89,13 +89,13 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
     double gradient = costs->options.gradient_bytes, state = costs->options.optimizer_bytes;
     *memory = (struct mp_memory){
         .dense = dense * (costs->element + gradient + state),
-        .parameters = use->experts_kept * mp_costs_expert_bytes(costs),
-        .copies = use->copies * mp_costs_expert_bytes(costs),
-        .gradients = use->gradients * mp_costs_expert_gradient_bytes(costs),
-        .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
+        .parameters = use->experts_kept * costs->sizes.expert,
+        .copies = use->copies * costs->sizes.expert,
+        .gradients = use->gradients * costs->sizes.expert_gradient,
+        .optimizer = use->states_kept * costs->sizes.expert_state,
         .activations = activation_bytes(costs, use),
         .cache = cache_bytes(costs),
-        .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs) +
+        .buffers = (use->sent_one_layer + use->rows_one_layer) * costs->sizes.row +
                    use->sent_one_layer * one_hot_bytes(costs, use, INDEX_BYTES + 1) +
                    2 * use->transit,
         .limit = costs->cluster->memory.value * (1 - costs->options.reserve),

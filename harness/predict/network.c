@@ -64,14 +64,8 @@ static void find_levels(struct mp_network *network) {
     }
 }
 
-static void destroy_memory(struct mp_port_memory *memory) {
-    if (!memory)
-        return;
-    mp_arena_release(&memory->tables);
-    free(memory);
-}
-
 static bool create_memory(struct mp_network *network) {
+    size_t lanes = ((size_t)network->ranks + MP_LANES - 1) / MP_LANES * MP_LANES;
     struct mp_port_memory *memory = calloc(1, sizeof *memory);
     network->memory = memory;
     if (!memory)
@@ -85,6 +79,10 @@ static bool create_memory(struct mp_network *network) {
     MP_TAKE(&memory->tables, memory->present, memory->present_words + 1);
     MP_TAKE(&memory->tables, memory->count, (size_t)network->ranks + 1);
     MP_TAKE_EACH(&memory->tables, network->ranks, memory->sent, memory->to);
+    MP_TAKE_EACH(&memory->tables, lanes, network->order, network->merge, network->position,
+                 network->ready, network->part, network->done, network->finish);
+    for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
+        MP_TAKE_EACH(&memory->tables, lanes, network->end[way], network->own[way]);
     return !memory->tables.lacking;
 }
 
@@ -92,41 +90,25 @@ int mp_network_create(const struct mp_cluster *cluster, struct mp_network **netw
                       struct mp_error *error) {
     struct mp_network *new = calloc(1, sizeof *new);
     int ranks = mp_cluster_ranks(cluster);
-    size_t lanes = ((size_t)ranks + MP_LANES - 1) / MP_LANES * MP_LANES;
-    if (!new)
-        goto no_memory;
-    new->cluster = cluster;
-    new->ranks = ranks;
-    find_levels(new);
-    new->orders = calloc(3 * lanes, sizeof *new->orders);
-    new->ready = calloc(7 * lanes, sizeof *new->ready);
-    new->finish = calloc(lanes, sizeof *new->finish);
-    if (!new->orders || !new->ready || !new->finish || !create_memory(new))
-        goto no_memory;
-    new->order = new->orders;
-    new->merge = new->orders + lanes;
-    new->position = new->orders + 2 * lanes;
-    new->part = new->ready + lanes;
-    new->done = new->part + lanes;
-    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        new->end[way] = new->done + (size_t)(1 + way) * lanes;
-        new->own[way] = new->done + (size_t)(3 + way) * lanes;
+    if (new) {
+        new->cluster = cluster;
+        new->ranks = ranks;
+        find_levels(new);
+    }
+    if (!new || !create_memory(new)) {
+        mp_network_destroy(new);
+        return mp_fail(error, MP_ENOMEM, "network: no memory for %d ranks", ranks);
     }
     *network = new;
     return MP_OK;
-
-no_memory:
-    mp_network_destroy(new);
-    return mp_fail(error, MP_ENOMEM, "network: no memory for %d ranks", ranks);
 }
 
 void mp_network_destroy(struct mp_network *network) {
     if (!network)
         return;
-    destroy_memory(network->memory);
-    free(network->orders);
-    free(network->ready);
-    free(network->finish);
+    if (network->memory)
+        mp_arena_release(&network->memory->tables);
+    free(network->memory);
     free(network);
 }
 
@@ -535,4 +517,3 @@ double mp_network_all_gather(const struct mp_network *network, double bytes) {
 double mp_network_all_reduce(const struct mp_network *network, double bytes) {
     return 2 * mp_network_all_gather(network, bytes / network->ranks);
 }
-/* 148216950 */

@@ -217,9 +217,9 @@ static int step(struct carrying *carrying, int64_t iteration) {
 static void ask_the_rest(struct carrying *carrying) {
     const struct mp_predictor *predictor = carrying->predictor;
     carrying->asked.sums =
-        predictor->layers * predictor->reduce_seconds + predictor->table_reduce_seconds;
+        predictor->layers * predictor->meetings.block_sums + predictor->meetings.table_sums;
     for (int r = 0; r < predictor->ranks; r++)
-        carrying->asked.update += predictor->optimizer_seconds[r] / predictor->ranks;
+        carrying->asked.update += predictor->holding.optimizer_seconds[r] / predictor->ranks;
 }
 
 static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *stream) {
@@ -299,14 +299,11 @@ static double median_of(const struct mp_other_system *other) {
 
 static int allocate(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_recorded *run = other->run;
-    int count = other->setting.layers * other->job.options.micro_batches, code = MP_OK;
-    MP_TAKE(&other->arena, other->load, count);
+    other->load =
+        mp_loads_take(&other->arena, other->setting.layers * other->job.options.micro_batches,
+                      run->ranks, other->job.file.job.experts);
     MP_TAKE(&other->arena, other->seconds, run->iterations);
-    if (other->arena.lacking)
-        return mp_arena_check(&other->arena, error);
-    for (int i = 0; i < count && !code; i++)
-        code = mp_load_create(run->ranks, other->job.file.job.experts, &other->load[i], error);
-    return code;
+    return mp_arena_check(&other->arena, error);
 }
 
 /* Programs of others record no figures for planners, and those are what the costs say then; copies
@@ -416,9 +413,6 @@ int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_rec
 void mp_other_system_destroy(struct mp_other_system *other) {
     if (!other)
         return;
-    int count = other->setting.layers * other->job.options.micro_batches;
-    for (int i = 0; other->load && i < count; i++)
-        mp_load_destroy(&other->load[i]);
     mp_predict_job_destroy(&other->job);
     mp_fitted_destroy(other->fitted);
     mp_arena_release(&other->arena);

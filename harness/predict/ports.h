@@ -58,7 +58,7 @@ struct mp_port_memory {
     uint32_t *sent;         /* [ranks] rows of a sender, by destination; zero between senders */
     int32_t *to;            /* [ranks] who gets some */
     bool failed;            /* there was no memory for some traffic */
-    struct mp_arena tables; /* of all these */
+    struct mp_arena tables; /* of all these, and of the network's */
 };
 
 struct mp_network {
@@ -69,7 +69,6 @@ struct mp_network {
     struct mp_port_level level[MP_CLUSTER_LEVELS]; /* from near to far; the last has one group */
     size_t lanes;                                  /* of all figures of ranks */
     struct mp_port_memory *memory;
-    int *orders; /* of the next three */
     /* Working memory of one group. */
     int *order, *merge, *position;
     float *ready, *part, *done;
@@ -115,6 +114,7 @@ struct mp_port_bytes {
     struct mp_port_curve curve[2];
     struct mp_port_curve own[2]; /* the same as if each rank had a gate; of limited networks */
     double *self;                /* [ranks] */
+    struct mp_arena tables;      /* of what stays as large as it is */
 };
 
 struct mp_traffic {

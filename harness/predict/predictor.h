@@ -5,9 +5,9 @@
  * travels ("comm").  Rows are exchanged in the foreground: a rank goes on when its part is done.
  * Copies, gradients and all-reduces travel in the background, in the gaps that exchanges leave, and
  * a rank waits for them only where it needs them; where the processor that computes also copies
- * (mp_costs_overlap < 1), that share of a background transfer stretches the rank's own work.
+ * (mp_cluster_overlap < 1), that share of a background transfer stretches the rank's own work.
  *
- * The rules, beside those of network.h, timeline.h (streams) and carriage.c (broadcasts in pieces):
+ * The rules, beside those of network.h, timeline.h (streams) and carriage.h (broadcasts in pieces):
  * - Loads are gathered from all ranks after every gate, so ranks start their dispatch together.
  * - Four exchanges of a layer's rows in an iteration of training, also where blocks' forward is
  *   computed again (mp_predict_options.recompute), as LAER-MoE's cost model counts them; two in one
@@ -27,6 +27,7 @@
 #include "harness/predict/cost.h"
 #include "harness/predict/network.h"
 #include "profiler/record/record.h"
+#include "reference/plan/planner.h"
 
 /* A span of a rank in model time.  mp_span's fields, as the trainer would fill them; start_ns and
  * end_ns count from the run's begin, rounded to the nearest nanosecond. */
@@ -69,6 +70,10 @@ struct mp_predictor_config {
 int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *cluster,
                       const struct mp_predict_options *options, int *shards,
                       struct mp_error *error);
+
+/* The planner of a job, told what its costs say; zeroed before.  Errors: mp_planner_create's. */
+int mp_predict_planner(const struct mp_costs *costs, const struct mp_job_file *job,
+                       bool check_plans, struct mp_planner *planner, struct mp_error *error);
 
 /* Errors: those of mp_system_create and mp_costs_create; MP_ENOMEM. */
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **predictor,

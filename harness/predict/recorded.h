@@ -10,12 +10,13 @@
 #include <stdint.h>
 
 #include "profiler/straggler/times.h"
+#include "reference/base/arena.h"
 #include "results/store/store.h"
 
 struct mp_recorded {
     int64_t run_id;
-    char *suite, *job, *system, *executor, *workload, *gate, *model; /* owned */
-    char *job_text; /* as the ranks read it; "" if not kept; owned */
+    const char *suite, *job, *system, *executor, *workload, *gate, *model;
+    const char *job_text; /* as the ranks read it; "" if not kept */
     int ranks, ranks_per_node;
     double clock_error; /* s; two ranks' clocks are at most so far apart */
     int iterations;
@@ -24,6 +25,7 @@ struct mp_recorded {
     struct mp_recorded_rank *rank; /* [iterations][ranks] */
     struct mp_recorded_span *span;
     size_t spans;
+    struct mp_arena memory; /* of texts and ranks */
 };
 
 /* Reads the steady iterations of a run; `database` is named in messages.  run_id 0: the only run of

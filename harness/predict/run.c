@@ -1,4 +1,5 @@
 /* A predicted job from beginning to end. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,9 +159,9 @@ struct running {
     struct mp_error *error; /* its own */
 };
 
-static int begin(struct running *running, const struct mp_predict_job *job,
-                 const struct mp_cluster *cluster, const struct mp_predict_sink *sink,
-                 struct mp_prediction_summary *summary, struct mp_error *error) {
+static void begin(struct running *running, const struct mp_predict_job *job,
+                  const struct mp_cluster *cluster, const struct mp_predict_sink *sink,
+                  struct mp_prediction_summary *summary, struct mp_error *error) {
     const struct mp_predictor_config config = {.cluster = cluster,
                                                .job = &job->file,
                                                .options = &job->options,
@@ -169,18 +170,17 @@ static int begin(struct running *running, const struct mp_predict_job *job,
                                                .sink = sink};
     *running = (struct running){.job = job, .summary = summary, .error = error};
     memset(summary, 0, sizeof *summary);
-    return mp_predictor_create(&config, &running->predictor, error);
+    mp_predictor_create(&config, &running->predictor, error);
 }
 
-static int step(struct running *running, const struct mp_load load[], int64_t number,
-                struct mp_prediction *prediction) {
+static void step(struct running *running, const struct mp_load load[], int64_t number,
+                 struct mp_prediction *prediction) {
     mp_predictor_call(running->predictor, number);
     int code = mp_predictor_step(running->predictor, load, prediction, running->error);
     if (!code)
         code = add_time(&running->times, prediction->seconds, running->error);
     if (!code)
         add_prediction(&running->summary->mean, prediction);
-    return code;
 }
 
 static void end(struct running *running, bool is_whole) {
@@ -190,162 +190,133 @@ static void end(struct running *running, bool is_whole) {
     free(running->times.seconds);
 }
 
-static int fail_empty(const struct reader *reader, struct mp_error *error) {
-    return mp_fail(error, MP_EFORMAT, "there is no load in %s",
-                   mp_trace_stream_info(reader->stream)->source);
+/* Everybody who meets the same loads, which are read once. */
+struct course {
+    struct reader reader;
+    int64_t iterations; /* at most */
+    struct running *running;
+    int count;                            /* of them; 0: the bound alone */
+    struct mp_bound *bound;               /* NULL: not asked for */
+    struct times bounds;                  /* seconds of each */
+    const struct mp_predict_watch *watch; /* on one that runs alone, which ends it; NULL: none */
+    const volatile sig_atomic_t *signals; /* NULL: none */
+};
+
+/* Every iteration under every job that has not failed, and its bound. */
+static int run_course(struct course *course, struct mp_error *error) {
+    struct reader *reader = &course->reader;
+    const struct mp_predict_watch *watch = course->watch;
+    struct mp_prediction prediction;
+    bool ended = false, go_on = true;
+    int64_t number = 0, read = 0;
+    for (; go_on && read < course->iterations; read++) {
+        double bound = NAN;
+        if (course->signals && *course->signals)
+            return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
+        int code = read_iteration(reader, &number, &ended, error);
+        if (!code && !ended && course->bound &&
+            !(code = mp_bound_seconds(course->bound, reader->load, &bound, error)))
+            code = add_time(&course->bounds, bound, error);
+        if (code)
+            return code;
+        if (ended)
+            break;
+        for (int i = 0; i < course->count; i++)
+            if (!course->running[i].error->code)
+                step(&course->running[i], reader->load, number, &prediction);
+        prediction.bound_seconds = bound;
+        if (watch)
+            go_on = !course->running->error->code &&
+                    (!watch->step || watch->step(watch->context, &prediction));
+    }
+    return read ? MP_OK
+                : mp_fail(error, MP_EFORMAT, "there is no load in %s",
+                          mp_trace_stream_info(reader->stream)->source);
 }
 
-/* bound: NULL for none. */
-static int run_iterations(struct running *running, struct reader *reader, struct mp_bound *bound,
-                          const struct mp_predict_watch *watch) {
-    bool ended = false, go_on = true;
-    int64_t number = 0;
-    int code = MP_OK;
-    while (!code && go_on && running->times.count < running->job->file.job.iterations) {
-        struct mp_prediction prediction;
-        code = read_iteration(reader, &number, &ended, running->error);
-        if (code || ended)
-            break;
-        code = step(running, reader->load, number, &prediction);
-        if (!code && bound)
-            code = mp_bound_seconds(bound, reader->load, &prediction.bound_seconds, running->error);
-        go_on = code || !watch || !watch->step || watch->step(watch->context, &prediction);
+/* `out`, where not NULL, gets the bound. */
+static void close_course(struct course *course, struct mp_predict_bound *out) {
+    struct times *times = &course->bounds;
+    if (out) {
+        out->iterations = times->count;
+        for (int64_t i = 0; i < times->count; i++)
+            out->seconds_mean += times->seconds[i] / (double)times->count;
+        out->seconds_median = mp_median_of(times->seconds, times->count);
     }
-    return code || running->times.count ? code : fail_empty(reader, running->error);
+    free(times->seconds);
+    close_reader(&course->reader);
 }
 
 static bool wants_bounds(const struct running *running, const struct mp_predict_job *job,
                          const struct mp_cluster *cluster, const struct mp_predict_watch *watch) {
     const struct mp_job *sizes = &job->file.job;
-    int shards = mp_predictor_shards(running->predictor);
-    return watch && watch->bounds &&
-           mp_bound_covers(job->file.system, sizes->exchange, false, shards) &&
+    return watch->bounds && !running->error->code &&
+           mp_bound_covers(job->file.system, sizes->exchange, false,
+                           mp_predictor_shards(running->predictor)) &&
            mp_bound_is_quick(cluster, sizes, sizes->iterations);
 }
 
 int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                        const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
                        struct mp_prediction_summary *summary, struct mp_error *error) {
-    struct reader reader;
+    static const struct mp_predict_watch nobody = {0};
+    struct mp_error own = {0};
     struct running running;
-    struct mp_bound *bound = NULL;
+    struct course course = {.iterations = job->file.job.iterations,
+                            .running = &running,
+                            .count = 1,
+                            .watch = watch ? watch : &nobody};
     memset(summary, 0, sizeof *summary);
-    int code = open_reader(job, cluster, &reader, error);
+    int code = open_reader(job, cluster, &course.reader, error);
     if (code)
         return code;
-    code = begin(&running, job, cluster, sink, summary, error);
-    if (!code && wants_bounds(&running, job, cluster, watch))
-        code = mp_known_bounds_take(watch->bounds, job, cluster, &bound, error);
-    if (!code)
-        code = run_iterations(&running, &reader, bound, watch);
-    end(&running, !code);
-    close_reader(&reader);
-    return code;
-}
-
-/* ---- the bound ---- */
-
-static void finish_bound(struct times *times, struct mp_predict_bound *out) {
-    out->iterations = times->count;
-    for (int64_t i = 0; i < times->count; i++)
-        out->seconds_mean += times->seconds[i] / (double)times->count;
-    out->seconds_median = mp_median_of(times->seconds, times->count);
-}
-
-static int bound_iteration(struct mp_bound *bound, const struct mp_load load[], struct times *times,
-                           struct mp_error *error) {
-    double seconds;
-    int code = mp_bound_seconds(bound, load, &seconds, error);
-    return code ? code : add_time(times, seconds, error);
-}
-
-static int bound_iterations(const struct mp_predict_job *job, struct reader *reader,
-                            struct mp_bound *bound, const volatile sig_atomic_t *signals,
-                            struct times *times, struct mp_error *error) {
-    bool ended = false;
-    int64_t number = 0;
-    int code = MP_OK;
-    while (!code && times->count < job->file.job.iterations) {
-        if (signals && *signals)
-            return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
-        code = read_iteration(reader, &number, &ended, error);
-        if (code || ended)
-            break;
-        code = bound_iteration(bound, reader->load, times, error);
-    }
-    return code || times->count ? code : fail_empty(reader, error);
+    begin(&running, job, cluster, sink, summary, &own);
+    if (wants_bounds(&running, job, cluster, course.watch))
+        code = mp_known_bounds_take(course.watch->bounds, job, cluster, &course.bound, error);
+    if (!code && !own.code)
+        code = run_course(&course, error);
+    end(&running, !code && !own.code);
+    close_course(&course, NULL);
+    return own.code ? mp_fail(error, own.code, "%s", own.text) : code;
 }
 
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          const volatile sig_atomic_t *signals, struct mp_known_bounds *known,
                          struct mp_predict_bound *out, struct mp_error *error) {
-    struct reader reader;
-    struct times times = {0};
-    struct mp_bound *bound = NULL;
+    struct course course = {.iterations = job->file.job.iterations, .signals = signals};
     *out = (struct mp_predict_bound){0};
-    int code = open_reader(job, cluster, &reader, error);
+    int code = open_reader(job, cluster, &course.reader, error);
     if (code)
         return code;
-    code = mp_known_bounds_take(known, job, cluster, &bound, error);
+    code = mp_known_bounds_take(known, job, cluster, &course.bound, error);
     if (!code)
-        code = bound_iterations(job, &reader, bound, signals, &times, error);
-    if (!code)
-        finish_bound(&times, out);
-    close_reader(&reader);
-    free(times.seconds);
+        code = run_course(&course, error);
+    close_course(&course, code ? NULL : out);
     return code;
-}
-
-/* ---- several systems ---- */
-
-/* Every iteration under every job that has not failed, and its bound. */
-static int run_together(struct running running[], int count, int64_t iterations,
-                        struct reader *reader, struct mp_bound *bound, struct times *times,
-                        struct mp_error *error) {
-    bool ended = false;
-    int64_t number = 0, read = 0;
-    int code = MP_OK;
-    for (; !code && read < iterations; read++) {
-        struct mp_prediction prediction;
-        code = read_iteration(reader, &number, &ended, error);
-        if (code || ended)
-            break;
-        for (int i = 0; i < count; i++)
-            if (!running[i].error->code)
-                step(&running[i], reader->load, number, &prediction);
-        if (bound)
-            code = bound_iteration(bound, reader->load, times, error);
-    }
-    return code || read ? code : fail_empty(reader, error);
 }
 
 int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
                         const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
                         struct mp_error *failure[], struct mp_known_bounds *known,
                         struct mp_predict_bound *out, struct mp_error *error) {
-    struct reader reader;
-    struct times times = {0};
-    struct mp_bound *bound = NULL;
-    struct running *running = calloc((size_t)count, sizeof *running);
-    int code = running ? open_reader(job[0], cluster, &reader, error)
-                       : mp_fail(error, MP_ENOMEM, "no memory for %d predictions", count);
+    struct course course = {.iterations = job[0]->file.job.iterations,
+                            .running = calloc((size_t)count, sizeof *course.running),
+                            .count = count};
+    int code = course.running ? open_reader(job[0], cluster, &course.reader, error)
+                              : mp_fail(error, MP_ENOMEM, "no memory for %d predictions", count);
     if (code) {
-        free(running);
+        free(course.running);
         return code;
     }
     for (int i = 0; i < count; i++)
-        begin(&running[i], job[i], cluster, NULL, summary[i], failure[i]);
+        begin(&course.running[i], job[i], cluster, NULL, summary[i], failure[i]);
     if (out)
-        code = mp_known_bounds_take(known, job[0], cluster, &bound, error);
+        code = mp_known_bounds_take(known, job[0], cluster, &course.bound, error);
     if (!code)
-        code = run_together(running, count, job[0]->file.job.iterations, &reader, bound, &times,
-                            error);
+        code = run_course(&course, error);
     for (int i = 0; i < count; i++)
-        end(&running[i], !code && !failure[i]->code);
-    if (!code && out)
-        finish_bound(&times, out);
-    close_reader(&reader);
-    free(times.seconds);
-    free(running);
+        end(&course.running[i], !code && !failure[i]->code);
+    free(course.running);
+    close_course(&course, code ? NULL : out);
     return code;
 }

@@ -90,22 +90,6 @@ static void record_assumption(void *context, const char *text) {
     mp_record_text(assumptions->thread, name, text);
 }
 
-static int record_job(const struct mp_predict_job *job, struct mp_record_thread *thread,
-                      struct mp_error *error) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
-        return mp_no_memory(error);
-    int code = mp_predict_job_write(job, stream, error);
-    if (fclose(stream) && !code)
-        code = mp_no_memory(error);
-    if (!code)
-        mp_record_text(thread, "job", text);
-    free(text);
-    return code;
-}
-
 /* The job as it is predicted: its experts cut as its system wants them. */
 static int take_shards(struct mp_predict_job *job, const struct mp_cluster *cluster,
                        struct mp_error *error) {
@@ -119,13 +103,11 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
                           struct mp_record_thread *thread, struct mp_error *error) {
     const struct mp_job *sizes = &job->file.job;
     struct mp_costs *costs;
-    struct mp_setting setting;
     int code = mp_costs_create(cluster, sizes, &job->options, &costs, error);
     if (code)
         return code;
-    mp_costs_setting(costs, &setting);
+    mp_record_named(thread, -1, -1, mp_setting_figures, mp_costs_setting(costs));
     mp_costs_destroy(costs);
-    mp_record_named(thread, -1, -1, mp_setting_figures, &setting);
     if (mp_job_shards(sizes) > 1)
         mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(sizes));
     mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)mp_job_tokens(sizes));
@@ -144,8 +126,12 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
     struct mp_predict_job cut = *job;
     int code = take_shards(&cut, cluster, error);
+    char *job_text = NULL;
     if (!code)
-        code = record_job(&cut, thread, error);
+        code = mp_predict_job_text(&cut, true, &job_text, error);
+    if (!code)
+        mp_record_text(thread, "job", job_text);
+    free(job_text);
     if (!code)
         code = record_setting(&cut, cluster, thread, error);
     return code ? code

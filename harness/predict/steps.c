@@ -1,6 +1,5 @@
 #include "harness/predict/steps.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "profiler/record/record.h"
@@ -11,41 +10,31 @@
 void mp_steps_destroy(struct mp_steps *steps) {
     for (int t = 0; steps->traffic && t < steps->traffic_limit; t++)
         mp_traffic_destroy(steps->traffic[t]);
-    free(steps->traffic);
-    free(steps->alone);
-    free(steps->rows);
+    mp_arena_release(&steps->tables);
     *steps = (struct mp_steps){0};
 }
 
 void mp_steps_memory_destroy(struct mp_steps_memory *memory) {
-    free(memory->rows);
-    free(memory->late);
-    free(memory->round);
-    free(memory->row);
-    free(memory->receiver);
+    mp_arena_release(&memory->tables);
     *memory = (struct mp_steps_memory){0};
 }
 
-static int fail(int steps, int ranks, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps between %d ranks",
+static int fail(int steps, size_t ranks, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps between %zu ranks",
                    steps, ranks);
 }
 
 static int reserve_steps(struct mp_steps *steps, const struct mp_network *network, int count,
                          int traffics, size_t ranks, struct mp_error *error) {
-    size_t width = ((size_t)count + 1) * ranks;
     if (count <= steps->steps_limit && traffics <= steps->traffic_limit)
         return MP_OK;
     mp_steps_destroy(steps);
-    steps->traffic = calloc((size_t)traffics, sizeof(struct mp_traffic *));
-    steps->alone = malloc(3 * width * sizeof *steps->alone);
-    steps->rows = malloc((width + 2 * ranks) * sizeof *steps->rows);
-    if (!steps->traffic || !steps->alone || !steps->rows)
-        return fail(count, (int)ranks, error);
-    steps->expert[MP_FORWARD] = steps->alone + width;
-    steps->expert[MP_BACKWARD] = steps->alone + 2 * width;
-    steps->sent = steps->rows + width;
-    steps->own = steps->sent + ranks;
+    MP_TAKE(&steps->tables, steps->traffic, traffics);
+    MP_TAKE_EACH(&steps->tables, ((size_t)count + 1) * ranks, steps->alone,
+                 steps->expert[MP_FORWARD], steps->expert[MP_BACKWARD], steps->rows);
+    MP_TAKE_EACH(&steps->tables, ranks, steps->sent, steps->own);
+    if (steps->tables.lacking)
+        return fail(count, ranks, error);
     for (int code; steps->traffic_limit < traffics; steps->traffic_limit++)
         if ((code = mp_traffic_create(network, &steps->traffic[steps->traffic_limit], error)))
             return code;
@@ -56,24 +45,18 @@ static int reserve_steps(struct mp_steps *steps, const struct mp_network *networ
 static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t places, size_t ranks,
                           struct mp_error *error) {
     int64_t rows = (steps + 1) * places;
-    if (!memory->row)
-        memory->row = calloc(ranks, sizeof *memory->row);
-    if (!memory->receiver)
-        memory->receiver = malloc(ranks * sizeof *memory->receiver);
-    if (!memory->rows || rows > memory->rows_limit) {
-        free(memory->rows);
-        memory->rows = malloc(2 * (size_t)rows * sizeof *memory->rows);
-        memory->rows_limit = memory->rows ? 2 * rows : 0;
+    if (rows > memory->rows_limit || places > memory->places_limit) {
+        int64_t all_rows = rows > memory->rows_limit ? 2 * rows : memory->rows_limit;
+        int64_t all_places = places > memory->places_limit ? 2 * places : memory->places_limit;
+        mp_steps_memory_destroy(memory);
+        MP_TAKE_EACH(&memory->tables, ranks, memory->row, memory->receiver);
+        MP_TAKE(&memory->tables, memory->rows, all_rows);
+        MP_TAKE_EACH(&memory->tables, all_places, memory->late, memory->round);
+        if (memory->tables.lacking)
+            return fail(steps, ranks, error);
+        memory->rows_limit = all_rows;
+        memory->places_limit = all_places;
     }
-    if (places > memory->places_limit) {
-        free(memory->late);
-        free(memory->round);
-        memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
-        memory->round = malloc(2 * (size_t)places * sizeof *memory->round);
-        memory->places_limit = memory->late && memory->round ? 2 * places : 0;
-    }
-    if (!memory->row || !memory->receiver || !memory->rows || places > memory->places_limit)
-        return fail(steps, (int)ranks, error);
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
     return MP_OK;
 }
@@ -272,7 +255,8 @@ static void fill_traffic(struct pass *pass, double row_bytes) {
         rows_of = spread_round;
     else if (pass->plan->degree > 1)
         rows_of = spread_chunk;
-    memset(steps->sent, 0, 2 * (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
+    memset(steps->sent, 0, (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
+    memset(steps->own, 0, (size_t)pass->plan->topology.ranks * sizeof *steps->own);
     for (pass->chunk = 0; pass->chunk < pass->plan->degree; pass->chunk++)
         for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
             fill_round(pass, rows_of, row_bytes);
@@ -372,7 +356,7 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     steps->trips = trips;
     if (late)
         find_late(&pass);
-    fill_traffic(&pass, mp_costs_row_bytes(costs));
+    fill_traffic(&pass, mp_costs_sizes(costs)->row);
     count_work(&pass);
     find_alone(network, steps, ranks);
     count_bytes(steps, ranks);

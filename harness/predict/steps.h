@@ -38,6 +38,7 @@ struct mp_steps {
     int64_t *own;                   /* and of these that stay */
     int steps_limit, traffic_limit; /* there is room for */
     size_t bytes;                   /* of memory, all in all */
+    struct mp_arena tables;
 };
 
 /* Working memory, zeroed before first use; one serves any number of steps. */
@@ -49,6 +50,7 @@ struct mp_steps_memory {
     int64_t rows_limit, places_limit;
     uint32_t *row;     /* [ranks] rows of a source by destination; zero between sources */
     int32_t *receiver; /* [ranks] those that have some */
+    struct mp_arena tables;
 };
 
 void mp_steps_destroy(struct mp_steps *steps); /* accepts a zeroed one */

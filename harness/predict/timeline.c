@@ -1,6 +1,5 @@
 #include "harness/predict/timeline.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static inline double larger(double a, double b) {
@@ -11,42 +10,30 @@ static inline double smaller(double a, double b) {
     return a < b ? a : b;
 }
 
-enum { ARRAYS = 8, BACKGROUND_ARRAYS = 3 };
-
 int mp_timeline_create(struct mp_network *network, int ranks, double overlap, int background,
                        const struct mp_predict_sink *sink, struct mp_timeline *timeline,
                        struct mp_error *error) {
-    size_t width = (size_t)ranks, operations = (size_t)background;
     *timeline = (struct mp_timeline){
         .network = network, .ranks = ranks, .overlap = overlap, .capacity = background};
+    struct mp_arena *memory = &timeline->memory;
     if (sink)
         timeline->sink = *sink;
-    double *at = calloc(width * (ARRAYS + BACKGROUND_ARRAYS * operations), sizeof *at);
-    timeline->memory = at;
-    timeline->next = calloc(width, sizeof *timeline->next);
-    timeline->background = calloc(operations, sizeof *timeline->background);
-    if (!at || !timeline->next || !timeline->background) {
+    MP_TAKE_EACH(memory, ranks, timeline->clock, timeline->waited, timeline->comm, timeline->port,
+                 timeline->ready, timeline->mark, timeline->mark_waited, timeline->owed);
+    MP_TAKE(memory, timeline->next, ranks);
+    MP_TAKE(memory, timeline->background, background);
+    for (int i = 0; timeline->background && i < background; i++) {
+        struct mp_background *one = &timeline->background[i];
+        MP_TAKE_EACH(memory, ranks, one->remaining, one->finish, one->received);
+    }
+    int code = mp_arena_check(memory, error);
+    if (code)
         mp_timeline_destroy(timeline);
-        return mp_fail(error, MP_ENOMEM, "no memory for the clocks of %d ranks", ranks);
-    }
-    double **array[ARRAYS] = {&timeline->clock,       &timeline->waited, &timeline->comm,
-                              &timeline->port,        &timeline->ready,  &timeline->mark,
-                              &timeline->mark_waited, &timeline->owed};
-    for (int i = 0; i < ARRAYS; i++, at += width)
-        *array[i] = at;
-    for (int i = 0; i < background; i++) {
-        timeline->background[i].remaining = at;
-        timeline->background[i].finish = at + width;
-        timeline->background[i].received = at + 2 * width;
-        at += BACKGROUND_ARRAYS * width;
-    }
-    return MP_OK;
+    return code;
 }
 
 void mp_timeline_destroy(struct mp_timeline *timeline) {
-    free(timeline->memory);
-    free(timeline->next);
-    free(timeline->background);
+    mp_arena_release(&timeline->memory);
     *timeline = (struct mp_timeline){0};
 }
 

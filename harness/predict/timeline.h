@@ -66,7 +66,7 @@ struct mp_timeline {
     int64_t *next;  /* [ranks] the first one that has not finished there */
     int64_t capacity;
     struct mp_background *background; /* [capacity], operation i at i % capacity */
-    double *memory;                   /* of all arrays of doubles */
+    struct mp_arena memory;           /* of all arrays */
     struct mp_time_sums sums;
 };
 

@@ -11,7 +11,6 @@ enum {
 /* ---- life ---- */
 
 static void destroy_matrix(struct mp_port_matrix *matrix) {
-    free(matrix->strip);
     free(matrix->other);
     free(matrix->bytes);
     free(matrix->held[MP_GATES]);
@@ -25,55 +24,41 @@ void mp_traffic_destroy(struct mp_traffic *traffic) {
         free(traffic->bytes->message);
         destroy_matrix(&traffic->bytes->matrix[MP_SENDING]);
         destroy_matrix(&traffic->bytes->matrix[MP_RECEIVING]);
-        free(traffic->bytes->curve[MP_SENDING].total);
-        free(traffic->bytes->own[MP_SENDING].total);
-        free(traffic->bytes->self);
+        mp_arena_release(&traffic->bytes->tables);
     }
     free(traffic->bytes);
     free(traffic);
 }
 
 /* Eight figures per lane in one piece. */
-static bool create_curves(struct mp_port_curve curves[2], size_t lanes) {
-    float *memory = calloc(8 * lanes + 1, sizeof *memory);
-    if (!memory)
-        return false;
-    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        struct mp_port_curve *curve = &curves[way];
-        curve->total = memory + (size_t)way * 4 * lanes;
-        curve->count = curve->total + lanes;
-        curve->slope = curve->count + lanes;
-        curve->rest = curve->slope + lanes;
-    }
-    return true;
+static void create_curves(struct mp_arena *tables, struct mp_port_curve curves[2], size_t lanes) {
+    float *at;
+    MP_TAKE(tables, at, 8 * lanes + 1);
+    for (int way = MP_SENDING; at && way <= MP_RECEIVING; way++, at += 4 * lanes)
+        curves[way] = (struct mp_port_curve){at, at + lanes, at + 2 * lanes, at + 3 * lanes};
 }
 
 int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traffic,
                       struct mp_error *error) {
     struct mp_traffic *new = calloc(1, sizeof *new);
     struct mp_port_bytes *bytes = new ? calloc(1, sizeof *bytes) : NULL;
-    if (!bytes)
-        goto no_memory;
-    new->network = network;
-    new->bytes = bytes;
-    bytes->in_order = true;
-    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        struct mp_port_matrix *matrix = &bytes->matrix[way];
-        matrix->strip = calloc(network->lanes / MP_LANES + 1, sizeof *matrix->strip);
-        if (!matrix->strip)
-            goto no_memory;
+    if (bytes) {
+        *new = (struct mp_traffic){network, bytes};
+        bytes->in_order = true;
+        MP_TAKE_EACH(&bytes->tables, network->lanes / MP_LANES + 1, bytes->matrix[MP_SENDING].strip,
+                     bytes->matrix[MP_RECEIVING].strip);
+        MP_TAKE(&bytes->tables, bytes->self, network->ranks);
+        create_curves(&bytes->tables, bytes->curve, network->lanes);
+        if (network->limited)
+            create_curves(&bytes->tables, bytes->own, network->lanes);
     }
-    bytes->self = calloc((size_t)network->ranks, sizeof *bytes->self);
-    if (!bytes->self || !create_curves(bytes->curve, network->lanes) ||
-        (network->limited && !create_curves(bytes->own, network->lanes)))
-        goto no_memory;
+    if (!bytes || bytes->tables.lacking) {
+        mp_traffic_destroy(new);
+        return mp_fail(error, MP_ENOMEM, "network: no memory for the bytes between %d ranks",
+                       network->ranks);
+    }
     *traffic = new;
     return MP_OK;
-
-no_memory:
-    mp_traffic_destroy(new);
-    return mp_fail(error, MP_ENOMEM, "network: no memory for the bytes between %d ranks",
-                   network->ranks);
 }
 
 /* ---- filling ---- */

@@ -51,7 +51,7 @@ int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *err
 /* The same from memory; `name` stands for the path. */
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
                    struct mp_error *error);
-/* All ready-made rules, in the order of their names.  Errors: also those of mp_path_rules_names. */
+/* All ready-made rules, in the order of their names.  Errors: also those of mp_path_names. */
 int mp_rules_load_ready(struct mp_rules *rules, struct mp_error *error);
 void mp_rules_destroy(struct mp_rules *rules); /* accepts zeros */
 

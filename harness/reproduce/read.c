@@ -327,12 +327,9 @@ static int read_all(struct mp_reproduction *all, const struct mp_systems *system
         mp_options_read(&reading, mp_reproduction_rows, "a paper's file", all->document, all);
     if (!code)
         code = find_paper(&reading, all);
-    if (!code)
-        code = check_names(&reading, &all->machines);
-    if (!code)
-        code = check_names(&reading, &all->models);
-    if (!code)
-        code = check_names(&reading, &all->jobs);
+    const struct mp_reproduce_parts *parts[] = {&all->machines, &all->models, &all->jobs};
+    for (int i = 0; i < 3 && !code; i++)
+        code = check_names(&reading, parts[i]);
     if (!code)
         code = read_set(&reading, all->largest, &all->jobs, "job", false, &all->largest_batch);
     if (!code)

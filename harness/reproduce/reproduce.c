@@ -588,21 +588,23 @@ static void one_number(const struct mp_reproduction *all, const struct mp_reprod
                  all->jobs.part[below ? over : of].name);
 }
 
+/* Names what is one of several. */
 static void label_line(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
                        int machine, int model, int of, int over, struct mp_reproduced *line) {
-    char *at = line->label, *end = at + sizeof line->label;
-    const char *part[4] = {NULL};
-    int parts = 0;
-    if (row->machines & (row->machines - 1))
-        part[parts++] = all->machines.part[machine].name;
-    if (row->models & (row->models - 1))
-        part[parts++] = all->models.part[model].name;
-    if (row->of & (row->of - 1))
-        part[parts++] = all->jobs.part[of].name;
-    if (row->over & (row->over - 1))
-        part[parts++] = all->jobs.part[over].name;
-    for (int i = 0; i < parts; i++)
-        at += snprintf(at, (size_t)(end - at), "%s%.30s", i ? ", " : "", part[i]);
+    const struct {
+        uint32_t set;
+        const struct mp_reproduce_parts *parts;
+        int part;
+    } labels[] = {{row->machines, &all->machines, machine},
+                  {row->models, &all->models, model},
+                  {row->of, &all->jobs, of},
+                  {row->over, &all->jobs, over}};
+    size_t length = 0;
+    for (int i = 0; i < 4; i++)
+        if (labels[i].set & (labels[i].set - 1))
+            length +=
+                (size_t)snprintf(line->label + length, sizeof line->label - length, "%s%.30s",
+                                 length ? ", " : "", labels[i].parts->part[labels[i].part].name);
 }
 
 static void add_number(struct combining *all, const struct mp_reproduced *line) {

@@ -1,4 +1,4 @@
-/* Child: see child.h. */
+/* Child: see child.h, and mp_launch_run in launch.h. */
 #include "harness/suite/child.h"
 
 #include <errno.h>
@@ -245,15 +245,6 @@ bool mp_child_attend(struct mp_child *child) {
     return has_ended;
 }
 
-void mp_child_wait(struct mp_child *child) {
-    do {
-        struct pollfd ready[MP_CHILD_DESCRIPTORS];
-        bool is_silent = child->output < 0 && child->errors < 0;
-        mp_child_poll(child, ready);
-        poll(ready, MP_CHILD_DESCRIPTORS, is_silent ? MP_CHILD_TICK_MS / 10 : MP_CHILD_TICK_MS);
-    } while (!mp_child_attend(child));
-}
-
 static void describe_end(const struct mp_child *child, struct mp_launch_result *result) {
     long long iteration = child->progress.iteration, iterations = child->progress.iterations;
     bool is_success = WIFEXITED(child->status) && WEXITSTATUS(child->status) == 0;
@@ -279,4 +270,26 @@ void mp_child_finish(struct mp_child *child, struct mp_launch_result *result) {
                                         .seconds = child->end - child->begin - child->stopped};
     describe_end(child, result);
     close_child(child);
+}
+
+const char *mp_launch_end_name(enum mp_launch_end end) {
+    static const char *const names[] = {"complete", "failed", "interrupted", "timeout", "refused"};
+    return names[end];
+}
+
+int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *result,
+                  struct mp_error *error) {
+    struct mp_child child;
+    *result = (struct mp_launch_result){.seconds = 0};
+    int code = mp_child_start(launch, &child, error);
+    if (code)
+        return code;
+    do {
+        struct pollfd ready[MP_CHILD_DESCRIPTORS];
+        bool is_silent = child.output < 0 && child.errors < 0;
+        mp_child_poll(&child, ready);
+        poll(ready, MP_CHILD_DESCRIPTORS, is_silent ? MP_CHILD_TICK_MS / 10 : MP_CHILD_TICK_MS);
+    } while (!mp_child_attend(&child));
+    mp_child_finish(&child, result);
+    return MP_OK;
 }

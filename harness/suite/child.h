@@ -41,9 +41,6 @@ void mp_child_poll(const struct mp_child *child, struct pollfd ready[MP_CHILD_DE
  * the job has ended. */
 bool mp_child_attend(struct mp_child *child);
 
-/* Attends to it alone until it has ended. */
-void mp_child_wait(struct mp_child *child);
-
 /* After the job's end: says how it ended and frees what the child had. */
 void mp_child_finish(struct mp_child *child, struct mp_launch_result *result);
 

@@ -9,23 +9,19 @@ static const double LEFT_OUT = -1;
 
 struct mp_estimate {
     int jobs, rounds;
-    int turn, index;  /* of the running job: over all rounds, and in the round */
-    double begin;     /* of the running job, s; 0: none runs */
-    double done;      /* seconds of all jobs that have ended */
-    double *duration; /* [jobs] in the last round, s; 0: not known; LEFT_OUT: none */
+    int turn, index; /* of the running job: over all rounds, and in the round */
+    double begin;    /* of the running job, s; 0: none runs */
+    double done;     /* seconds of all jobs that have ended */
     int64_t first_iteration, iteration, iterations;
     double first_at, last_at; /* when the first and the last line came, s; 0: not yet */
+    double duration[];        /* [jobs] in the last round, s; 0: not known; LEFT_OUT: none */
 };
 
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate,
                        struct mp_error *error) {
-    struct mp_estimate *made = calloc(1, sizeof *made);
-    if (made)
-        made->duration = calloc((size_t)jobs, sizeof *made->duration);
-    if (!made || !made->duration) {
-        free(made);
+    struct mp_estimate *made = calloc(1, sizeof *made + (size_t)jobs * sizeof *made->duration);
+    if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory to estimate times");
-    }
     made->jobs = jobs;
     made->rounds = rounds;
     *estimate = made;
@@ -33,9 +29,6 @@ int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate,
 }
 
 void mp_estimate_destroy(struct mp_estimate *estimate) {
-    if (!estimate)
-        return;
-    free(estimate->duration);
     free(estimate);
 }
 

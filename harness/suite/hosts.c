@@ -11,6 +11,7 @@
 
 #include "harness/suite/command.h"
 #include "harness/suite/paths.h"
+#include "reference/base/arena.h"
 
 void mp_hosts_destroy(struct mp_hosts *hosts) {
     free(hosts->name);
@@ -34,12 +35,9 @@ static int add_host(struct mp_hosts *hosts, const char *name, struct mp_error *e
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->name[i], name))
             return MP_OK;
-    char(*grown)[MP_HOST_SIZE] =
-        realloc(hosts->name, ((size_t)hosts->count + 1) * sizeof *hosts->name);
-    if (!grown)
+    if (!MP_ROOM(hosts->name, hosts->count))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its hosts", hosts->file);
-    hosts->name = grown;
-    strcpy(grown[hosts->count++], name);
+    strcpy(hosts->name[hosts->count++], name);
     return MP_OK;
 }
 

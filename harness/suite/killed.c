@@ -16,13 +16,6 @@
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
-static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
-                struct mp_error *error) {
-    if (snprintf(path, MP_PATH_SIZE, "%s/%s", folder, name) < MP_PATH_SIZE)
-        return MP_OK;
-    return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-}
-
 /* The highest number of a run; new ones get higher ones. */
 static int find_last_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
@@ -57,7 +50,7 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
         return mp_fail(error, MP_EINVAL,
                        "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
                        folder);
-    int code = join(path, folder, MP_NOTE_NAME, error);
+    int code = mp_path_join(path, folder, MP_NOTE_NAME, error);
     return code ? code : mp_note_read(path, note, error);
 }
 
@@ -69,9 +62,9 @@ static int keep_job(struct mp_store *store, const char *folder, const struct mp_
     struct mp_store_slice *slice = NULL;
     int code = read_note(folder, &note, error);
     if (!code)
-        code = join(recordings, folder, "spools", error);
+        code = mp_path_join(recordings, folder, "spools", error);
     if (!code)
-        code = join(slices, folder, MP_SLICES_NAME, error);
+        code = mp_path_join(slices, folder, MP_SLICES_NAME, error);
     if (!code)
         code = mp_slices_read(slices, &slice, &note.run.slices, error);
     note.run.slice = slice;
@@ -100,7 +93,7 @@ static int keep_job(struct mp_store *store, const char *folder, const struct mp_
 static bool has_note(const char *folder) {
     char path[MP_PATH_SIZE];
     struct mp_error unused = {0};
-    return !join(path, folder, MP_NOTE_NAME, &unused) && !access(path, F_OK);
+    return !mp_path_join(path, folder, MP_NOTE_NAME, &unused) && !access(path, F_OK);
 }
 
 /* The folders of jobs with a note: `folder` itself or those in it, by name. */
@@ -134,7 +127,7 @@ static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *err
         return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
     for (int i = 0; i < count; i++) {
         if (!code && entry[i]->d_name[0] != '.')
-            code = join(path, folder, entry[i]->d_name, error);
+            code = mp_path_join(path, folder, entry[i]->d_name, error);
         if (!code && entry[i]->d_name[0] != '.' && has_note(path))
             code = add_job(jobs, path, error);
         free(entry[i]);

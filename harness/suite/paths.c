@@ -11,12 +11,11 @@
 
 #include "reference/base/option.h"
 
-static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
-                struct mp_error *error) {
-    int length = snprintf(path, MP_PATH_SIZE, "%s/%s", folder, name);
-    if (length >= MP_PATH_SIZE)
-        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-    return MP_OK;
+int mp_path_join(char path[MP_PATH_SIZE], const char *folder, const char *name,
+                 struct mp_error *error) {
+    if (snprintf(path, MP_PATH_SIZE, "%s/%s", folder, name) < MP_PATH_SIZE)
+        return MP_OK;
+    return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
 }
 
 /* The folder that the running executable lies in, and that one's parent: what is installed is in
@@ -39,7 +38,7 @@ int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE];
     int code = executable_folder(folder, parent, error);
     if (!code)
-        code = join(path, folder, name, error);
+        code = mp_path_join(path, folder, name, error);
     if (!code && access(path, X_OK))
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: %s; %s is built together with moeperf and lies beside it", path,
@@ -51,11 +50,11 @@ int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
     int code = executable_folder(folder, parent, error);
     if (!code)
-        code = join(path, folder, name, error);
+        code = mp_path_join(path, folder, name, error);
     if (code || !access(path, R_OK))
         return code;
     snprintf(below, sizeof below, "lib/%s", name);
-    code = join(path, parent, below, error);
+    code = mp_path_join(path, parent, below, error);
     if (code || !access(path, R_OK))
         return code;
     return mp_fail(error, MP_ENOTFOUND,
@@ -87,35 +86,34 @@ static bool is_folder(const char *path) {
 
 /* What messages call a kind of ready-made file, the folder of them, how their names end, and the
  * command that names them. */
-struct ready_made {
+static const struct ready_made {
     const char *noun, *plural, *ending, *listed_by;
-};
-static const struct ready_made suites = {"suite", "suites", ".yaml", "list suites"};
-static const struct ready_made clusters = {"cluster", "clusters", ".yaml", "list clusters"};
-static const struct ready_made rules = {"rules file", "rules", ".yaml", "list rules"};
-static const struct ready_made manual = {"page", "manual", ".md", "help"};
+} ready_made[] = {[MP_SUITES] = {"suite", "suites", ".yaml", "list suites"},
+                  [MP_CLUSTERS] = {"cluster", "clusters", ".yaml", "list clusters"},
+                  [MP_RULES] = {"rules file", "rules", ".yaml", "list rules"},
+                  [MP_MANUAL] = {"page", "manual", ".md", "help"}};
 
-static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
-                       struct mp_error *error) {
+int mp_path_folder(enum mp_ready_made kind, char path[MP_PATH_SIZE], struct mp_error *error) {
+    const char *plural = ready_made[kind].plural;
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
-    snprintf(below, sizeof below, "share/moeperf/%s", kind->plural);
+    snprintf(below, sizeof below, "share/moeperf/%s", plural);
     int code = executable_folder(folder, parent, error);
     if (!code)
-        code = join(path, parent, below, error);
+        code = mp_path_join(path, parent, below, error);
     if (code || is_folder(path))
         return code;
     return mp_fail(error, MP_ENOTFOUND,
                    "no folder of ready-made %s: %.1000s is not there; install all of moeperf",
-                   kind->plural, path);
+                   plural, path);
 }
 
-static int find_names(const struct ready_made *kind, char ***names, struct mp_error *error) {
-    char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE];
-    int code = find_folder(kind, folder, error);
-    char files[16];
-    snprintf(files, sizeof files, "*%s", kind->ending);
+int mp_path_names(enum mp_ready_made kind, char ***names, struct mp_error *error) {
+    char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE], files[16];
+    const char *ending = ready_made[kind].ending;
+    int code = mp_path_folder(kind, folder, error);
+    snprintf(files, sizeof files, "*%s", ending);
     if (!code)
-        code = join(pattern, folder, files, error);
+        code = mp_path_join(pattern, folder, files, error);
     if (code)
         return code;
     glob_t found;
@@ -123,7 +121,7 @@ static int find_names(const struct ready_made *kind, char ***names, struct mp_er
     char **list = calloc(count + 1, sizeof *list);
     for (size_t i = 0; list && i < count; i++) {
         const char *name = strrchr(found.gl_pathv[i], '/') + 1;
-        list[i] = strndup(name, strlen(name) - strlen(kind->ending));
+        list[i] = strndup(name, strlen(name) - strlen(ending));
         if (!list[i]) {
             mp_path_names_destroy(list);
             list = NULL;
@@ -131,7 +129,7 @@ static int find_names(const struct ready_made *kind, char ***names, struct mp_er
     }
     globfree(&found);
     if (!list)
-        return mp_fail(error, MP_ENOMEM, "no memory for the names of %s", kind->plural);
+        return mp_fail(error, MP_ENOMEM, "no memory for the names of %s", ready_made[kind].plural);
     *names = list;
     return MP_OK;
 }
@@ -150,8 +148,9 @@ static int fail_unknown(const struct ready_made *kind, const char *name, char *n
                    kind->noun, name, meant.text, kind->listed_by, kind->ending);
 }
 
-static int find_file(const struct ready_made *kind, const char *name, char path[MP_PATH_SIZE],
-                     struct mp_error *error) {
+int mp_path_file(enum mp_ready_made number, const char *name, char path[MP_PATH_SIZE],
+                 struct mp_error *error) {
+    const struct ready_made *kind = &ready_made[number];
     size_t length = strlen(name), tail = strlen(kind->ending);
     if (strchr(name, '/') || (length > tail && !strcmp(name + length - tail, kind->ending))) {
         if (length >= MP_PATH_SIZE)
@@ -165,9 +164,9 @@ static int find_file(const struct ready_made *kind, const char *name, char path[
         return MP_OK;
     }
     char folder[MP_PATH_SIZE], **names = NULL;
-    int code = find_folder(kind, folder, error);
+    int code = mp_path_folder(number, folder, error);
     if (!code)
-        code = find_names(kind, &names, error);
+        code = mp_path_names(number, &names, error);
     if (!code &&
         snprintf(path, MP_PATH_SIZE, "%s/%s%s", folder, name, kind->ending) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
@@ -181,46 +180,6 @@ void mp_path_names_destroy(char **names) {
     for (char **name = names; names && *name; name++)
         free(*name);
     free(names);
-}
-
-int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_folder(&suites, path, error);
-}
-
-int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_file(&suites, name, path, error);
-}
-
-int mp_path_suite_names(char ***names, struct mp_error *error) {
-    return find_names(&suites, names, error);
-}
-
-int mp_path_clusters(char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_folder(&clusters, path, error);
-}
-
-int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_file(&clusters, name, path, error);
-}
-
-int mp_path_cluster_names(char ***names, struct mp_error *error) {
-    return find_names(&clusters, names, error);
-}
-
-int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_file(&rules, name, path, error);
-}
-
-int mp_path_rules_names(char ***names, struct mp_error *error) {
-    return find_names(&rules, names, error);
-}
-
-int mp_path_manual(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    return find_file(&manual, name, path, error);
-}
-
-int mp_path_manual_names(char ***names, struct mp_error *error) {
-    return find_names(&manual, names, error);
 }
 
 int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
@@ -237,7 +196,7 @@ int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
         return MP_OK;
     int code = executable_folder(folder, parent, error);
     if (!code)
-        code = join(path, parent, "share/moeperf/text", error);
+        code = mp_path_join(path, parent, "share/moeperf/text", error);
     if (code || is_folder(path))
         return code;
     return mp_fail(error, MP_ENOTFOUND,

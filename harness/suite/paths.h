@@ -23,29 +23,21 @@ int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *
 /* `name` in the folders of $PATH, as the shell finds it; false if it is not there. */
 bool mp_path_search(const char *name, char path[MP_PATH_SIZE]);
 
-/* Folder of the ready-made suites: ../share/moeperf/suites from the executable. */
-int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error);
+/* `folder`/`name`.  MP_ELIMIT where that is too long. */
+int mp_path_join(char path[MP_PATH_SIZE], const char *folder, const char *name,
+                 struct mp_error *error);
 
-/* A suite's file: `name` itself if it ends in .yaml, else <suites>/<name>.yaml.  MP_ENOTFOUND with
- * the nearest known name. */
-int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-
-/* Names of the ready-made suites, sorted, ending with NULL; mp_path_names_destroy. */
-int mp_path_suite_names(char ***names, struct mp_error *error);
+/* Ready-made files: of suites, clusters, rules (harness/record/rules.h), and the manual's pages. */
+enum mp_ready_made { MP_SUITES, MP_CLUSTERS, MP_RULES, MP_MANUAL };
+/* Their folder: ../share/moeperf/suites (clusters, rules, manual) from the executable. */
+int mp_path_folder(enum mp_ready_made kind, char path[MP_PATH_SIZE], struct mp_error *error);
+/* A file: `name` itself if it ends in .yaml (a page's in .md), else the one of this name in the
+ * folder.  MP_ENOTFOUND with the nearest known name. */
+int mp_path_file(enum mp_ready_made kind, const char *name, char path[MP_PATH_SIZE],
+                 struct mp_error *error);
+/* Their names, sorted, ending with NULL; mp_path_names_destroy. */
+int mp_path_names(enum mp_ready_made kind, char ***names, struct mp_error *error);
 void mp_path_names_destroy(char **names); /* accepts NULL */
-
-/* The same for clusters: ../share/moeperf/clusters. */
-int mp_path_clusters(char path[MP_PATH_SIZE], struct mp_error *error);
-int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-int mp_path_cluster_names(char ***names, struct mp_error *error);
-
-/* The same for rules files (harness/record/rules.h): ../share/moeperf/rules. */
-int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-int mp_path_rules_names(char ***names, struct mp_error *error);
-
-/* The same for pages of the manual, NAME.md: ../share/moeperf/manual. */
-int mp_path_manual(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
-int mp_path_manual_names(char ***names, struct mp_error *error);
 
 /* The default text: $MOEPERF_TEXT, else out/text/corpus here, else ../share/moeperf/text from the
  * executable.  MP_ENOTFOUND says which program prepares it. */

@@ -82,18 +82,6 @@ static const char *refusal_of(const struct turn *turn) {
     return turn->runner->suite->refusal[turn->index];
 }
 
-static int format_job(const struct turn *turn, char **text, struct mp_error *error) {
-    size_t size;
-    FILE *stream = open_memstream(text, &size);
-    if (!stream)
-        return mp_fail(error, MP_ENOMEM, "no memory for a job file");
-    int code = is_predicted(turn) ? mp_predict_job_write(turn->work, stream, error)
-                                  : mp_job_write(turn->file, stream, error);
-    if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a job file");
-    return code;
-}
-
 /* Whether a job has a turn in this round: one that is refused only has one to say so. */
 static bool has_turn(const struct mp_runner *runner, int index, int round) {
     return round == 0 || !runner->suite->refusal[index];
@@ -130,7 +118,7 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     if (!code && !is_predicted(turn) && !refusal_of(turn))
         code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
     if (!code)
-        code = format_job(turn, &turn->job_text, error);
+        code = mp_predict_job_text(turn->work, is_predicted(turn), &turn->job_text, error);
     if (!code)
         code = write_text(turn->job_path, turn->job_text, error);
     return code;
@@ -168,7 +156,6 @@ static struct mp_launch launch_of(struct turn *turn) {
                               .context = turn};
 }
 
-/* Starts the ranks and waits for their end. */
 static int launch(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
     const struct mp_launch job = launch_of(turn);
     return mp_launch_run(&job, result, error);
@@ -324,29 +311,26 @@ static int ingest(struct turn *turn, const struct mp_launch_result *result,
 static void say_end(const struct turn *turn, const struct mp_launch_result *result) {
     const struct mp_suite *suite = turn->runner->suite;
     const struct mp_launch_progress *progress = &result->progress;
-    char round[64] = "";
-    int turns = count_turns(turn->runner);
+    char round[64] = "", loss[32] = "";
+    bool is_complete = result->end == MP_LAUNCH_COMPLETE;
     bool has_log = !is_predicted(turn) && result->end != MP_LAUNCH_REFUSED;
     if (turn->runner->against)
         snprintf(round, sizeof round, ", pair %d of %d, %s", turn->round + 1, suite->repeat,
                  turn->is_base ? "base" : "head");
     else if (suite->repeat > 1 && result->end != MP_LAUNCH_REFUSED)
         snprintf(round, sizeof round, ", round %d of %d", turn->round + 1, suite->repeat);
-    if (result->end != MP_LAUNCH_COMPLETE)
-        mp_progress_say(turn->runner->progress, MP_TONE_BAD, "[%d/%d] %s%s: %s: %s%s%s%s",
-                        turn->number, turns, turn->file->job.name, round,
-                        mp_launch_end_name(result->end), result->reason, has_log ? " (log: " : "",
-                        has_log ? turn->log : "", has_log ? ")" : "");
-    else if (is_predicted(turn))
-        mp_progress_say(turn->runner->progress, MP_TONE_GOOD,
-                        "[%d/%d] %s%s: %lld iterations predicted in %.1f s", turn->number, turns,
-                        turn->file->job.name, round, (long long)progress->iteration,
-                        result->seconds);
+    char what[sizeof result->reason + MP_PATH_SIZE + 32];
+    if (!is_predicted(turn))
+        snprintf(loss, sizeof loss, ", loss %.4f", progress->loss);
+    if (is_complete)
+        snprintf(what, sizeof what, "%lld iterations%s in %.1f s%s", (long long)progress->iteration,
+                 is_predicted(turn) ? " predicted" : "", result->seconds, loss);
     else
-        mp_progress_say(turn->runner->progress, MP_TONE_GOOD,
-                        "[%d/%d] %s%s: %lld iterations in %.1f s, loss %.4f", turn->number, turns,
-                        turn->file->job.name, round, (long long)progress->iteration,
-                        result->seconds, progress->loss);
+        snprintf(what, sizeof what, "%s: %s%s%s%s", mp_launch_end_name(result->end), result->reason,
+                 has_log ? " (log: " : "", has_log ? turn->log : "", has_log ? ")" : "");
+    mp_progress_say(turn->runner->progress, is_complete ? MP_TONE_GOOD : MP_TONE_BAD,
+                    "[%d/%d] %s%s: %s", turn->number, count_turns(turn->runner),
+                    turn->file->job.name, round, what);
 }
 
 /* The job could not be put into the database: notes how it ended, if there is room, and says how to
@@ -373,39 +357,30 @@ static void settle(struct turn *turn, const struct mp_launch_result *result,
         total->lost++;
         leave(turn, result, error.text);
     }
-    if (result->end == MP_LAUNCH_FAILED || result->end == MP_LAUNCH_TIMEOUT)
-        total->failed++;
-    else if (result->end == MP_LAUNCH_INTERRUPTED)
-        total->interrupted++;
-    else if (result->end == MP_LAUNCH_REFUSED)
-        total->refused++;
-    else
-        total->complete++;
+    int *const counts[] = {[MP_LAUNCH_COMPLETE] = &total->complete,
+                           [MP_LAUNCH_FAILED] = &total->failed,
+                           [MP_LAUNCH_INTERRUPTED] = &total->interrupted,
+                           [MP_LAUNCH_TIMEOUT] = &total->failed,
+                           [MP_LAUNCH_REFUSED] = &total->refused};
+    ++*counts[result->end];
     mp_command_destroy(&turn->command);
     free(turn->job_text);
     if (turn->held >= 0)
         close(turn->held);
 }
 
-static void run_turn(struct turn *turn, struct mp_runner_result *total) {
-    struct mp_launch_result result = {0};
-    if (refusal_of(turn))
-        refuse(turn, &result);
-    else
-        carry_out(turn, &result);
-    settle(turn, &result, total);
-}
-
-static void run_pair(struct turn turn[2], struct mp_runner_result *total) {
+/* One job, or the pair of its sides. */
+static void run_turns(struct turn turn[], int sides, struct mp_runner_result *total) {
     struct mp_launch_result result[2] = {{0}, {0}};
-    if (refusal_of(turn)) {
-        run_turn(&turn[0], total);
-        run_turn(&turn[1], total);
-        return;
+    if (!refusal_of(turn) && sides > 1)
+        carry_out_pair(turn, result);
+    for (int i = 0; i < sides; i++) {
+        if (refusal_of(turn))
+            refuse(&turn[i], &result[i]);
+        else if (sides == 1)
+            carry_out(turn, result);
+        settle(&turn[i], &result[i], total);
     }
-    carry_out_pair(turn, result);
-    settle(&turn[0], &result[0], total);
-    settle(&turn[1], &result[1], total);
 }
 
 /* Open MPI keeps sockets and shared memory of a run in a temporary folder, and where it can't its
@@ -529,9 +504,9 @@ static int create_folders(const struct mp_runner *runner, const struct mp_runner
     for (int i = 0; i < 2 && !code; i++) {
         if (!*runs[i] || !runner->hosts)
             continue;
-        if (snprintf(path, sizeof path, "%s/%s", runner->work, runs[i]) >= MP_PATH_SIZE)
-            return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", runner->work);
-        code = mp_path_create_folder(path, error);
+        code = mp_path_join(path, runner->work, runs[i], error);
+        if (!code)
+            code = mp_path_create_folder(path, error);
         if (!code)
             code = mp_hosts_spread(runner->hosts, path, error);
     }
@@ -569,10 +544,7 @@ static void run_job(const struct mp_runner *runner, const struct pairs *pairs,
         turn[i].number = ++*number;
         turn[i].estimate = estimate;
     }
-    if (sides == 2)
-        run_pair(turn, result);
-    else
-        run_turn(turn, result);
+    run_turns(turn, sides, result);
 }
 
 static void run_all(const struct mp_runner *runner, const struct pairs *pairs,

@@ -115,12 +115,13 @@ static int set_system_option(struct mp_suite *suite, const char *assignment,
 
 static int set_one(struct mp_suite *suite, const char *assignment, const struct mp_systems *systems,
                    struct mp_error *error) {
-    if (!strncmp(assignment, "repeat=", 7))
-        return mp_options_set(mp_suite_options, suite, "a suite", "repeat", assignment + 7, "--set",
-                              error);
-    if (!strncmp(assignment, "timeout=", 8))
-        return mp_options_set(mp_suite_options, suite, "a suite", "timeout", assignment + 8,
-                              "--set", error);
+    static const char *const own[] = {"repeat", "timeout"};
+    for (int i = 0; i < 2; i++) {
+        size_t length = strlen(own[i]);
+        if (!strncmp(assignment, own[i], length) && assignment[length] == '=')
+            return mp_options_set(mp_suite_options, suite, "a suite", own[i],
+                                  assignment + length + 1, "--set", error);
+    }
     if (!strncmp(assignment, "name=", 5))
         return mp_fail(error, MP_EINVAL, "--set: name: jobs of a suite keep their own names");
     if (!strncmp(assignment, "options.", 8))
@@ -179,7 +180,7 @@ static int finish_predicted(struct mp_predict_job *job, struct mp_cluster **clus
                             struct mp_error *error) {
     char folder[MP_PATH_SIZE];
     struct mp_error own = {0};
-    int code = mp_path_clusters(folder, error);
+    int code = mp_path_folder(MP_CLUSTERS, folder, error);
     if (!code)
         code = mp_predict_job_cluster(job, folder, cluster, error);
     if (code)
@@ -278,44 +279,36 @@ static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **doc
                 : MP_OK;
 }
 
-/* suite->path and suite->text are there. */
-static int read_suite(size_t size, const struct mp_systems *systems,
+/* Of a suite whose text, if it is not NULL, is the file's. */
+static int read_suite(const char *path, const char *text, const struct mp_systems *systems,
                       const struct mp_suite_changes *changes, struct mp_suite *suite,
                       struct mp_error *error) {
     static const struct mp_suite_changes no_changes;
     struct mp_yaml *document = NULL;
-    int code = parse(suite, size, &document, error);
+    size_t size = text ? strlen(text) : 0;
+    *suite = (struct mp_suite){.path = strdup(path), .text = text ? strdup(text) : NULL};
+    int code = !suite->path || (text && !suite->text)
+                   ? mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path)
+               : text ? MP_OK
+                      : mp_yaml_read_file(path, &suite->text, &size, error);
+    if (!code)
+        code = parse(suite, size, &document, error);
     if (!code)
         code = build(suite, document, systems, changes ? changes : &no_changes, error);
     mp_yaml_destroy(document);
+    if (code)
+        mp_suite_destroy(suite);
     return code;
 }
 
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error) {
-    size_t size;
-    memset(suite, 0, sizeof *suite);
-    suite->path = strdup(path);
-    int code = suite->path ? mp_yaml_read_file(path, &suite->text, &size, error)
-                           : mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path);
-    if (!code)
-        code = read_suite(size, systems, changes, suite, error);
-    if (code)
-        mp_suite_destroy(suite);
-    return code;
+    return read_suite(path, NULL, systems, changes, suite, error);
 }
 
 int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
                    const struct mp_suite_changes *changes, struct mp_suite *suite,
                    struct mp_error *error) {
-    memset(suite, 0, sizeof *suite);
-    suite->path = strdup(name);
-    suite->text = strdup(text);
-    int code = suite->path && suite->text
-                   ? read_suite(strlen(text), systems, changes, suite, error)
-                   : mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", name);
-    if (code)
-        mp_suite_destroy(suite);
-    return code;
+    return read_suite(name, text, systems, changes, suite, error);
 }

@@ -80,6 +80,11 @@ static void attend(struct side *side) {
         side->child.stopped = stopped;
 }
 
+static void attend_both(struct side side[2]) {
+    attend(&side[0]);
+    attend(&side[1]);
+}
+
 /* Waits for output of either side until `until`, at most a tick. */
 static void wait_for(const struct side side[2], double until) {
     struct pollfd ready[2 * MP_CHILD_DESCRIPTORS];
@@ -137,8 +142,7 @@ static void go_on(struct side *side) {
 static bool run_first(struct side side[2], int on, const struct mp_launch *job) {
     while (!is_to_end(&side[on]) && side[on].child.progress.iteration == 0) {
         wait_for(side, INFINITY);
-        attend(&side[0]);
-        attend(&side[1]);
+        attend_both(side);
     }
     if (is_to_end(&side[on]))
         return false;
@@ -170,8 +174,7 @@ static bool run_for(struct side side[2], int on, double length) {
     double until = side[on].since + length;
     while (mp_seconds_now() < until) {
         wait_for(side, until);
-        attend(&side[0]);
-        attend(&side[1]);
+        attend_both(side);
         if (is_to_end(&side[0]) || is_to_end(&side[1]))
             return false;
     }
@@ -210,8 +213,7 @@ static void run_rest(struct side side[2]) {
     go_on(&side[1]);
     while (!side[0].has_ended || !side[1].has_ended) {
         wait_for(side, INFINITY);
-        attend(&side[0]);
-        attend(&side[1]);
+        attend_both(side);
     }
 }
 

@@ -21,6 +21,16 @@ int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error
     return MP_OK;
 }
 
+struct mp_load *mp_loads_take(struct mp_arena *arena, int64_t count, int ranks, int experts) {
+    struct mp_load *load;
+    MP_TAKE(arena, load, count);
+    for (int64_t i = 0; load && i < count; i++) {
+        load[i] = (struct mp_load){.ranks = ranks, .experts = experts};
+        MP_TAKE(arena, load[i].count, (size_t)ranks * (size_t)experts);
+    }
+    return load;
+}
+
 int mp_load_give_first(struct mp_load *load, struct mp_error *error) {
     load->first = calloc((size_t)load->ranks * (size_t)load->experts, sizeof *load->first);
     return load->first ? MP_OK

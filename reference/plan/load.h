@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "reference/base/error.h"
+#include "reference/base/arena.h"
 
 /* The experts that every token chose, one layer of one iteration. */
 struct mp_routes {
@@ -40,6 +40,9 @@ struct mp_load {
 /* All zero.  Errors: MP_EINVAL (ranks or experts < 1), MP_ENOMEM. */
 int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error *error);
 void mp_load_destroy(struct mp_load *load); /* accepts NULL and a zeroed load */
+/* So many of them, all zero, which are the arena's and not to be destroyed.  NULL, and
+ * arena->lacking, where there is no room. */
+struct mp_load *mp_loads_take(struct mp_arena *arena, int64_t count, int ranks, int experts);
 /* First choices are known from now on: none so far.  MP_ENOMEM. */
 int mp_load_give_first(struct mp_load *load, struct mp_error *error);
 

@@ -112,7 +112,7 @@ static void add_traffic(const struct mp_traffic *traffic, bool back, trace_matri
 
 /* What comes to a rank in a round, its own copies included, is what leaves it in the next one. */
 static void check_rounds(struct mp_traffic *const traffic[], int rounds, bool back) {
-    if (seen.predictor->distinct) /* what comes is copied, or summed */
+    if (seen.predictor->rows.distinct) /* what comes is copied, or summed */
         return;
     for (int round = 0; round + 1 < rounds; round++) {
         const trace_row *now = bytes_of(&seen.traffic, traffic[round]);
@@ -287,8 +287,8 @@ void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double sec
     const struct mp_predictor *predictor = seen.predictor;
     bool orders = false;
     for (int l = 0; l < predictor->layers; l++)
-        orders |= seconds == predictor->layer[l].permute;
-    if (seconds == predictor->optimizer_seconds)
+        orders |= seconds == predictor->rows.layer[l].permute;
+    if (seconds == predictor->holding.optimizer_seconds)
         trace_work(seen.trace, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION);
     else if (seen.asked == MP_PHASE_SHARED)
         trace_work(seen.trace, MP_PHASE_SHARED, (enum mp_direction)seen.direction);

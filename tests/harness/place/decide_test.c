@@ -1,7 +1,10 @@
 /* Decisions on loads of which the answer is known. */
 #include "harness/place/decide.h"
 
+#include "tests/errors.h"
 #include "tests/harness/place/loads_support.h"
+
+TEST_END(decision, struct mp_decision, mp_decision_destroy(it))
 
 enum { LAYERS = 2, EXPERTS = 32, STEPS = 24 };
 
@@ -9,7 +12,6 @@ static struct mp_decision decide(const char *system, const char *option, count_o
                                  int64_t iterations) {
     struct mp_predict_job job;
     struct mp_decision decision;
-    struct mp_error error = {0};
     struct mp_cluster *cluster = make_placed_job(&job, system, ONE_NODE, LAYERS, EXPERTS);
     struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
     set(&job, option);
@@ -19,8 +21,7 @@ static struct mp_decision decide(const char *system, const char *option, count_o
         set(&job, "options.smart-schedule=no");
         set(&job, "options.shadows=0");
     }
-    if (mp_decide(&job, cluster, &loads, 0.5, &decision, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_decide(&job, cluster, &loads, 0.5, &decision, &error));
     mp_place_loads_destroy(&loads);
     end_job(&job, cluster);
     return decision;
@@ -40,7 +41,7 @@ static uint32_t even(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(even_loads_need_nothing) {
-    struct mp_decision decision = decide("eplb", "options.interval=2", even, STEPS);
+    AUTO(decision) struct mp_decision decision = decide("eplb", "options.interval=2", even, STEPS);
     assert_reason(&decision, MP_DECIDE_EVEN);
     assert_within(decision.expert_balance, 1, 1e-9);
     assert_within(decision.rank_balance, 1, 1e-9);
@@ -49,7 +50,6 @@ TEST(even_loads_need_nothing) {
     assert_int_equal(decision.hottest_count, 0);
     assert_int_equal(decision.history, STEPS / 2);
     assert_false(decision.in_sample);
-    mp_decision_destroy(&decision);
 }
 
 /* 230 to each of experts 8 to 11, which rank 2 has, and 40 to the other 28; and so on, times 32. */
@@ -59,7 +59,7 @@ static uint32_t hot(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(what_stays_hot_is_placed) {
-    struct mp_decision decision = decide("eplb", "options.interval=2", hot, STEPS);
+    AUTO(decision) struct mp_decision decision = decide("eplb", "options.interval=2", hot, STEPS);
     assert_reason(&decision, MP_DECIDE_SAVES);
     assert_true(decision.saves > 0.1);
     const double total = 4 * 230 + 28 * 40;
@@ -83,7 +83,6 @@ TEST(what_stays_hot_is_placed) {
     assert_true(mp_decide_benefit(&decision.lag[0]) > 0.9);
     assert_true(mp_decide_benefit(&decision.lag[4]) > 0.9);
     assert_int_equal(decision.lag[5].samples, 0); /* 50 */
-    mp_decision_destroy(&decision);
 }
 
 /* One expert is hot, another one each time. */
@@ -93,6 +92,7 @@ static uint32_t jumping(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(what_jumps_is_left_alone) {
+    AUTO(decision)
     struct mp_decision decision = decide("eplb", "options.interval=1", jumping, STEPS);
     assert_int_equal(decision.late_steps, LAYERS * STEPS);
     assert_int_equal(decision.late.longest, 1);
@@ -103,7 +103,6 @@ TEST(what_jumps_is_left_alone) {
     assert_true(mp_decide_benefit(&decision.lag[0]) < 0.25);
     assert_true(decision.saves < MP_DECIDE_WORTH);
     assert_reason(&decision, MP_DECIDE_STALE);
-    mp_decision_destroy(&decision);
 }
 
 /* Half of all to expert 5, which fills a rank wherever it is. */
@@ -113,16 +112,16 @@ static uint32_t dominant(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(one_expert_takes_copies) {
+    AUTO(decision)
     struct mp_decision moved = decide("smartmoe", "options.interval=2", dominant, STEPS);
     assert_int_equal(moved.dominated, LAYERS * STEPS);
     assert_false(moved.replicates);
     assert_reason(&moved, MP_DECIDE_DOMINANT);
+    AUTO(decision)
     struct mp_decision copied = decide("eplb", "options.interval=2", dominant, STEPS);
     assert_int_equal(copied.dominated, LAYERS * STEPS);
     assert_true(copied.replicates);
     assert_reason(&copied, MP_DECIDE_SAVES);
-    mp_decision_destroy(&moved);
-    mp_decision_destroy(&copied);
 }
 
 /* Only the experts of ranks 0 to 3 get routes, and all alike (a balanced router with a stride). */
@@ -132,6 +131,7 @@ static uint32_t half_idle(int64_t iteration, int layer, int source, int expert) 
 }
 
 TEST(idle_ranks_are_in_no_mean) {
+    AUTO(decision)
     struct mp_decision decision = decide("eplb", "options.interval=2", half_idle, STEPS);
     assert_int_equal(decision.idle, RANKS / 2);
     assert_int_equal(decision.padding, LAYERS * EXPERTS / 2);
@@ -139,19 +139,17 @@ TEST(idle_ranks_are_in_no_mean) {
     assert_within(decision.rank_balance, 1, 1e-9);
     assert_within(decision.before.mean, 1, 1e-9);
     assert_reason(&decision, MP_DECIDE_EVEN);
-    mp_decision_destroy(&decision);
 }
 
 /* One iteration is judged on itself, and says nothing of later ones. */
 TEST(one_iteration_has_no_later_one) {
-    struct mp_decision decision = decide("eplb", "options.interval=2", hot, 1);
+    AUTO(decision) struct mp_decision decision = decide("eplb", "options.interval=2", hot, 1);
     assert_true(decision.in_sample);
     assert_int_equal(decision.history, 1);
     assert_int_equal(decision.placed.steps, 2);
     assert_int_equal(decision.lag[0].samples, 0);
     assert_within(decision.time_system.mean, 0, 0);
     assert_reason(&decision, MP_DECIDE_SAVES);
-    mp_decision_destroy(&decision);
 }
 
 /* Rank 2's experts are hot in the first half; then all are even. */
@@ -162,6 +160,7 @@ static uint32_t cooling(int64_t iteration, int layer, int source, int expert) {
 
 /* What is placed is judged on what comes after. */
 TEST(the_future_judges) {
+    AUTO(decision)
     struct mp_decision decision = decide("smartmoe", "options.interval=1000", hot, STEPS);
     assert_reason(&decision, MP_DECIDE_NO_CHANGE);
     assert_int_equal(decision.placed.steps, MP_PLACE_STEPS);
@@ -173,7 +172,6 @@ TEST(the_future_judges) {
     assert_true(decision.rank_balance > 2);
     assert_true(decision.saves < MP_DECIDE_WORTH);
     assert_true(decision.reason != MP_DECIDE_SAVES);
-    mp_decision_destroy(&decision);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -3,6 +3,7 @@
 #define MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
 
 #include "harness/place/place.h"
+#include "tests/errors.h"
 #include "tests/harness/predict/job_support.h"
 
 enum { RANKS = 8, TOKENS = 32768, TOP_K = 2 };
@@ -13,7 +14,6 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
                                                  const char *name, const char *change, int layers,
                                                  int experts) {
     struct mp_cluster *cluster = make_job(job, system);
-    struct mp_error error = {0};
     char text[64];
     mp_cluster_destroy(cluster);
     set(job, name);
@@ -25,8 +25,7 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     set(job, "width=1024");
     set(job, "expert-width=4096");
     set(job, "sequence=1024");
-    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;
     return cluster;
@@ -41,14 +40,15 @@ static inline struct mp_place_loads make_loads(int64_t iterations, int layers, i
                                    .micro_batches = 1,
                                    .ranks = RANKS,
                                    .experts = experts,
-                                   .iterations = iterations,
-                                   .source = strdup("a formula")};
+                                   .iterations = iterations};
     size_t blocks = (size_t)iterations * (size_t)layers, columns = (size_t)(layers * experts);
+    const struct mp_load *taken = mp_loads_take(&loads.memory, (int64_t)blocks, RANKS, experts);
+    loads.source = mp_arena_text(&loads.memory, "a formula");
     loads.load = loads.learnt = calloc(blocks, sizeof *loads.load);
-    loads.total = calloc(blocks * (size_t)experts, sizeof *loads.total);
-    loads.never = calloc(columns, sizeof *loads.never);
+    MP_TAKE(&loads.memory, loads.total, blocks * (size_t)experts);
+    MP_TAKE(&loads.memory, loads.never, columns);
     for (size_t b = 0; b < blocks; b++) {
-        assert_int_equal(mp_load_create(RANKS, experts, &loads.load[b], NULL), MP_OK);
+        loads.load[b] = taken[b];
         for (int r = 0; r < RANKS; r++)
             for (int e = 0; e < experts; e++)
                 loads.load[b].count[r * experts + e] =

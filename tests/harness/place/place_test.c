@@ -5,6 +5,10 @@
 
 #include "tests/harness/place/loads_support.h"
 
+TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
+TEST_END(loads, struct mp_place_loads, mp_place_loads_destroy(it))
+TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
+
 /* Weights of the README of deepseek-ai/EPLB. */
 static uint32_t released_weight(int64_t iteration, int layer, int source, int expert) {
     static const uint32_t weight[2][12] = {{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
@@ -52,17 +56,15 @@ TEST(eplb_places_as_released) {
                    {{10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
                     {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7}},
                    {1.0726, 1.1903}}};
-    struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
+    AUTO(loads) struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
-        struct mp_predict_job job;
-        struct mp_placed placed;
-        struct mp_error error = {0};
-        struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
+        AUTO(job) struct mp_predict_job job;
+        AUTO(placed) struct mp_placed placed;
+        AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
         set(&job, "options.groups=4");
         set(&job, "options.replicas=16");
         set(&job, golden[i].policy);
-        if (mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error));
         assert_int_equal(placed.steps, 10); /* it looks every tenth */
         assert_int_equal(placed.changes, 1);
         assert_int_equal(placed.copies, 4);
@@ -70,10 +72,7 @@ TEST(eplb_places_as_released) {
             assert_slots(&placed.after, layer, golden[i].slot[layer]);
             assert_within(even_of(&loads, &placed.after, layer), golden[i].even[layer], 5e-5);
         }
-        mp_placed_destroy(&placed);
-        end_job(&job, cluster);
     }
-    mp_place_loads_destroy(&loads);
 }
 
 /* Ranks 0 to 3 hold one expert of eight, 4 to 7 another three; 0 has four more. */
@@ -81,13 +80,13 @@ TEST(slots_are_as_many_everywhere) {
     static const int64_t weight[] = {10, 40, 10, 10, 90, 80, 30, 20};
     static const uint64_t holders[] = {1, 2, 4, 8, 0x10, 0x20, 0x40, 0xc0};
     struct mp_placement home;
-    struct mp_place_map map;
+    AUTO(map) struct mp_place_map map;
     int32_t slots[8];
     double load[RANKS];
-    assert_int_equal(mp_placement_create(RANKS, 8, &home, NULL), MP_OK);
+    assert_works(mp_placement_create(RANKS, 8, &home, &error));
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_int_equal(mp_place_map_of_homes(&home, 1, weight, &map, NULL), MP_OK);
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
     static const int32_t expected[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 7, 7};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, expected, sizeof expected);
@@ -96,11 +95,10 @@ TEST(slots_are_as_many_everywhere) {
     assert_within(load[7], 2 * 20 / 3., 1e-9);
     mp_place_map_destroy(&map);
     mp_placement_destroy(&home);
-    assert_int_equal(mp_place_map_contiguous(1, 3, 4, &map, NULL), MP_OK);
+    assert_works(mp_place_map_contiguous(1, 3, 4, &map, &error));
     static const int32_t uneven[] = {0, 1, 2, -1, 3, -1};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, uneven, sizeof uneven);
-    mp_place_map_destroy(&map);
 }
 
 /* The padding goes to the expert with most routes per slot, which another one then is. */
@@ -109,10 +107,10 @@ TEST(padding_goes_to_the_fullest_slots) {
     static const uint64_t holders[] = {1, 1, 0x80, 0x80, 0x80, 0x80, 2, 4};
     struct mp_placement home;
     struct mp_place_map map;
-    assert_int_equal(mp_placement_create(RANKS, 8, &home, NULL), MP_OK);
+    assert_works(mp_placement_create(RANKS, 8, &home, &error));
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_int_equal(mp_place_map_of_homes(&home, 1, weight, &map, NULL), MP_OK);
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
     static const int32_t expected[] = {0, 1, 0, 1, 6, 6, 6, 6, 7, 7, 7, 7};
     assert_int_equal(map.per_rank, 4);
     assert_memory_equal(map.expert, expected, sizeof expected);
@@ -127,61 +125,49 @@ static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert
 
 /* A contiguous placement is plain expert parallelism. */
 TEST(what_stays_is_predicted_as_plain) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
-    struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
     struct mp_place_time placed, plain;
-    struct mp_place_map map;
-    assert_int_equal(mp_place_map_contiguous(2, RANKS, 16, &map, NULL), MP_OK);
-    assert_int_equal(mp_place_predict(&job, cluster, &loads, 0, 3, &map, NULL, &placed, NULL),
-                     MP_OK);
-    assert_int_equal(mp_place_predict_system(&job, cluster, &loads, 0, 3, &plain, NULL), MP_OK);
+    AUTO(map) struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(2, RANKS, 16, &map, &error));
+    assert_works(mp_place_predict(&job, cluster, &loads, 0, 3, &map, NULL, &placed, &error));
+    assert_works(mp_place_predict_system(&job, cluster, &loads, 0, 3, &plain, &error));
     assert_true(placed.mean > 0);
     assert_within(placed.mean, plain.mean, 1e-9 * plain.mean);
     assert_within(placed.memory.total, plain.memory.total, 1);
-    mp_place_map_destroy(&map);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 TEST(a_placement_saves_and_its_moves_cost) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "eplb", ONE_NODE, 2, 16);
-    struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", ONE_NODE, 2, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
     struct mp_place_time before, after, moving;
     struct mp_place_balance even[2];
-    struct mp_placed placed;
+    AUTO(placed) struct mp_placed placed;
     set(&job, "options.replicas=32");
-    assert_int_equal(mp_place_plan(&job, cluster, &loads, 10, NULL, &placed, NULL), MP_OK);
+    assert_works(mp_place_plan(&job, cluster, &loads, 10, NULL, &placed, &error));
     assert_int_equal(placed.steps, 10);
-    assert_int_equal(
-        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.before, NULL, &before, NULL),
-        MP_OK);
-    assert_int_equal(
-        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.after, NULL, &after, NULL), MP_OK);
-    assert_int_equal(mp_place_predict(&job, cluster, &loads, 10, 12, &placed.before, &placed.after,
-                                      &moving, NULL),
-                     MP_OK);
+    assert_works(
+        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.before, NULL, &before, &error));
+    assert_works(
+        mp_place_predict(&job, cluster, &loads, 10, 20, &placed.after, NULL, &after, &error));
+    assert_works(mp_place_predict(&job, cluster, &loads, 10, 12, &placed.before, &placed.after,
+                                  &moving, &error));
     assert_true(after.mean < before.mean);
     assert_true(moving.first > before.first);
     /* and is in force afterwards */
     assert_within(2 * moving.mean - moving.first, after.mean, 1e-9 * after.mean);
     /* 16 routes of hot_quarter: rank 0 and 1 of 8 have 2 * 400 of 2044 */
     for (int i = 0; i < 2; i++)
-        assert_int_equal(
-            mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before, &even[i], NULL),
-            MP_OK);
+        assert_works(mp_place_balance(&loads, 10, 20, i ? &placed.after : &placed.before,
+                                      &loads.memory, &even[i], &error));
     assert_within(even[0].mean, 800. * 8 / 2044, 1e-9);
     assert_true(even[1].mean < 1.1 && even[1].mean >= 1);
     /* each rank lacks what it did not have; rank 0 and 1 keep hot ones */
     assert_true(placed.moved > 0);
     assert_within(placed.move_bytes, placed.moved * placed.expert_bytes, 1);
     assert_true(placed.move_bytes_most <= 2 * 4 * placed.expert_bytes);
-    for (int i = 0; i < 2; i++)
-        mp_place_balance_destroy(&even[i]);
-    mp_placed_destroy(&placed);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 /* All of rank 1's tokens go to expert 15, of rank 7 in the other node; the others' stay. */
@@ -191,13 +177,14 @@ static uint32_t across(int64_t iteration, int layer, int source, int expert) {
 }
 
 TEST(traffic_is_counted_link_by_link) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
-    struct mp_place_loads loads = make_loads(2, 3, 16, across);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
+    AUTO(loads) struct mp_place_loads loads = make_loads(2, 3, 16, across);
     struct mp_place_traffic traffic;
-    struct mp_place_map map;
-    assert_int_equal(mp_place_map_contiguous(3, RANKS, 16, &map, NULL), MP_OK);
-    assert_int_equal(mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &traffic, NULL), MP_OK);
+    AUTO(map) struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(3, RANKS, 16, &map, &error));
+    assert_works(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, &error));
     assert_int_equal(traffic.nodes, 2);
     double row = traffic.bytes[1] / 300; /* an iteration's 3 layers */
     assert_true(row >= 2 * 1024 && row <= 4 * 1024);
@@ -206,26 +193,23 @@ TEST(traffic_is_counted_link_by_link) {
     assert_within(traffic.own, 7 * 300 * row, 1e-3);
     assert_within(traffic.between, 300 * row, 1e-3);
     assert_true(traffic.inside == 0);
-    mp_place_traffic_destroy(&traffic);
     /* a second slot on rank 0: half of the rows stay in the node */
     map.expert[0] = 15;
-    assert_int_equal(mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &traffic, NULL), MP_OK);
+    assert_works(
+        mp_place_traffic(&job, cluster, &loads, 0, 2, &map, &loads.memory, &traffic, &error));
     assert_within(traffic.bytes[0], 50 * row, 1e-3);
     assert_within(traffic.bytes[1], 250 * row, 1e-3);
-    mp_place_traffic_destroy(&traffic);
-    mp_place_map_destroy(&map);
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
 }
 
 TEST(what_never_moves_is_refused) {
-    struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
+    AUTO(loads) struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
     for (int i = 0; i < systems.count; i++) {
-        struct mp_predict_job job;
+        AUTO(job) struct mp_predict_job job;
         struct mp_placed placed;
-        struct mp_error error = {0};
+        AUTO(cluster)
         struct mp_cluster *cluster = make_placed_job(&job, systems.item[i]->name, TWO_NODES, 1, 16);
         bool moves = systems.item[i]->capabilities & MP_SYSTEM_MOVES_OWNERS;
+        struct mp_error error = {0};
         int code = mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error);
         if (!moves && (code != MP_EREFUSED || !strstr(error.text, "never changes which ranks")))
             fail_msg("%s: %s", systems.item[i]->name, error.text);
@@ -233,15 +217,12 @@ TEST(what_never_moves_is_refused) {
             fail_msg("%s: %s", systems.item[i]->name, error.text);
         if (!code)
             mp_placed_destroy(&placed);
-        end_job(&job, cluster);
     }
-    mp_place_loads_destroy(&loads);
 }
 
 TEST(files_say_what_engines_read) {
-    struct mp_place_map map;
-    struct mp_error error = {0};
-    assert_int_equal(mp_place_map_contiguous(2, 2, 4, &map, NULL), MP_OK);
+    AUTO(map) struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(2, 2, 4, &map, &error));
     int32_t second[] = {3, 1, 0, 2};
     memcpy(map.expert + 4, second, sizeof second);
     static const struct {
@@ -260,17 +241,16 @@ TEST(files_say_what_engines_read) {
          "\"dense_layers_in_front\":1,\"experts_of_slots\":[[[0,1],[2,3]],[[3,1],[0,2]]]}\n"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char text[1024] = "";
-        if (mp_place_write("p.json", files[i].format, &map, 1, "a test", &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_place_write("p.json", files[i].format, &map, 1, "a test", &error));
         FILE *file = fopen("p.json", "r");
         assert_true(fread(text, 1, sizeof text - 1, file) > 0);
         fclose(file);
         assert_string_equal(text, files[i].text);
     }
+    struct mp_error error = {0};
     assert_int_equal(mp_place_write("q.json", MP_PLACE_SGLANG, &map, -1, "a test", &error),
                      MP_EINVAL);
     assert_int_equal(access("q.json", F_OK), -1);
-    mp_place_map_destroy(&map);
 }
 
 TEST_GROUP(enter, leave_folder);

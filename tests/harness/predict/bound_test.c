@@ -6,12 +6,10 @@
 
 static double bound_of(const struct test_case *test, int rounds) {
     struct mp_bound *bound = NULL;
-    struct mp_error error = {0};
     double seconds;
-    assert_ok(
-        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error),
-        &error);
-    assert_ok(mp_bound_seconds(bound, test->load, &seconds, &error), &error);
+    assert_works(
+        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error));
+    assert_works(mp_bound_seconds(bound, test->load, &seconds, &error));
     mp_bound_destroy(bound);
     assert_true(seconds > 0);
     return seconds;
@@ -20,10 +18,9 @@ static double bound_of(const struct test_case *test, int rounds) {
 /* Tokens choose so many experts. */
 static void take_choices(struct test_case *test, int top_k) {
     char assignment[32];
-    struct mp_error error = {0};
     snprintf(assignment, sizeof assignment, "top-k=%d", top_k);
-    assert_ok(mp_job_set(&test->job, "gate=softmax", &test->systems, &error), &error);
-    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    test_set(test, "gate=softmax");
+    test_set(test, assignment);
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
@@ -40,9 +37,8 @@ static void random_case(uint64_t *random, const char *system, struct test_case *
                      machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
                      test_random_int(random, 0, 3) ? 1 : 3);
     take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
-    struct mp_error error = {0};
     if (test_random_int(random, 0, 4) == 0)
-        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
+        test_set(test, "mode=prefill");
     test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
     test->options.recompute = test_random_int(random, 0, 1);
     test->job.job.sequence = 64 << test_random_int(random, 0, 4);
@@ -57,9 +53,8 @@ static int cases(int usual) {
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double most = 0;
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0, count = cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             struct test_case test;
@@ -97,8 +92,7 @@ TEST_RANDOM(no_system_is_below) {
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
 TEST_RANDOM(more_is_never_worse) {
     for (int i = 0, count = cases(4); i < count; i++) {
-        struct test_case test;
-        struct mp_error error = {0};
+        AUTO(test) struct test_case test;
         random_case(random, "ep", &test);
         test_fill_loads(&test, random, 0.8);
         double before = bound_of(&test, 600);
@@ -109,9 +103,8 @@ TEST_RANDOM(more_is_never_worse) {
         assert_true(fewer <= before * 1.005);
         const char *level =
             test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
-        assert_ok(mp_cluster_scale(test.cluster, level, 3, &error), &error);
+        assert_works(mp_cluster_scale(test.cluster, level, 3, &error));
         assert_true(bound_of(&test, 600) <= fewer * 1.005);
-        test_case_destroy(&test);
     }
 }
 
@@ -120,7 +113,7 @@ TEST_RANDOM(more_is_never_worse) {
 TEST(it_knows_what_travels) {
     for (int deduplicates = 0; deduplicates < 2; deduplicates++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         machine.far_bandwidth = 1e6;
         test_case_create(&test, &machine, "ep", 1, 8, 1);
         test.job.job.exchange = deduplicates ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT;
@@ -132,7 +125,6 @@ TEST(it_knows_what_travels) {
         rows /= deduplicates ? mp_job_top_k(&test.job.job) : 1;
         double seconds = bound_of(&test, 400);
         assert_true(seconds > rows && seconds < 1.5 * rows);
-        test_case_destroy(&test);
     }
 }
 
@@ -196,14 +188,14 @@ static double gates_of(const struct sums *sums, double row, double gradient, dou
 static double time_of(struct mp_costs *costs, struct mp_network *network, const struct sums *sums,
                       double launch, double bandwidth, int64_t routes) {
     double order = mp_costs_permute(costs, routes) + launch;
-    double row = mp_costs_row_bytes(costs) / bandwidth;
+    double row = mp_costs_sizes(costs)->row / bandwidth;
     double counts = mp_network_all_gather(network, 8 * EXPERTS);
     double agree = mp_network_all_reduce(network, 24);
     double dense = mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
-    double gradient = mp_costs_expert_gradient_bytes(costs) / bandwidth;
-    double merged = fmin(mp_costs_expert_bytes(costs) / bandwidth, gradient);
-    double element = mp_costs_expert_bytes(costs) / mp_costs_expert_parameters(costs);
-    double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_expert_bytes(costs) / PLACES);
+    double gradient = mp_costs_sizes(costs)->expert_gradient / bandwidth;
+    double merged = fmin(mp_costs_sizes(costs)->expert / bandwidth, gradient);
+    double element = mp_costs_sizes(costs)->expert / mp_costs_sizes(costs)->expert_parameters;
+    double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_sizes(costs)->expert / PLACES);
     double travel = 2 * row * most_of(sums->rows), work[PLACES], even = 0;
     for (int n = 0; n < PLACES; n++) {
         work[n] = sums->work[MP_FORWARD][n] + sums->work[MP_BACKWARD][n];
@@ -220,11 +212,9 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
 static double best_of_all(const struct test_case *test, double launch, double bandwidth) {
     struct mp_costs *costs = NULL;
     struct mp_network *network = NULL;
-    struct mp_error error = {0};
     double best = INFINITY;
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
-              &error);
-    assert_ok(mp_network_create(test->cluster, &network, &error), &error);
+    assert_works(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error));
+    assert_works(mp_network_create(test->cluster, &network, &error));
     for (int all = 0; all < SPLITS * SPLITS * SPLITS; all++) {
         struct sums sums = {0};
         for (int expert = 0, rest = all; expert < EXPERTS; expert++, rest /= SPLITS)
@@ -282,7 +272,7 @@ TEST_RANDOM(it_is_near_the_best_placement) {
     int count = cases(20);
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         uint32_t load[2][4] = {{0}};
         double best = INFINITY;
         machine.nodes = test_random_int(random, 1, 2);
@@ -307,7 +297,6 @@ TEST_RANDOM(it_is_near_the_best_placement) {
         assert_true(ratio <= 1);
         sum += ratio / count;
         worst = fmin(worst, ratio);
-        test_case_destroy(&test);
     }
     print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
     assert_true(sum > 0.6);

@@ -14,7 +14,6 @@ struct bench {
     struct test_case test;
     struct test_machine machine;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     double parameters, gradient; /* bytes of an expert */
 };
 
@@ -26,10 +25,8 @@ static void create(struct bench *bench, uint64_t *random, const char *system, in
     test_case_create(&bench->test, &bench->machine, system, 1, experts, 1);
     bench->test.options.gradient_bytes = 4;
     bench->predictor = test_predictor(&bench->test, &sink);
-    bench->predictor->prediction = &bench->prediction;
-    bench->prediction = (struct mp_prediction){0};
-    bench->parameters = mp_costs_expert_bytes(bench->predictor->costs);
-    bench->gradient = mp_costs_expert_gradient_bytes(bench->predictor->costs);
+    bench->parameters = mp_costs_sizes(bench->predictor->costs)->expert;
+    bench->gradient = mp_costs_sizes(bench->predictor->costs)->expert_gradient;
     assert_close(bench->gradient, 2 * bench->parameters, 0);
 }
 
@@ -38,20 +35,21 @@ static void destroy(struct bench *bench) {
     test_case_destroy(&bench->test);
 }
 
+TEST_END(bench, struct bench, destroy(it))
+
 /* A plan of random copies, in one stage; copies[r]: how many rank r gets. */
 static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stage, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
     struct mp_plan *plan = predictor->planner.plan;
-    struct mp_error error = {0};
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
+    assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
         if (mp_placement_holds(&plan->during, expert, rank))
             continue;
-        assert_ok(mp_plan_add_copy(plan, expert, rank, stage, &error), &error);
+        assert_works(mp_plan_add_copy(plan, expert, rank, stage, &error));
         copies[rank]++;
         all++;
     }
@@ -60,34 +58,34 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
 
 TEST_RANDOM(copies_arrive_once) {
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         int copies[64];
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
-        struct mp_carriage *fetch = &predictor->fetch;
-        struct mp_carriage *reduce = &predictor->layer[0].gradient[MP_SUM_COPIES];
+        struct mp_carrier *carrier = &predictor->carrier;
+        struct mp_carriage *fetch = &carrier->fetch;
+        struct mp_carriage *reduce = &carrier->layer[0].gradient[MP_SUM_COPIES];
         enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
         int all = random_plan(&bench, random, stage, copies);
         double sent[64], received[64], back = 0;
-        mp_predictor_carry_fetch(predictor, stage, fetch);
+        mp_carrier_fetch(carrier, stage, true, fetch);
         assert_int_equal(fetch->any, all > 0);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; fetch->any && r < predictor->ranks; r++) {
             assert_close(received[r], copies[r] * bench.parameters, 1e-6);
             assert_close(fetch->received[r], received[r], 0);
             assert_true(fetch->seconds[r] >= 0 && (fetch->seconds[r] > 0) == (fetch->alone[r] > 0));
         }
-        assert_close(bench.prediction.bytes[stage], all * bench.parameters, 1e-9);
-        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        assert_close(carrier->bytes[stage], all * bench.parameters, 1e-9);
+        mp_carrier_gradients(carrier, 0, true);
         assert_int_equal(reduce->any, all > 0);
         for (int r = 0; reduce->any && r < predictor->ranks; r++) {
             assert_close(reduce->received[r], 2 * sent[r], 1e-6); /* the same ways back */
             back += reduce->received[r];
         }
         assert_close(back, all * bench.gradient, 1e-6);
-        assert_false(predictor->layer[0].gradient[MP_SHARE_SUMS].any);
-        assert_false(predictor->layer[0].gradient[MP_SEND_SLICES].any);
-        destroy(&bench);
+        assert_false(carrier->layer[0].gradient[MP_SHARE_SUMS].any);
+        assert_false(carrier->layer[0].gradient[MP_SEND_SLICES].any);
     }
 }
 
@@ -96,11 +94,11 @@ TEST_RANDOM(copies_arrive_once) {
 TEST_RANDOM(copies_of_copies_stay_in_their_node) {
     int stayed = 0;
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
-        struct mp_error error = {0};
+        AUTO(bench) struct bench bench;
         int copies[64], late = 0;
         create(&bench, random, "fssdp", test_random_int(random, 1, 40));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
         random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
         int begin = (int)(test_random(random) % (uint64_t)bench.machine.nodes) *
@@ -111,13 +109,13 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
             bool near = from >= 0 && from < end && from != plan->during.owner[e];
             for (int to = begin; near && to < end; to++)
                 if (!mp_placement_holds(&plan->during, e, to) && ++late)
-                    assert_ok(mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error),
-                              &error);
+                    assert_works(
+                        mp_plan_add_copy_from(plan, e, from, to, MP_STAGE_AFTER_GATE, &error));
         }
         double sent[64], received[64], all[2] = {0};
-        mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
-        assert_int_equal(predictor->late_fetch.any, late > 0);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, true, &carrier->late_fetch);
+        assert_int_equal(carrier->late_fetch.any, late > 0);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; late > 0 && r < predictor->ranks; r++) {
             bool inside = r >= begin && r < begin + bench.machine.ranks_per_node;
             assert_true(inside || (sent[r] == 0 && received[r] == 0));
@@ -127,7 +125,6 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
         for (int side = 0; late > 0 && side < 2; side++)
             assert_close(all[side], late * bench.parameters, 1e-6);
         stayed += late;
-        destroy(&bench);
     }
     assert_true(stayed > 0);
 }
@@ -136,16 +133,16 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
  * rank to rank. */
 TEST_RANDOM(no_port_carries_a_piece_twice) {
     for (int i = 0; i < 100; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         int copies[64];
         create(&bench, random, "fssdp", 1);
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
-        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
         double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
         for (int r = 0; all > 0 && r < predictor->ranks; r++)
-            assert_true(predictor->fetch.alone[r] <= most * (1 + 1e-6));
-        destroy(&bench);
+            assert_true(carrier->fetch.alone[r] <= most * (1 + 1e-6));
     }
 }
 
@@ -153,17 +150,16 @@ TEST_RANDOM(no_port_carries_a_piece_twice) {
  * get from rank 1. */
 static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
-    struct mp_error error = {0};
+    struct mp_carrier *carrier = &predictor->carrier;
     double sent[64];
     mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
-    assert_ok(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], &error),
-              &error);
+    assert_works(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0], &error));
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
-            assert_ok(mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
-                      &error);
-    mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
-    mp_traffic_totals(predictor->traffic, sent, NULL);
+            assert_works(
+                mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error));
+    mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
+    mp_traffic_totals(carrier->traffic, sent, NULL);
     for (int r = 0; r < predictor->ranks; r++) {
         copies[r] = (int)lround(sent[r] / bench->parameters);
         assert_close(sent[r], copies[r] * bench->parameters, 1e-6);
@@ -173,7 +169,7 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
 /* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
  * Elsewhere, and without all ranks, the owner has two to send to. */
 TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     int copies[64];
     do {
         create(&bench, random, "fssdp", 1);
@@ -190,7 +186,6 @@ TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
         for (int r = 0; i == 3 && r < bench.predictor->ranks; r++)
             assert_int_equal(copies[r], r != 0);
     }
-    destroy(&bench);
 }
 
 /* Bytes that a carriage brings to all ranks. */
@@ -204,19 +199,19 @@ static double all_received(const struct mp_predictor *predictor,
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
 TEST_RANDOM(slices_of_replicas_stay_among_them) {
-    struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
-        struct mp_predicted_layer *layer = &predictor->layer[0];
+        struct mp_layer_carriages *layer = &carrier->layer[0];
         bool sums = i % 2;
         random_even_homes(random, &predictor->planner.home[0]);
         predictor->planner.policy.optimizer =
             sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES;
-        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
-        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+        assert_works(mp_plan_dispatch_begin(plan, &error));
         double replicas = mp_placement_copies(&plan->during, 0);
         double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
         double expected[64] = {0}, sent[64], received[64];
@@ -224,21 +219,20 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
             for (int r = 0; r < predictor->ranks; r++)
                 if (mp_placement_holds(&plan->during, e, r))
                     expected[r] += bench.parameters * (replicas - 1) / replicas;
-        double bytes = mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
-        mp_traffic_totals(predictor->traffic, sent, received);
+        double bytes = mp_carrier_homes(carrier, 0, &carrier->fetch);
+        mp_traffic_totals(carrier->traffic, sent, received);
         for (int r = 0; r < predictor->ranks; r++) {
             assert_close(received[r], expected[r], 1e-6);
             assert_close(sent[r], expected[r], 1e-6);
         }
         assert_close(bytes, foreign * bench.parameters, 1e-6);
-        mp_predictor_carry_gradients(predictor, layer);
+        mp_carrier_gradients(carrier, 0, true);
         assert_close(all_received(predictor, &layer->gradient[MP_SEND_SLICES]),
                      sums ? 0 : foreign * bench.gradient, 1e-6);
         assert_close(all_received(predictor, &layer->gradient[MP_SUM_COPIES]),
                      sums ? foreign * bench.gradient : 0, 1e-6);
         assert_close(all_received(predictor, &layer->gradient[MP_SHARE_SUMS]),
                      sums ? foreign * bench.gradient : 0, 1e-6);
-        destroy(&bench);
     }
 }
 
@@ -247,7 +241,6 @@ TEST_RANDOM(slices_of_replicas_stay_among_them) {
 struct symi {
     struct test_case test;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     double host_seconds; /* of both phases, the update itself taking next to none */
 };
 
@@ -271,10 +264,9 @@ static void create_symi(struct symi *symi) {
     job->heads = 1;
     symi->test.options.gradient_bytes = 2;
     symi->predictor = test_predictor(&symi->test, &sink);
-    symi->predictor->prediction = &symi->prediction;
     const struct mp_costs *costs = symi->predictor->costs;
-    double slices = mp_costs_expert_bytes(costs) * SYMI_EXPERTS / SYMI_RANKS;
-    assert_close(mp_costs_expert_bytes(costs), 3.375e9, 0);
+    double slices = mp_costs_sizes(costs)->expert * SYMI_EXPERTS / SYMI_RANKS;
+    assert_close(mp_costs_sizes(costs)->expert, 3.375e9, 0);
     symi->host_seconds = mp_costs_offloaded(costs, slices);
     struct mp_placement *home = &symi->predictor->planner.home[0];
     int32_t owner[SYMI_EXPERTS];
@@ -301,20 +293,20 @@ static double slowest(const struct mp_carriage *carriage) {
 /* Both phases under an optimizer: parameters put together, and gradients to who keeps slices. */
 static void run_symi(struct symi *symi, enum mp_optimizer_split split, double phase[2]) {
     struct mp_predictor *predictor = symi->predictor;
-    struct mp_carriage *gradients = &predictor->layer[0].gradient[MP_SEND_SLICES];
+    struct mp_carrier *carrier = &predictor->carrier;
+    struct mp_carriage *gradients = &carrier->layer[0].gradient[MP_SEND_SLICES];
     struct mp_plan *plan = predictor->planner.plan;
-    struct mp_error error = {0};
     predictor->planner.policy.optimizer = split;
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
-    assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
-    mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
-    phase[0] = slowest(&predictor->fetch);
-    mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+    assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+    assert_works(mp_plan_dispatch_begin(plan, &error));
+    mp_carrier_homes(carrier, 0, &carrier->fetch);
+    phase[0] = slowest(&carrier->fetch);
+    mp_carrier_gradients(carrier, 0, true);
     phase[1] = slowest(gradients);
 }
 
 TEST(phases_take_what_symi_says) {
-    struct symi symi = {.prediction = {0}};
+    struct symi symi;
     double still[2], moving[2];
     create_symi(&symi);
     run_symi(&symi, MP_OPTIMIZER_REPLICA_SLICES, still);
@@ -333,68 +325,63 @@ TEST(phases_take_what_symi_says) {
 
 /* Slices of all ranks come to every holder, and gradients go back. */
 TEST_RANDOM(slices_come_from_everybody) {
-    struct mp_error error = {0};
     for (int i = 0; i < 20; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, random, "fssdp", test_random_int(random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
+        struct mp_carrier *carrier = &predictor->carrier;
         struct mp_plan *plan = predictor->planner.plan;
-        struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
+        struct mp_carriage *slices = &carrier->layer[0].gradient[MP_SEND_SLICES];
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
         random_homes(random, true, &predictor->planner.home[0]);
         predictor->planner.policy.optimizer =
             sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES;
         predictor->planner.policy.gather_before_gate = true;
-        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error), &error);
-        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        assert_works(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], &error));
+        assert_works(mp_plan_dispatch_begin(plan, &error));
         for (int e = 0; e < plan->experts; e++) {
             int held = mp_placement_copies(&plan->during, e);
             holders += held;
             missing += ranks - held;
         }
-        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        mp_carrier_fetch(carrier, MP_STAGE_BEFORE_GATE, true, &carrier->fetch);
         double whole = (ranks - 1) / ranks, received = 0;
         for (int r = 0; r < predictor->ranks; r++)
-            received += predictor->fetch.received[r];
+            received += carrier->fetch.received[r];
         assert_close(received, holders * whole * bench.parameters, 1e-6);
-        assert_close(bench.prediction.bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
-        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        assert_close(carrier->bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
+        mp_carrier_gradients(carrier, 0, true);
         received = 0;
         for (int r = 0; slices->any && r < predictor->ranks; r++)
             received += slices->received[r];
         assert_close(received, bench.gradient * (sums ? missing / ranks : holders * whole), 1e-6);
-        assert_int_equal(predictor->layer[0].gradient[MP_SUM_COPIES].any,
+        assert_int_equal(carrier->layer[0].gradient[MP_SUM_COPIES].any,
                          sums && holders > plan->experts);
-        assert_int_equal(predictor->layer[0].gradient[MP_SHARE_SUMS].any,
+        assert_int_equal(carrier->layer[0].gradient[MP_SHARE_SUMS].any,
                          sums && holders > plan->experts);
-        destroy(&bench);
     }
 }
 
 /* Experts that move take as long from host to host, and then their parameters come up. */
 TEST_RANDOM(what_moves_between_hosts_comes_up) {
     double clock[2][64];
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     create(&bench, random, "fssdp", 8);
     struct mp_predictor *predictor = bench.predictor;
     for (int offload = 0; offload < 2; offload++) {
         struct mp_transfers *moves = &predictor->planner.moves;
-        struct mp_error error = {0};
         moves->count = 0;
         for (int e = 0; e < 2; e++)
-            assert_ok(mp_transfers_add(moves,
-                                       (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20},
-                                       &error),
-                      &error);
+            assert_works(mp_transfers_add(
+                moves, (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20}, &error));
         predictor->planner.policy.offload = offload;
         mp_timeline_begin(&predictor->timeline, 0, 0);
-        mp_predictor_move(predictor);
+        mp_carrier_move(&predictor->carrier, &predictor->timeline);
         memcpy(clock[offload], predictor->timeline.clock, sizeof(double) * 2);
     }
     assert_true(clock[0][1] > 0);
     assert_close(clock[1][0], clock[0][0], 0);
     assert_close(clock[1][1] - clock[0][1], 2 * bench.parameters / bench.machine.host_bandwidth,
                  1e-12);
-    destroy(&bench);
 }

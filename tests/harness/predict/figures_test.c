@@ -140,8 +140,8 @@ static void check_own_work(const struct test_case *test, const struct told *told
     const struct mp_job *job = &test->job.job;
     struct mp_costs *costs = told->costs;
     const double near = 1e-9 * (double)told->spans, micro_batches = test->options.micro_batches;
-    double times = micro_batches * job->ranks, expert = mp_costs_expert_bytes(costs);
-    double element = expert / mp_costs_expert_parameters(costs);
+    double times = micro_batches * job->ranks, expert = mp_costs_sizes(costs)->expert;
+    double element = expert / mp_costs_sizes(costs)->expert_parameters;
     double dense =
         job->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
@@ -174,12 +174,12 @@ static void check_experts(const struct test_case *test, const struct told *told)
         for (int r = 0; r < test->job.job.ranks; r++) {
             for (int l = 0; l < test->job.job.layers; l++) {
                 double given = told->experts[d][l][r], planned = told->planned[d][l][r];
-                if (told->flat && mp_costs_overlap(told->costs) >= 1)
+                if (told->flat && mp_cluster_overlap(test->cluster) >= 1)
                     assert_within(given, planned, near);
                 else /* in steps, or beside copies: no less */
                     assert_true(given >= planned - near);
             }
-            if (mp_costs_overlap(told->costs) >= 1)
+            if (mp_cluster_overlap(test->cluster) >= 1)
                 assert_within(told->own_of_rows[d][r], told->permuting[r], near);
         }
 }
@@ -216,8 +216,8 @@ static void check_rows(const struct test_case *test, const struct told *told,
 
 static void check_bytes(const struct told *told, const struct mp_prediction *prediction) {
     const double near = (double)told->spans, *bytes = prediction->bytes;
-    const double expert = mp_costs_expert_bytes(told->costs);
-    const double gradient = mp_costs_expert_gradient_bytes(told->costs);
+    const double expert = mp_costs_sizes(told->costs)->expert;
+    const double gradient = mp_costs_sizes(told->costs)->expert_gradient;
     const double rows = 1e-9 * prediction->exchanged_bytes; /* of tokens: rounded in every span */
     assert_within(all_directions(told->received[MP_PHASE_DISPATCH]) +
                       all_directions(told->received[MP_PHASE_COMBINE]),
@@ -262,7 +262,6 @@ static void check_fetches(const struct test_case *test, const struct told *told)
 static void random_case(uint64_t *random, const char *system, bool frees, struct test_case *test) {
     static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
     machine.nodes = shape[i][0];
     machine.ranks_per_node = shape[i][1];
@@ -275,18 +274,15 @@ static void random_case(uint64_t *random, const char *system, bool frees, struct
     test->options.vocabulary = 1000;
     test->options.gradient_bytes = 4;
     if (frees)
-        assert_ok(mp_job_set(&test->job, "options.rematerialise=yes", &test->systems, &error),
-                  &error);
+        test_set(test, "options.rematerialise=yes");
 }
 
 static void check_case(uint64_t *random, const struct test_case *test) {
     static struct told told;
     const struct mp_predict_sink sink = {.context = &told, .span = take_span, .facts = take_facts};
-    struct mp_predictor *predictor = test_predictor(test, &sink);
-    struct mp_costs *costs = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
-              &error);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
+    AUTO(costs) struct mp_costs *costs = NULL;
+    assert_works(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error));
     for (int i = 0; i < 4; i++) {
         told = (struct told){.costs = costs, .flat = true};
         test_fill_loads((struct test_case *)test, random, 0.8);
@@ -295,26 +291,22 @@ static void check_case(uint64_t *random, const struct test_case *test) {
         check_rows(test, &told, &prediction);
         check_bytes(&told, &prediction);
         check_fetches(test, &told);
-        if (mp_costs_overlap(costs) >= 1)
+        if (mp_cluster_overlap(test->cluster) >= 1)
             check_own_work(test, &told);
         if (test->options.micro_batches == 1 && !told.padded)
             check_experts(test, &told);
     }
-    mp_costs_destroy(costs);
-    mp_predictor_destroy(predictor);
 }
 
 TEST_RANDOM(figures_are_what_spans_say) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
-            struct test_case test;
+            AUTO(test) struct test_case test;
             const char *name = systems.item[s]->name;
             random_case(random, name, !strcmp(name, "fssdp") && i % 2, &test);
             check_case(random, &test);
-            test_case_destroy(&test);
         }
 }
 
@@ -328,19 +320,17 @@ TEST(memory_is_of_what_is_held) {
         bool frees = i % 2;
         int micro_batches = 1 + i / 2, rank;
         uint64_t random = 3;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_memory memory;
-        struct mp_error error = {0};
         test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
         test.options.gradient_bytes = 4;
-        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
+        test_set(&test, "options.overlap=3");
         if (frees)
-            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
-                      &error);
+            test_set(&test, "options.rematerialise=yes");
         test_fill_loads(&test, &random, 0.9);
         for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
             mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);
-        struct mp_predictor *predictor = test_predictor(&test, &sink);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
         told = (struct told){.costs = predictor->costs, .flat = true};
         test_step(predictor, &test);
         mp_predictor_memory(predictor, &memory, &rank);
@@ -350,16 +340,15 @@ TEST(memory_is_of_what_is_held) {
             two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
         }
         assert_true(two > 0 && two < all);
-        double expert = mp_costs_expert_bytes(predictor->costs);
+        double expert = mp_costs_sizes(predictor->costs)->expert;
         assert_close(memory.parameters, kept * expert, 1e-12);
         assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
         assert_close(memory.gradients,
                      (kept + (micro_batches > 1 && !frees ? all : two)) *
-                         mp_costs_expert_gradient_bytes(predictor->costs),
+                         mp_costs_sizes(predictor->costs)->expert_gradient,
                      1e-12);
-        assert_close(memory.optimizer, kept * mp_costs_expert_state_bytes(predictor->costs), 1e-12);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
+        assert_close(memory.optimizer, kept * mp_costs_sizes(predictor->costs)->expert_state,
+                     1e-12);
     }
 }
 
@@ -367,9 +356,9 @@ TEST(memory_is_of_what_is_held) {
 TEST(without_routes_all_are_equal) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
     for (int s = 0; s < 3; s++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
-        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         struct mp_prediction prediction = test_step(predictor, &test);
         assert_close(prediction.imbalance, 1, 0);
         assert_int_equal(prediction.routes, 0);
@@ -377,7 +366,5 @@ TEST(without_routes_all_are_equal) {
         assert_within(prediction.expert_seconds_max, 0, 0);
         assert_within(prediction.exchanged_bytes, 0, 0);
         assert_within(prediction.late_seconds, 0, 1e-12);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
 }

@@ -3,6 +3,8 @@
 #include "harness/predict/bound.h"
 #include "tests/harness/predict/predictor_support.h"
 
+TEST_END(bound, struct mp_bound *, mp_bound_destroy(*it))
+
 enum { ITERATIONS = 3, SLOTS = MP_PHASES * 2 };
 
 /* A recorded run's costs as a test makes them up. */
@@ -56,7 +58,6 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {4, 1}, {3, 1}};
     struct test_machine machine = GOOD_MACHINE;
     struct test_case *test = &made->test;
-    struct mp_error error = {0};
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
     machine.nodes = shape[i][0];
     machine.ranks_per_node = shape[i][1];
@@ -64,13 +65,13 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test_case_create(test, &machine, system, test_random_int(random, 1, 4),
                      ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);
     if (test_random_int(random, 0, 4) == 0)
-        assert_ok(mp_job_set(&test->job, "mode=prefill", &test->systems, &error), &error);
+        test_set(test, "mode=prefill");
     test->job.job.shared_experts = test_random_int(random, 0, 1);
     test->job.job.sequence = 32 << test_random_int(random, 0, 5);
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);
-    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error),
-              &error);
-    mp_costs_setting(made->costs, &made->setting);
+    assert_works(
+        mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error));
+    made->setting = *mp_costs_setting(made->costs);
     mp_costs_destroy(made->costs);
     made->fitted = (struct mp_fitted){.setting = &made->setting,
                                       .iterations = ITERATIONS,
@@ -83,9 +84,8 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     make_up_ranks(random, &made->fitted);
     make_up_costs(random, &made->fitted);
     mp_fitted_cluster(&made->fitted, &made->cluster);
-    assert_ok(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job, &test->options,
-                                     &made->setting, &made->costs, &error),
-              &error);
+    assert_works(mp_costs_create_fitted(&made->fitted, &made->cluster, &test->job.job,
+                                        &test->options, &made->setting, &made->costs, &error));
 }
 
 static void forget(struct fitted_case *made) {
@@ -98,17 +98,14 @@ static void forget(struct fitted_case *made) {
 
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
-                                     &made->test.options, rounds, &bound, &error),
-              &error);
+    assert_works(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
+                                        &made->test.options, rounds, &bound, &error));
     return bound;
 }
 
 static double least_of(struct mp_bound *bound, const struct mp_load load[]) {
     double seconds;
-    struct mp_error error = {0};
-    assert_ok(mp_bound_seconds(bound, load, &seconds, &error), &error);
+    assert_works(mp_bound_seconds(bound, load, &seconds, &error));
     assert_true(seconds > 0);
     return seconds;
 }
@@ -120,8 +117,7 @@ static struct mp_predictor *predictor_of(const struct fitted_case *made) {
                                                .costs = made->costs,
                                                .check_plans = true};
     struct mp_predictor *predictor = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -154,10 +150,9 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
 
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double most = 0, sum = 0;
     int covered = 0;
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0, count = cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             double share = share_of(test_random(random), systems.item[s]);
@@ -229,16 +224,14 @@ TEST_RANDOM(where_nothing_moves_it_is_the_time) {
         struct fitted_case made = {0};
         make_up_still(random, (enum still)(i % STILLS), &made);
         stay_at_home(random, &made.test);
-        struct mp_predictor *predictor = predictor_of(&made);
-        struct mp_bound *bound = bound_of(&made, 0);
+        AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
+        AUTO(bound) struct mp_bound *bound = bound_of(&made, 0);
         double taken = test_step(predictor, &made.test).seconds;
         double share = least_of(bound, made.test.load) / taken;
         worst = fmin(worst, share);
         sum += share / count;
         if (share > 1 + 1e-12 || share < 0.8)
             fail_msg("case %d: the bound is %.9f of what it takes", i, share);
-        mp_bound_destroy(bound);
-        mp_predictor_destroy(predictor);
         forget(&made);
     }
     print_message("bound over time: mean %.6f, least %.6f\n", sum, worst);

@@ -5,7 +5,9 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/job.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/predict/ends.h"
 
 static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
 static struct mp_systems systems;
@@ -29,15 +31,13 @@ static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char
                                            "nodes=5",
                                            "loads=zipf exponent=0.5 seed=11"};
     struct mp_cluster *cluster;
-    struct mp_error error = {0};
     char text[64];
-    assert_int_equal(mp_predict_job_create(job, NULL), MP_OK);
+    assert_works(mp_predict_job_create(job, &error));
     snprintf(text, sizeof text, "system=%s", system);
     set(job, text);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         set(job, settings[i]);
-    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
     job->file.job.batch = 2 * job->file.job.ranks;
@@ -126,11 +126,11 @@ static inline void watch_job(const char *system, int stop_after, struct seen *se
                              struct mp_prediction_summary *summary) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = make_job(&job, system);
-    struct mp_error error = {0};
     *seen = (struct seen){.stop_after = stop_after};
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
     const struct mp_predict_watch watch = {seen, see_step, NULL};
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
+    struct mp_error error = {0};
     if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
         fail_msg("%s: %s", system, error.text);
     end_job(&job, cluster);

@@ -5,14 +5,13 @@
 #include "reference/model/replay.h"
 #include "tests/harness/predict/job_support.h"
 
+TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+
 /* ---- text ---- */
 
 static char *text_of(const struct mp_predict_job *job) {
-    char *text = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    assert_int_equal(mp_predict_job_write(job, stream, NULL), MP_OK);
-    fclose(stream);
+    char *text;
+    assert_works(mp_predict_job_text(job, true, &text, &error));
     return text;
 }
 
@@ -29,23 +28,21 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
 TEST(what_is_written_reads_back) {
     struct mp_predict_job job, again;
     struct mp_cluster *cluster = make_job(&job, "fssdp");
-    struct mp_error error = {0};
     set(&job, "predict.recompute=full");
     set(&job, "predict.reserve=0.25");
     set(&job, "options.reshard-interval=3");
     set(&job, "fit=yes");
     set(&job, "executor=predicted");
-    char *text = text_of(&job);
-    assert_int_equal(mp_predict_job_create(&again, NULL), MP_OK);
+    AUTO(text) char *text = text_of(&job);
+    assert_works(mp_predict_job_create(&again, &error));
+    struct mp_error error = {0};
     if (apply_text(&again, text, &error))
         fail_msg("%s\n%s", error.text, text);
-    char *second = text_of(&again);
+    AUTO(text) char *second = text_of(&again);
     assert_string_equal(text, second);
     assert_int_equal(again.options.recompute, MP_RECOMPUTE_FULL);
     assert_true(again.fit);
     assert_string_equal(again.change, "nodes=2");
-    free(text);
-    free(second);
     mp_predict_job_destroy(&again);
     end_job(&job, cluster);
 }
@@ -118,13 +115,9 @@ TEST(bad_words_are_named) {
         {"[1, 2]", "job.yaml:1: a job should be a mapping"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
-        struct mp_error error = {0};
-        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
-        assert_int_equal(apply_text(&job, cases[i].text, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("%s: says \"%s\" instead of \"%s\"", cases[i].text, error.text, cases[i].says);
-        mp_predict_job_destroy(&job);
+        AUTO(job) struct mp_predict_job job;
+        assert_works(mp_predict_job_create(&job, &error));
+        assert_fails(apply_text(&job, cases[i].text, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -141,17 +134,16 @@ TEST(clusters_are_found_or_missed) {
         {"hecate-b", "nodes=0", MP_EINVAL, "nodes: 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
+        AUTO(job) struct mp_predict_job job;
         struct mp_cluster *cluster = NULL;
-        struct mp_error error = {0};
-        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
+        assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, cases[i].cluster);
         strcpy(job.change, cases[i].change);
+        struct mp_error error = {0};
         assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error), cases[i].code);
         assert_null(cluster);
         if (!strstr(error.text, cases[i].says))
             fail_msg("\"%s\" instead of \"%s\"", error.text, cases[i].says);
-        mp_predict_job_destroy(&job);
     }
 }
 
@@ -163,15 +155,14 @@ TEST(clusters_are_files_by_their_names) {
                             " && cp own.yaml own"),
                      0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = NULL;
-        struct mp_error error = {0};
-        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
+        assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, names[i]);
+        struct mp_error error = {0};
         if (mp_predict_job_cluster(&job, "/nowhere", &cluster, &error))
             fail_msg("%s: %s", names[i], error.text);
         assert_int_equal(job.file.job.ranks, mp_cluster_ranks(cluster));
-        end_job(&job, cluster);
     }
 }
 
@@ -184,8 +175,8 @@ static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t 
     struct mp_trace_writer *writer;
     info.source = strdup("a test");
     info.notes = strdup("");
-    assert_int_equal(mp_load_create(ranks, experts, &block.load, NULL), MP_OK);
-    assert_int_equal(mp_trace_writer_create(path, &info, &writer, NULL), MP_OK);
+    assert_works(mp_load_create(ranks, experts, &block.load, &error));
+    assert_works(mp_trace_writer_create(path, &info, &writer, &error));
     for (int i = 0; i < 3 * layers * shape.micro_batches; i++) {
         block.iteration = 10 * (i / layers / shape.micro_batches);
         block.micro_batch = i / layers % shape.micro_batches;
@@ -194,9 +185,9 @@ static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t 
             for (int e = 0; e < experts; e++)
                 block.load.count[r * experts + e] =
                     routes + (e == block.layer) - (e == block.layer + 1);
-        assert_int_equal(mp_trace_write(writer, &block, NULL), MP_OK);
+        assert_works(mp_trace_write(writer, &block, &error));
     }
-    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_load_destroy(&block.load);
     mp_trace_info_destroy(&info);
 }
@@ -264,26 +255,25 @@ TEST(loads_fit_or_say_why_not) {
     write_file("words.mptrace", "no trace\n");
     assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         struct mp_prediction_summary summary;
-        struct mp_error error = {0};
         strcpy(job.loads, cases[i].loads);
         job.fit = cases[i].fit;
+        struct mp_error error = {0};
         int code = predict(&job, cluster, &summary, &error);
         if (code != cases[i].code || !strstr(error.text, cases[i].says))
             fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), error.text);
         if (!code)
             assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
-        end_job(&job, cluster);
     }
 }
 
 /* What the trainer would replay (reference/model/replay.h). */
 TEST(routing_is_replayed_as_in_training) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     double weight[32];
     uint32_t count[32];
@@ -293,8 +283,8 @@ TEST(routing_is_replayed_as_in_training) {
     set(&job, "skew-share=0.4");
     set(&job, "skew-experts=3");
     mp_replay_skew(32, 3, 0.4, weight);
-    assert_int_equal(mp_replay_apportion(32, weight, 256, count, NULL), MP_OK);
-    assert_int_equal(mp_predict_job_loads(&job, cluster, &stream, NULL), MP_OK);
+    assert_works(mp_replay_apportion(32, weight, 256, count, &error));
+    assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
     for (; !mp_trace_next(stream, &block, NULL) && block; blocks++)
         for (int r = 0; r < 16; r++)
             assert_memory_equal(block->load.count + r * 32, count, sizeof count);
@@ -302,15 +292,13 @@ TEST(routing_is_replayed_as_in_training) {
     char workload[64];
     assert_string_equal(mp_predict_job_workload(&job, workload, sizeof workload),
                         "skewed 0.40 on 3");
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 /* Numbers of a rank's routes, which are apportioned to its tokens. */
 TEST(a_load_is_replayed_by_rank) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     char load[MP_TEXT_SIZE] = "load=";
     set(&job, "loads=");
@@ -318,19 +306,17 @@ TEST(a_load_is_replayed_by_rank) {
     set(&job, "experts=8");
     set(&job, "routing=load");
     mp_cluster_destroy(cluster);
-    assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error));
     job.file.job.batch = 2 * job.file.job.ranks;
     for (int r = 0; r < job.file.job.ranks; r++) /* 256 routes: 16 for each of 16 parts */
         strcat(load, r % 2 ? ";4,4,2,2,1,1,1,1" : r ? ";1,2,3,4,3,2,1,0" : "1,2,3,4,3,2,1,0");
     set(&job, load);
     static const uint32_t expected[2][8] = {{16, 32, 48, 64, 48, 32, 16, 0},
                                             {64, 64, 32, 32, 16, 16, 16, 16}};
-    assert_int_equal(mp_predict_job_loads(&job, cluster, &stream, NULL), MP_OK);
-    assert_int_equal(mp_trace_next(stream, &block, NULL), MP_OK);
+    assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
+    assert_works(mp_trace_next(stream, &block, &error));
     for (int r = 0; r < job.file.job.ranks; r++)
         assert_memory_equal(block->load.count + r * 8, expected[r % 2], sizeof *expected);
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 /* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
@@ -347,19 +333,18 @@ TEST(tokens_of_a_trace_become_sequences) {
         {2, 65537, 1, 3, 3, 32},       {32, 4096, 1, 64, 64, 16 * 1024},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         write_shape("tokens.mptrace",
                     (struct mp_trace_shape){16, cases[i].experts, 1, cases[i].micro_batches, 2},
                     cases[i].routes);
         set(&job, "loads=tokens.mptrace");
         job.file.job.sequence = cases[i].sequence;
-        assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+        assert_works(mp_predict_job_adopt(&job, cluster, &error));
         assert_int_equal(job.file.job.sequence, cases[i].adopted);
         assert_int_equal(job.file.job.batch, cases[i].batch);
         assert_int_equal(job.file.job.layers, 1);
         assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
-        end_job(&job, cluster);
     }
 }
 
@@ -367,71 +352,65 @@ TEST(tokens_of_a_trace_become_sequences) {
 TEST(generated_loads_leave_a_job_as_it_is) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
     for (int i = 0; i < 2; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "ep");
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
         set(&job, loads[i]);
-        assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+        assert_works(mp_predict_job_adopt(&job, cluster, &error));
         assert_int_equal(job.file.job.layers, 3);
         assert_int_equal(job.file.job.experts, 32);
         assert_int_equal(job.file.job.sequence, 64);
-        end_job(&job, cluster);
     }
 }
 
 /* A trace that was ended before its first iteration has a shape, and no tokens to count. */
 TEST(an_empty_trace_says_no_tokens) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     char words[] = "a test";
     struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
     struct mp_trace_writer *writer;
-    assert_int_equal(mp_trace_writer_create("empty.mptrace", &info, &writer, NULL), MP_OK);
-    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
+    assert_works(mp_trace_writer_create("empty.mptrace", &info, &writer, &error));
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     set(&job, "loads=empty.mptrace");
-    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 5);
     assert_int_equal(job.file.job.experts, 48);
     assert_int_equal(job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 2 * 16);
-    end_job(&job, cluster);
 }
 
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
 TEST(sequences_beyond_counting_are_not_adopted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     mp_cluster_destroy(cluster);
     set(&job, "change=nodes=4096");
-    assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error));
     assert_int_equal(mp_cluster_ranks(cluster), 32768);
     write_shape("beyond.mptrace", (struct mp_trace_shape){1, 2, 1, 65536, 2}, 32768);
     set(&job, "loads=beyond.mptrace");
     job.file.job.sequence = 3;
     job.file.job.batch = 5;
-    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.sequence, 3);
     assert_int_equal(job.file.job.batch, 5);
     assert_int_equal(job.options.micro_batches, 65536);
-    end_job(&job, cluster);
 }
 
 /* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
 TEST(a_replayed_trace_is_predicted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
-    struct mp_error error = {0};
     write_trace("replayed.mptrace", 16, 32, 3, 8);
     set(&job, "loads=");
     set(&job, "trace=replayed.mptrace");
     set(&job, "routing=balanced");
-    assert_int_equal(predict(&job, cluster, &summary, &error), MP_OK);
+    assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 7);
     set(&job, "routing=trace");
-    if (predict(&job, cluster, &summary, &error))
-        fail_msg("%s", error.text);
+    assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 3);
-    end_job(&job, cluster);
 }
 
 /* Iterations that were seen last, and how often another one came: by span, loads and step. */
@@ -464,58 +443,53 @@ static bool number_step(void *context, const struct mp_prediction *prediction) {
 
 /* write_shape's are 0, 10 and 20. */
 TEST(iterations_are_called_what_the_trace_calls_them) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct numbers numbers = {.last = {-1, -1, -1}};
     const struct mp_predict_sink sink = {
         .context = &numbers, .span = number_span, .load = number_load};
     const struct mp_predict_watch watch = {&numbers, number_step, NULL};
     struct mp_prediction_summary summary;
-    struct mp_error error = {0};
     write_trace("gaps.mptrace", 16, 32, 3, 8);
     set(&job, "loads=gaps.mptrace");
-    assert_int_equal(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error), MP_OK);
+    assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error));
     for (int who = 0; who < 3; who++) {
         assert_int_equal(numbers.last[who], 20);
         assert_int_equal(numbers.changes[who], 3);
     }
     set(&job, "loads=w6 first-iteration=2147483646");
-    assert_int_equal(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "loads: iteration 2147483648: "));
-    end_job(&job, cluster);
+    assert_fails(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, &error), MP_ELIMIT,
+                 "loads: iteration 2147483648: ");
 }
 
 TEST(a_job_takes_open_sizes_from_a_trace) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
-    struct mp_error error = {0};
     write_trace("other.mptrace", 16, 48, 5, 24);
     set(&job, "loads=other.mptrace");
-    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 5);
     assert_int_equal(job.file.job.experts, 48);
     /* 24 * 48 / 2 = 576 tokens of a rank are 9 sequences of 64 */
     assert_int_equal(job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 16 * 9);
-    if (predict(&job, cluster, &summary, &error))
-        fail_msg("%s", error.text);
-    end_job(&job, cluster);
+    assert_works(predict(&job, cluster, &summary, &error));
 }
 
 /* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
 TEST(sums_of_a_run_need_no_flag) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_trace_stream *stream;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
     write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
     set(&job, "loads=sum.json");
-    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_int_equal(job.file.job.layers, 1);
     assert_int_equal(job.file.job.experts, 4);
     assert_int_equal(job.file.job.batch, 2 * job.file.job.ranks); /* as it was */
+    struct mp_error error = {0};
     if (mp_predict_job_loads(&job, cluster, &stream, &error) ||
         mp_trace_next(stream, &block, &error))
         fail_msg("%s", error.text);
@@ -523,13 +497,11 @@ TEST(sums_of_a_run_need_no_flag) {
     static const uint32_t row[] = {128, 51, 26, 51};
     for (int rank = 0; rank < job.file.job.ranks; rank++)
         assert_memory_equal(block->load.count + (size_t)rank * 4, row, sizeof row);
-    mp_trace_stream_destroy(stream);
-    end_job(&job, cluster);
 }
 
 TEST(a_shape_of_a_known_model_is_adopted) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     FILE *file = fopen("v3.json", "w");
     fputs("{\"logical_count\": [", file);
     for (int layer = 0; layer < 61; layer++) {
@@ -541,13 +513,12 @@ TEST(a_shape_of_a_known_model_is_adopted) {
     fputs("]}", file);
     fclose(file);
     set(&job, "loads=v3.json");
-    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
     const struct mp_job *sizes = &job.file.job;
     const int has[] = {sizes->layers, sizes->experts,      mp_job_top_k(sizes),   sizes->width,
                        sizes->heads,  sizes->expert_width, sizes->shared_experts, 3};
     const int published[] = {58, 256, 8, 7168, 128, 2048, 1, job.options.expert_matrices};
     assert_memory_equal(has, published, sizeof has);
-    end_job(&job, cluster);
 }
 
 /* ---- running ---- */
@@ -619,10 +590,10 @@ TEST(moves_hide_under_the_next_iteration) {
     for (int way = 0; way < 2; way++) {
         struct mp_predict_job job;
         struct mp_cluster *cluster = make_job(&job, "flexmoe");
-        struct mp_error error = {0};
         set(&job, "loads=w6 period=2 heat=0.4 seed=5");
         set(&job, "options.interval=2");
         set(&job, ways[way]);
+        struct mp_error error = {0};
         if (predict(&job, cluster, &summary[way], &error))
             fail_msg("%s: %s", ways[way], error.text);
         end_job(&job, cluster);
@@ -660,12 +631,12 @@ static void count_assumed(void *context, const char *place, const char *unit,
 }
 
 TEST(assumptions_are_what_nobody_said) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct lines lines = {0};
     int assumed = 0;
     set(&job, "predict.precision=fp32");
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     mp_cluster_each(cluster, count_assumed, &assumed);
     assert_true(lines.has_loads);
     assert_true(lines.has_reserve);
@@ -673,25 +644,24 @@ TEST(assumptions_are_what_nobody_said) {
     assert_int_equal(lines.exchange[0] + lines.exchange[1], 0);
     assert_in_range(lines.of_cluster, assumed, assumed + 1); /* efficiency is one */
     set(&job, "exchange=two-level");
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[0], 2); /* node and cluster */
-    assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=4e-6", NULL), MP_OK);
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=4e-6", &error));
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[0], 2 + 1);
     assert_int_equal(lines.exchange[1], 0);
     set(&job, "system=hetumoe");
     set(&job, "exchange=flat");
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[1], 1);
     set(&job, "options.exchange=flat");
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[1], 1);
     assert_int_equal(lines.exchange[0], 3);
     assert_false(lines.has_slots);
     set(&job, "options.slots=as-released");
-    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_true(lines.has_slots);
-    end_job(&job, cluster);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -46,7 +46,7 @@ TEST(states_by_hand) {
 /* Serving: parameters, one block's activations, and keys and values of all tokens in all layers. */
 TEST(serving_keeps_a_cache_and_nothing_of_training) {
     struct mp_predict_options options = default_options();
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_memory memory;
     options.key_value_heads = 2;
@@ -56,7 +56,7 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     job.mode = MP_MODE_DECODE;
     job.context = 1000;
     job.batch = 12; /* 3 of each of two ranks and micro-batches */
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     mp_costs_memory(costs, &use, &memory);
     double h = 64, kv = 32, n = 3, f = 128, expert = 2 * 64 * 128, places = 1001;
     double block = 4 * h + h * (h + 2 * kv) + h * h + h * 8, tables = (50 + places + 2) * h;
@@ -77,23 +77,20 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     costs = create_costs(cluster, &job, &options);
     mp_costs_memory(costs, &use, &memory);
     assert_close(memory.cache, 2 * 6 * places * 24 * 2, 0);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 /* The fullest rank's memory under a system with this option. */
 static struct mp_memory memory_under(const char *system, const char *option) {
-    struct mp_error error = {0};
     struct mp_predict_sink sink = {0};
     struct test_case test;
     struct mp_memory memory;
     int rank;
     test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
     test_fill_loads(&test, &(uint64_t){1}, 0);
-    assert_ok(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, &error), &error);
+    test_set(&test, "options.capacity-factor=8");
     if (strcmp(system, "deepspeed") == 0)
-        assert_ok(mp_job_set(&test.job, "options.zero=1", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+        test_set(&test, "options.zero=1");
+    test_set(&test, option);
     struct mp_predictor *predictor = test_predictor(&test, &sink);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
@@ -123,22 +120,18 @@ TEST(offloaded_state_is_not_there) {
 TEST(hosts_must_be_known) {
     for (int missing = 0; missing < 2; missing++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct mp_error error = {0};
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_predictor *predictor = NULL;
         *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
         test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
         struct mp_predictor_config config = {
             .cluster = test.cluster, .job = &test.job, .options = &test.options};
-        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        assert_works(mp_predictor_create(&config, &predictor, &error));
         mp_predictor_destroy(predictor);
-        assert_ok(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, &error),
-                  &error);
-        assert_int_equal(mp_predictor_create(&config, &predictor, &error), MP_EINVAL);
-        if (!strstr(error.text, missing ? "gives no device.host-update,"
-                                        : "test.yaml gives no device.host-bandwidth,"))
-            fail_msg("%s", error.text);
-        test_case_destroy(&test);
+        test_set(&test, "options.offload-optimizer=yes");
+        assert_fails(mp_predictor_create(&config, &predictor, &error), MP_EINVAL,
+                     missing ? "gives no device.host-update,"
+                             : "test.yaml gives no device.host-bandwidth,");
     }
 }
 
@@ -187,13 +180,13 @@ TEST(activations_by_hand) {
 /* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
  * layers; in 32 bits and as a mask in one. */
 TEST(one_hot_matrices_by_hand) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     struct mp_memory memory[2];
     for (int once = 0; once < 2; once++) {
         options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         for (int i = 0; i < 2; i++) {
             struct mp_memory_use with = use;
             with.one_hot = i;
@@ -202,9 +195,7 @@ TEST(one_hot_matrices_by_hand) {
         assert_close(memory[1].activations - memory[0].activations, (once ? 90 : 150) * 32 * 2 * 2,
                      1e-12);
         assert_close(memory[1].buffers - memory[0].buffers, 90 * 32 * 5, 1e-12);
-        mp_costs_destroy(costs);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
@@ -214,10 +205,10 @@ TEST(one_hot_matrices_by_hand) {
  * re-materialisation copies of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more
  * than expert parallelism in all (printed: 11.6 %). */
 TEST(published_ratios) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
-    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double copies = 4.73 * 48, layers = 24;
     struct mp_memory_use plain = {.experts_kept = 48, .states_kept = 48, .gradients = 48};
     struct mp_memory_use hecate = plain, again = plain;
@@ -235,8 +226,6 @@ TEST(published_ratios) {
     assert_close(states[1] / states[0], 1.64, 0.01);
     assert_within(memory[2].copies / memory[1].copies, 1 - 0.902, 0.02);
     assert_close(states[2] / states[0], 1.116, 0.02);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- rows ---- */
@@ -271,9 +260,8 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
         .tokens = job->sequence * 2};
     struct mp_device *device;
     struct mp_model model;
-    struct mp_error error = {0};
-    assert_ok(mp_job_gate_rule(job, &shape.gate, &error), &error);
-    assert_ok(mp_device_cpu_create(1, &limits, &device, &error), &error);
+    assert_works(mp_job_gate_rule(job, &shape.gate, &error));
+    assert_works(mp_device_cpu_create(1, &limits, &device, &error));
     plain = device->operations;
     counting = *plain;
     counting.allocate = allocate;
@@ -281,13 +269,13 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
     device->operations = &counting;
     given = 0;
     /* Limits as low as the rows, so that there is no spare room. */
-    assert_ok(mp_model_create(&shape, device, job->batch / 2, 2, sent, worked, 1, &model, &error),
-              &error);
+    assert_works(
+        mp_model_create(&shape, device, job->batch / 2, 2, sent, worked, 1, &model, &error));
     int64_t beside_rows = given - model.row_bytes;
     for (int l = 0; l < job->layers; l++) {
         mp_routing_single(&model.state[l].routing, worked);
         model.state[l].routing.send_total = sent;
-        assert_ok(mp_model_reserve(&model, l, &error), &error);
+        assert_works(mp_model_reserve(&model, l, &error));
     }
     int64_t bytes = beside_rows + model.row_bytes;
     mp_model_destroy(&model);
@@ -302,7 +290,7 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
  * every token that is kept in all layers and copied to the host. */
 TEST(the_model_takes_what_is_predicted) {
     static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_predict_options options = default_options();
     options.precision = MP_FP32;
     options.attention = MP_ATTENTION_FLASH;
@@ -311,11 +299,10 @@ TEST(the_model_takes_what_is_predicted) {
     options.optimizer_bytes = 8;
     for (int i = 0; i < 4; i++) {
         struct mp_job_file file;
-        struct mp_error error = {0};
-        assert_ok(mp_job_file_create(&file, &error), &error);
+        assert_works(mp_job_file_create(&file, &error));
         file.job = small_job();
         if (i == 3) /* as many choices as before */
-            assert_ok(mp_job_set(&file, "gate=sam", NULL, &error), &error);
+            assert_works(mp_job_set(&file, "gate=sam", NULL, &error));
         struct mp_costs *costs = create_costs(cluster, &file.job, &options);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
         double sent = rows[i][0], worked = rows[i][1];
@@ -338,7 +325,6 @@ TEST(the_model_takes_what_is_predicted) {
         mp_costs_destroy(costs);
         mp_job_file_destroy(&file);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* Loads of a layer, the same from every rank: routes to expert e by weight [e] of 16. */
@@ -353,10 +339,9 @@ static struct mp_memory predicted(const char *system, const char *option, const 
     static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct test_case test;
     struct mp_memory memory;
-    struct mp_error error = {0};
     test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
     if (option)
-        assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+        test_set(&test, option);
     for (int l = 0; l < 3; l++)
         fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
     struct mp_predictor *predictor = test_predictor(&test, NULL);

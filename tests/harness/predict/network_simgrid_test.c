@@ -109,10 +109,9 @@ static double predict(const struct mp_cluster *cluster, const double matrix[], d
     enum { TIMES = 51 };
     struct mp_network *network = NULL;
     struct mp_traffic *traffic = NULL;
-    struct mp_error error = {0};
     double seconds[TIMES], ready[MOST_RANKS] = {0};
-    assert_int_equal(mp_network_create(cluster, &network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(network, &traffic, &error), MP_OK);
+    assert_works(mp_network_create(cluster, &network, &error));
+    assert_works(mp_traffic_create(network, &traffic, &error));
     for (int i = 0; i < TIMES; i++) {
         double begin = now(), back[MOST_RANKS];
         fill_traffic(traffic, matrix, mp_cluster_ranks(cluster));
@@ -139,7 +138,7 @@ static struct {
 
 static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, double bytes) {
     static double matrix[MOST_RANKS * MOST_RANKS];
-    struct mp_cluster *cluster = shape_cluster(shape);
+    AUTO(cluster) struct mp_cluster *cluster = shape_cluster(shape);
     int n = mp_cluster_ranks(cluster);
     double theirs[MOST_RANKS], ours[MOST_RANKS], worst = 0;
     fill_matrix(seed, kind, shape, bytes, matrix);
@@ -161,7 +160,6 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
     /* Few messages are quick to simulate, and take as long as many here: not counted. */
     if (n >= 32 && kind != SPARSE && kind != TWO_EACH)
         errors.speed[errors.speeds++] = their_seconds / our_seconds;
-    mp_cluster_destroy(cluster);
 }
 
 TEST_RANDOM(close_to_simgrid) {

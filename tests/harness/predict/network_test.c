@@ -15,9 +15,8 @@ struct bench {
 
 static struct bench make_bench(const struct shape *shape) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    struct mp_error error = {0};
-    assert_int_equal(mp_network_create(bench.cluster, &bench.network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(bench.network, &bench.traffic, &error), MP_OK);
+    assert_works(mp_network_create(bench.cluster, &bench.network, &error));
+    assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -27,6 +26,8 @@ static void free_bench(struct bench *bench) {
     mp_network_destroy(bench->network);
     mp_cluster_destroy(bench->cluster);
 }
+
+TEST_END(bench, struct bench, free_bench(it))
 
 /* ---- by hand ---- */
 
@@ -92,7 +93,7 @@ TEST(hand_worked_cases) {
         struct shape shape = {
             cases[i].nodes,      cases[i].ranks, cases[i].ports, false, 100e6, 10e6, 0.25, 1,
             1e7 * cases[i].limit};
-        struct bench bench = make_bench(&shape);
+        AUTO(bench) struct bench bench = make_bench(&shape);
         double done[4];
         for (int m = 0; m < 8; m++)
             mp_traffic_add(bench.traffic, cases[i].messages[m].from, cases[i].messages[m].to,
@@ -101,13 +102,12 @@ TEST(hand_worked_cases) {
         print_message("%s: %g %g %g %g\n", cases[i].name, done[0], done[1], done[2], done[3]);
         for (int r = 0; r < 4; r++)
             assert_close(done[r], cases[i].done[r], 1e-5);
-        free_bench(&bench);
     }
 }
 
 TEST(copies_stay_at_home) {
     struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1, 0};
-    struct bench bench = make_bench(&shape);
+    AUTO(bench) struct bench bench = make_bench(&shape);
     double done, seconds, sent, received, ready = 3;
     mp_traffic_add(bench.traffic, 0, 0, 1e12);
     mp_network_exchange(bench.network, bench.traffic, true, &ready, &done);
@@ -117,14 +117,13 @@ TEST(copies_stay_at_home) {
     assert_close(seconds, 2, 1e-6);
     assert_true(sent == 0 && received == 0);
     assert_true(mp_network_all_reduce(bench.network, 1e9) == 0);
-    free_bench(&bench);
 }
 
 TEST(collectives_follow_their_formulas) {
     /* Two nodes of four, two cards: all-gather of 30 MB each: 1 step between, two ranks on a
      * card: 3*2/1 + 1; then 3 steps of 60 MB inside: 6/10 + 0.25. */
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
-    struct bench bench = make_bench(&shape);
+    AUTO(bench) struct bench bench = make_bench(&shape);
     assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 3 * 0.85, 1e-12);
     assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (7 + 3 * 0.85), 1e-12);
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
@@ -142,7 +141,6 @@ TEST(collectives_follow_their_formulas) {
     struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1, 0};
     bench = make_bench(&node);
     assert_close(mp_network_all_reduce(bench.network, 40e6), 2 * 3 * (1 + 0.25), 1e-12);
-    free_bench(&bench);
 }
 
 /* ---- properties ---- */
@@ -170,6 +168,7 @@ struct draw {
     struct bench bench;
     double matrix[MOST_RANKS * MOST_RANKS], ready[MOST_RANKS], done[MOST_RANKS];
 };
+TEST_END(draw, struct draw, free_bench(&it->bench))
 
 static void draw_exchange(uint64_t *seed, struct draw *draw) {
     draw->shape = random_shape(seed);
@@ -229,16 +228,15 @@ static void check_bounds(const struct draw *draw) {
 
 TEST_RANDOM(bounds_hold) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         draw_exchange(random, &draw);
         check_bounds(&draw);
-        free_bench(&draw.bench);
     }
 }
 
 TEST_RANDOM(back_is_forward_of_the_transpose) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double back[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -251,13 +249,12 @@ TEST_RANDOM(back_is_forward_of_the_transpose) {
         /* ready and done may be the same array. */
         mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, draw.ready);
         assert_memory_equal(draw.ready, back, (size_t)n * sizeof *back);
-        free_bench(&draw.bench);
     }
 }
 
 TEST_RANDOM(times_scale) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double twice[MOST_RANKS];
         draw_exchange(random, &draw);
         free_bench(&draw.bench);
@@ -274,14 +271,13 @@ TEST_RANDOM(times_scale) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, twice);
         for (int r = 0; r < n; r++)
             assert_close(twice[r], 2 * draw.done[r], 1e-12);
-        free_bench(&draw.bench);
     }
 }
 
 /* Nodes in the opposite order: everybody is done when he was. */
 TEST_RANDOM(nodes_are_alike) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double ready[MOST_RANKS], done[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks, per = draw.shape.ranks, other[MOST_RANKS];
@@ -295,7 +291,6 @@ TEST_RANDOM(nodes_are_alike) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
         for (int r = 0; r < n; r++)
             assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
-        free_bench(&draw.bench);
     }
 }
 
@@ -303,7 +298,7 @@ TEST_RANDOM(nodes_are_alike) {
  * ranks may be: a large message of another rank makes theirs the short ones.) */
 TEST_RANDOM(more_takes_no_less) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double more[MOST_RANKS];
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -317,7 +312,6 @@ TEST_RANDOM(more_takes_no_less) {
             assert_true(after - 0.25 >= (before - 0.25) * (1 - 1e-5));
             before = after;
         }
-        free_bench(&draw.bench);
     }
 }
 
@@ -325,13 +319,12 @@ TEST_RANDOM(more_takes_no_less) {
  * seconds. */
 static struct bench make_priced(const struct shape *shape, double cost) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    struct mp_error error = {0};
     char text[80];
     snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
              shape->nodes > 1 ? "cluster" : "node", cost);
-    assert_int_equal(mp_cluster_set(bench.cluster, text, &error), MP_OK);
-    assert_int_equal(mp_network_create(bench.cluster, &bench.network, &error), MP_OK);
-    assert_int_equal(mp_traffic_create(bench.network, &bench.traffic, &error), MP_OK);
+    assert_works(mp_cluster_set(bench.cluster, text, &error));
+    assert_works(mp_network_create(bench.cluster, &bench.network, &error));
+    assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
 }
@@ -368,7 +361,7 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
  * were. */
 TEST_RANDOM(messages_cost_what_is_said) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -377,7 +370,7 @@ TEST_RANDOM(messages_cost_what_is_said) {
             first = fmin(first, draw.ready[r]);
         mp_traffic_totals(draw.bench.traffic, sent[0], NULL);
         for (double cost = 0; n > 1 && cost < 1e-4; cost = 4 * cost + 1e-6) {
-            struct bench bench = make_priced(&draw.shape, cost);
+            AUTO(bench) struct bench bench = make_priced(&draw.shape, cost);
             double seconds = priced_seconds(&bench, draw.matrix, cost);
             fill_traffic(bench.traffic, draw.matrix, n);
             mp_network_alone(bench.network, bench.traffic, alone);
@@ -392,9 +385,7 @@ TEST_RANDOM(messages_cost_what_is_said) {
             assert_true(fabs(largest(done, n) - seconds) <= 1e-5 * seconds);
             mp_traffic_totals(bench.traffic, sent[1], NULL);
             assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
-            free_bench(&bench);
         }
-        free_bench(&draw.bench);
     }
 }
 
@@ -402,7 +393,7 @@ TEST_RANDOM(messages_cost_what_is_said) {
  * share a card. */
 TEST(messages_cost_in_rings) {
     struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
-    struct bench bench = make_priced(&shape, 0.5);
+    AUTO(bench) struct bench bench = make_priced(&shape, 0.5);
     assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 2 * 0.5 + 3 * 0.85, 1e-12);
     assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (8 + 3 * 0.85), 1e-12);
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
@@ -410,12 +401,11 @@ TEST(messages_cost_in_rings) {
     shape.limit = 2.5e6;
     bench = make_priced(&shape, 0.5);
     assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 0.5 + 3 * 0.85, 1e-12);
-    free_bench(&bench);
 }
 
 TEST_RANDOM(bytes_are_conserved) {
     for (int i = 0; i < DRAWS; i++) {
-        struct draw draw;
+        AUTO(draw) struct draw draw;
         double sent[MOST_RANKS], received[MOST_RANKS], sums[2] = {0};
         draw_exchange(random, &draw);
         int n = draw.bench.ranks;
@@ -435,7 +425,6 @@ TEST_RANDOM(bytes_are_conserved) {
         mp_traffic_clear(draw.bench.traffic);
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
         assert_memory_equal(draw.done, draw.ready, (size_t)n * sizeof *draw.done);
-        free_bench(&draw.bench);
     }
 }
 
@@ -495,7 +484,7 @@ TEST_RANDOM(gates_are_queues) {
     for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
         const int *of = shapes[i / PATTERNS];
         struct shape shape = {of[0], of[1], of[2], i / PATTERNS == 2, 100e9, 12.5e9, 2e-6, 5e-6, 0};
-        struct bench bench = make_bench(&shape);
+        AUTO(bench) struct bench bench = make_bench(&shape);
         int n = bench.ranks;
         double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
         double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
@@ -514,7 +503,6 @@ TEST_RANDOM(gates_are_queues) {
         assert_within(largest(done, n), last_gate(bench.cluster, matrix, ready), 1e-7);
         free(matrix);
         free(ready);
-        free_bench(&bench);
     }
 }
 
@@ -526,9 +514,9 @@ TEST_RANDOM(those_who_do_nothing_do_not_matter) {
         int many = few + test_random_int(random, 0, 200 / per), at[64] = {0};
         int ports = per >> test_random_int(random, 0, 3);
         struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
-        struct bench alone = make_bench(&shape);
+        AUTO(bench) struct bench alone = make_bench(&shape);
         shape.nodes = many;
-        struct bench among = make_bench(&shape);
+        AUTO(bench) struct bench among = make_bench(&shape);
         double *ready = calloc(4 * (size_t)among.ranks, sizeof *ready), *done = ready + among.ranks;
         double *few_ready = done + among.ranks, *few_done = few_ready + among.ranks;
         assert_non_null(ready);
@@ -559,8 +547,6 @@ TEST_RANDOM(those_who_do_nothing_do_not_matter) {
             assert_memory_equal(done, ready, (size_t)among.ranks * sizeof *done);
         }
         free(ready);
-        free_bench(&alone);
-        free_bench(&among);
     }
 }
 
@@ -587,15 +573,14 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
     for (int i = 0; i < 60; i++) {
         struct shape shape = random_shape(random);
         shape.nodes += i % 3 * 20;
-        struct bench bench = make_bench(&shape);
-        struct mp_traffic *filled;
-        struct mp_error error = {0};
+        AUTO(bench) struct bench bench = make_bench(&shape);
+        AUTO(traffic) struct mp_traffic *filled;
         int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
-        assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
+        assert_works(mp_traffic_create(bench.network, &filled, &error));
         for (size_t f = 0; f < pairs; f++)
             matrix[f] =
                 test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
@@ -615,11 +600,9 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         mp_traffic_totals(bench.traffic, ready, ready + n);
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        assert_int_equal(mp_network_check(bench.network, &error), MP_OK);
-        mp_traffic_destroy(filled);
+        assert_works(mp_network_check(bench.network, &error));
         free(matrix);
         free(ready);
-        free_bench(&bench);
     }
 }
 
@@ -629,7 +612,7 @@ TEST(memory_follows_messages) {
     static double ready[RANKS], done[RANKS];
     struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0, 0};
     struct mallinfo2 before = mallinfo2();
-    struct bench bench = make_bench(&shape);
+    AUTO(bench) struct bench bench = make_bench(&shape);
     for (int from = 0; from < RANKS; from++)
         for (int next = 1; next <= 2; next++)
             mp_traffic_add(bench.traffic, from, (from + next * PER_NODE) % RANKS, 1e6);
@@ -638,7 +621,6 @@ TEST(memory_follows_messages) {
         assert_close(done[r], 2e-4, 1e-5);
     struct mallinfo2 after = mallinfo2();
     assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < MOST);
-    free_bench(&bench);
 }
 
 /* ---- fair sharing ---- */
@@ -655,7 +637,7 @@ static void compare_with_reference(uint64_t *seed, enum kind kind, bool staggere
     for (int i = 0; i < 12; i++) {
         const int *size = sizes[i % 4];
         struct shape shape = {size[0], size[1], size[1] >> i / 4, false, 150e9, 12.5e9, 0, 0, 0};
-        struct bench bench = make_bench(&shape);
+        AUTO(bench) struct bench bench = make_bench(&shape);
         double ready[MOST_RANKS], done[MOST_RANKS], expected[MOST_RANKS];
         fill_matrix(seed, kind, &shape, 1e6, matrix);
         for (int r = 0; r < bench.ranks; r++)
@@ -667,7 +649,6 @@ static void compare_with_reference(uint64_t *seed, enum kind kind, bool staggere
         errors->makespan[errors->count++] = fabs(largest(done, bench.ranks) / makespan - 1);
         for (int r = 0; r < bench.ranks; r++)
             errors->rank[errors->ranks++] = fabs(done[r] - expected[r]) / makespan;
-        free_bench(&bench);
     }
 }
 

@@ -3,14 +3,14 @@
 #define MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
 
 #include "harness/predict/cost.h"
-#include "tests/support.h"
+#include "tests/errors.h"
+#include "tests/harness/predict/ends.h"
 
 /* One node of two ranks; every product reaches half of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */
 static inline struct mp_cluster *one_device(const char *more) {
     char text[2048];
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     int size = snprintf(text, sizeof text,
                         "description: by hand\n"
                         "nodes: {value: 1, source: a test}\n"
@@ -40,8 +40,7 @@ static inline struct mp_cluster *one_device(const char *more) {
                         "    ports: {value: 1, source: a test}\n"
                         "    sharing: {value: fixed, source: a test}\n",
                         more);
-    mp_cluster_parse("one.yaml", text, (size_t)size, &cluster, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_cluster_parse("one.yaml", text, (size_t)size, &cluster, &error));
     return cluster;
 }
 
@@ -62,8 +61,7 @@ static inline struct mp_job small_job(void) {
 
 static inline struct mp_predict_options default_options(void) {
     struct mp_predict_options options;
-    struct mp_error error = {0};
-    assert_int_equal(mp_options_set_defaults(mp_predict_options_table, &options, &error), MP_OK);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
     return options;
 }
 
@@ -71,9 +69,7 @@ static inline struct mp_costs *create_costs(const struct mp_cluster *cluster,
                                             const struct mp_job *job,
                                             const struct mp_predict_options *options) {
     struct mp_costs *costs = NULL;
-    struct mp_error error = {0};
-    mp_costs_create(cluster, job, options, &costs, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_costs_create(cluster, job, options, &costs, &error));
     return costs;
 }
 

@@ -88,7 +88,6 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     int per_row = kind->per_row;
     struct runs_rank ranks[RANKS];
     struct clocks clocks = {{0}};
-    struct mp_error error = {0};
     const char *paths[RANKS];
     double balanced = 0;
     for (int r = 0; r < RANKS; r++)
@@ -150,7 +149,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     struct mp_store_run description = runs_description("ep", "trace");
     description.job_text = kind->job;
     description.executor = kind->executor ? kind->executor : description.executor;
-    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
     return balanced;
 }
 
@@ -178,8 +177,7 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
 
 /* Of a run that has all that it takes. */
 static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
-    struct mp_error error = {0};
-    runs_ok(ask(folder, run, asked, &error), &error);
+    assert_works(ask(folder, run, asked, &error));
 }
 
 static void forget(struct asked *asked) {
@@ -188,13 +186,14 @@ static void forget(struct asked *asked) {
     mp_recorded_destroy(&asked->recorded);
 }
 
+TEST_END(asked, struct asked, forget(it))
+
 /* With so many options. */
 static struct mp_other_answer answer_of(struct asked *asked, const char *name,
                                         const char *const (*option)[2], int options) {
-    struct mp_error error = {0};
     const struct mp_other_request request = {name, option, options};
     struct mp_other_answer answer;
-    runs_ok(mp_other_system_ask(asked->other, &request, &answer, &error), &error);
+    assert_works(mp_other_system_ask(asked->other, &request, &answer, &error));
     return answer;
 }
 
@@ -216,9 +215,8 @@ static double mean_of(const struct asked *asked) {
 }
 
 static double bound_of(struct asked *asked) {
-    struct mp_error error = {0};
     double seconds;
-    runs_ok(mp_other_system_bound(asked->other, false, &seconds, &error), &error);
+    assert_works(mp_other_system_bound(asked->other, false, &seconds, &error));
     return seconds;
 }
 
@@ -233,7 +231,7 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
 RUNS_TEST(costs_are_those_of_the_spans) {
     uint64_t random = test_seed();
     record(folder, &random, PER_ROW, true);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     assert_experts(fitted, 0.5);
@@ -256,7 +254,6 @@ RUNS_TEST(costs_are_those_of_the_spans) {
         assert_close(median_of(&asked, "ep") / measured, 1, 0.01);
         assert_true(median_of(&asked, "free-balance") < measured);
     }
-    forget(&asked);
 }
 
 /* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
@@ -299,10 +296,9 @@ RUNS_TEST(a_balanced_system_takes_what_is_left) {
     uint64_t random = test_seed();
     double balanced = record(folder, &random, 0, true);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
-    forget(&asked);
 }
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
@@ -313,7 +309,7 @@ RUNS_TEST(the_bound_is_the_best_placement) {
         const struct kind kind = {.job = job_text, .slow = slow};
         double balanced = record_kind(folder, &random, &kind);
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, 1 + slow / 2, &asked);
         assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
         double bound = bound_of(&asked), mean = mean_of(&asked);
@@ -322,7 +318,6 @@ RUNS_TEST(the_bound_is_the_best_placement) {
         assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
         assert_true(isnan(answer_of(&asked, "free-balance", NULL, 0).of_bound));
         assert_true(isnan(answer_of(&asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
-        forget(&asked);
     }
 }
 
@@ -331,23 +326,21 @@ RUNS_TEST(the_bound_has_what_the_model_lacks) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     double bound = bound_of(&asked);
     assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
     assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
-    forget(&asked);
 }
 
 RUNS_TEST(experts_in_shards_have_no_bound) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_true(isnan(bound_of(&asked)));
     assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
-    forget(&asked);
 }
 
 /* Iterations that are longer are so with any system. */
@@ -355,10 +348,9 @@ RUNS_TEST(own_work_is_that_of_the_iteration) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
-    forget(&asked);
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
@@ -366,7 +358,7 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .around = 1000};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int r = 0; r < RANKS; r++) {
@@ -376,7 +368,6 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
                      1e-3);
     }
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
-    forget(&asked);
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
@@ -385,11 +376,10 @@ RUNS_TEST(what_the_model_lacks_stays) {
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
     double balanced = record_kind(folder, &random, &kind);
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
-    forget(&asked);
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
@@ -399,11 +389,10 @@ RUNS_TEST(copies_take_what_ranks_stood_still) {
     for (int i = 0; i < 2; i++) {
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
         record_kind(folder, &random, &kind);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         assert_true(mp_other_system_fitted(asked.other)->copies_counted);
         byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
-        forget(&asked);
     }
     assert_close(byte[1] / byte[0], 2, 0.2); /* loads, and with them layouts, differ */
 }
@@ -431,7 +420,7 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
     uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         record_kind(folder, &random, &cases[i].kind);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         const struct mp_setting *setting = mp_other_system_setting(asked.other);
@@ -440,7 +429,6 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
         assert_int_equal(setting->route_bytes, cases[i].row);
         assert_int_equal(setting->expert_bytes, cases[i].expert);
         assert_int_equal(fitted->hides, cases[i].hides);
-        forget(&asked);
     }
 }
 
@@ -456,7 +444,7 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         record_kind(folder, &random, &kinds[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         double measured = measured_of(&asked);
         assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
@@ -466,7 +454,6 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
             assert_true(stepped > 0.95 * measured && stepped < 1.01 * (measured + calls));
         else
             assert_true(stepped < 0.99 * measured);
-        forget(&asked);
     }
 }
 
@@ -476,7 +463,7 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int way = 0; way < 2; way++) {
@@ -485,7 +472,6 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
         assert_close(mp_fitted_expert(&fitted->experts[way], TOKENS) * 1e6,
                      times * (FIXED / 2. + PER_ROUTE * TOKENS), 0.01);
     }
-    forget(&asked);
 }
 
 /* Planners are told what the run's spans say where it measured nothing for them: how fast rows
@@ -530,13 +516,12 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
     uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
         record_kind(folder, &random, &kinds[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
         assert_close(mp_fitted_farthest(fitted)->row * 1e6, i == 0 ? PER_ROW : 1e-3 * 8 * 4, 0.05);
-        forget(&asked);
     }
 }
 
@@ -562,12 +547,11 @@ RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
     uint64_t random = test_seed();
-    struct mp_error error = {0};
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
@@ -576,58 +560,45 @@ RUNS_TEST(systems_take_options) {
     assert_string_equal(answer_of(&asked, "swiftmoe", slots, 1).options,
                         "slots=3 capacity-factor=8 offload-optimizer=no");
     assert_non_null(strstr(answer_of(&asked, "deepspeed", NULL, 0).options, "capacity-factor=1"));
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
-                                         &error),
-                     MP_EINVAL);
-    assert_string_equal(error.text, "unknown option \"slot\" for system swiftmoe; did you mean "
-                                    "\"slots\"?");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"swiftmoe", bad, 1}, &answer,
-                                         &error),
-                     MP_EINVAL);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_other_system_ask(asked.other,
-                                         &(struct mp_other_request){"free-balance", slots, 1},
-                                         &answer, &error),
-                     MP_EINVAL);
-    assert_non_null(strstr(error.text, "has no options"));
-    forget(&asked);
+    assert_sentence(mp_other_system_ask(asked.other,
+                                        &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
+                                        &error),
+                    MP_EINVAL,
+                    "unknown option \"slot\" for system swiftmoe; did you mean "
+                    "\"slots\"?");
+    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"swiftmoe", bad, 1},
+                                     &answer, &error),
+                 MP_EINVAL, "");
+    assert_fails(mp_other_system_ask(asked.other,
+                                     &(struct mp_other_request){"free-balance", slots, 1}, &answer,
+                                     &error),
+                 MP_EINVAL, "has no options");
 }
 
 RUNS_TEST(what_is_missing_is_named) {
     uint64_t random = test_seed();
-    struct asked asked;
-    struct mp_error error = {0};
+    AUTO(asked) struct asked asked;
     struct mp_other_answer answer;
     record(folder, &random, PER_ROW, false);
-    assert_int_equal(ask(folder, 1, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "run 1 of d has no job file, so no sizes to plan by");
+    assert_sentence(ask(folder, 1, &asked, &error), MP_ENOTFOUND,
+                    "run 1 of d has no job file, so no sizes to plan by");
     forget(&asked);
     record(folder, &random, PER_ROW, true);
-    error = (struct mp_error){0};
-    runs_ok(ask(folder, 2, &asked, &error), &error);
-    assert_int_equal(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
-                                         &answer, &error),
-                     MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "\"fsdp\""));
+    assert_works(ask(folder, 2, &asked, &error));
+    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
+                                     &answer, &error),
+                 MP_ENOTFOUND, "\"fsdp\"");
     forget(&asked);
-    error = (struct mp_error){0};
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store), "DELETE FROM load", NULL, NULL, NULL),
         SQLITE_OK);
-    assert_int_equal(ask(folder, 2, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "run 2 of d recorded no loads");
+    assert_sentence(ask(folder, 2, &asked, &error), MP_ENOTFOUND, "run 2 of d recorded no loads");
     forget(&asked);
     record_kind(folder, &random,
                 &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
                                       "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
-    error = (struct mp_error){0};
-    assert_int_equal(ask(folder, 3, &asked, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text,
-                        "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
-    forget(&asked);
+    assert_sentence(ask(folder, 3, &asked, &error), MP_ENOTFOUND,
+                    "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
 }
 
 /* ---- predicted runs ---- */
@@ -640,58 +611,43 @@ static bool keep_step(void *context, const struct mp_prediction *prediction) {
     return mp_predict_spools_step(context, prediction, NULL) == MP_OK;
 }
 
-/* The job as it would be written into a database; owned by the caller. */
-static char *text_of(const struct mp_predict_job *job) {
-    char *text = NULL;
-    size_t size = 0;
-    struct mp_error error = {0};
-    FILE *stream = open_memstream(&text, &size);
-    runs_ok(mp_predict_job_write(job, stream, &error), &error);
-    fclose(stream);
-    return text;
-}
-
 /* Predicts a system on the machine and keeps what is recorded as a run. */
 static void predict(struct runs_folder *folder, const struct test_machine *machine,
                     const struct mp_systems *systems, const char *const set[], const char *name) {
-    struct mp_cluster *cluster = test_cluster(machine);
-    struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = test_cluster(machine);
+    AUTO(job) struct mp_predict_job job;
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
-    struct mp_error error = {0};
     char spools[96], path[MOST_RANKS][128], system[64];
     const char *paths[MOST_RANKS];
-    runs_ok(mp_predict_job_create(&job, &error), &error);
+    assert_works(mp_predict_job_create(&job, &error));
     snprintf(system, sizeof system, "system=%s", name);
-    runs_ok(mp_predict_job_set(&job, system, systems, &error), &error);
+    assert_works(mp_predict_job_set(&job, system, systems, &error));
     for (int i = 0; set[i]; i++)
-        runs_ok(mp_predict_job_set(&job, set[i], systems, &error), &error);
+        assert_works(mp_predict_job_set(&job, set[i], systems, &error));
     job.file.job.ranks = mp_cluster_ranks(cluster);
     job.file.job.ranks_per_node = machine->ranks_per_node;
     snprintf(spools, sizeof spools, "%s/spools-%d", folder->path, folder->spools++);
     assert_int_equal(mkdir(spools, 0777), 0);
-    runs_ok(mp_predict_spools_create(spools, &job, cluster, &recording, &error), &error);
+    assert_works(mp_predict_spools_create(spools, &job, cluster, &recording, &error));
     const struct mp_predict_watch watch = {recording, keep_step, NULL};
-    runs_ok(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch, &summary,
-                               &error),
-            &error);
-    runs_ok(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error), &error);
+    assert_works(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
+                                    &summary, &error));
+    assert_works(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error));
     for (int r = 0; r < job.file.job.ranks; r++) {
         snprintf(path[r], sizeof path[r], "%s/rank-%04d.spool", spools, r);
         paths[r] = path[r];
     }
-    char *text = text_of(&job);
+    AUTO(text) char *text;
+    assert_works(mp_predict_job_text(&job, true, &text, &error));
     struct mp_store_run description = runs_description(name, "w6");
     description.executor = "predicted";
     description.job_text = text;
     description.ranks = job.file.job.ranks;
     description.nodes = machine->nodes;
     description.ranks_per_node = machine->ranks_per_node;
-    runs_ok(mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, &error),
-            &error);
-    free(text);
-    mp_predict_job_destroy(&job);
-    mp_cluster_destroy(cluster);
+    assert_works(
+        mp_store_ingest(folder->store, &description, paths, job.file.job.ranks, NULL, &error));
 }
 
 /* Every system's run is asked for every other: what that takes is known.  `limit`: share of it that
@@ -699,18 +655,16 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
 static void assert_others(struct runs_folder *folder, const struct test_machine *machine,
                           const char *const set[], double limit, double limit_alone) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     double measured[OTHERS], sum = 0, worst = 0, alone = 0;
-    runs_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         measured[i] = measured_of(&asked);
-        forget(&asked);
     }
     for (int i = 0; i < OTHERS; i++) {
-        struct asked asked;
+        AUTO(asked) struct asked asked;
         ask_whole(folder, i + 1, &asked);
         double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
@@ -727,7 +681,6 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
                 sum += fabs(off) / (OTHERS * (OTHERS - 1));
             }
         }
-        forget(&asked);
     }
     print_message("  off: %.2f %% mean, %.2f %% at most, %.2f %% of the own system\n", 100 * sum,
                   100 * worst, 100 * alone);

@@ -66,7 +66,7 @@ static struct by_hand work_out(struct mp_costs *costs) {
                          .hidden = mp_costs_embed(costs, MP_BACKWARD),
                          .head = mp_costs_head(costs)};
     is.optimizer = mp_costs_optimizer(costs, 2 * mp_costs_block_parameters(costs)) +
-                   mp_costs_optimizer(costs, mp_costs_expert_bytes(costs));
+                   mp_costs_optimizer(costs, mp_costs_sizes(costs)->expert);
     for (int d = 0; d < 2; d++) {
         is.attention[d] = mp_costs_attention(costs, d);
         is.gate[d] = mp_costs_gate(costs, d);
@@ -136,14 +136,14 @@ static void expect_iteration(struct schedule *schedule) {
 TEST(two_ranks_by_hand) {
     static const uint32_t load[] = {724, 300, 424, 600};
     struct test_machine machine = GOOD_MACHINE;
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct recorded recorded = {0};
     struct mp_predict_sink sink = {.context = &recorded, .span = keep_span};
     machine.nodes = 1;
     machine.ranks_per_node = 2;
     test_case_create(&test, &machine, "ep", 1, 2, 1);
     memcpy(test.load[0].count, load, sizeof load);
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct by_hand is = work_out(predictor->costs);
     struct mp_prediction prediction = test_step(predictor, &test);
     for (int rank = 0; rank < 2; rank++) {
@@ -171,8 +171,6 @@ TEST(two_ranks_by_hand) {
                      2 * (is.experts[0][0] + is.experts[0][1]) - is.experts[1][0] -
                      is.experts[1][1],
                  1e-5);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* ---- limits ---- */
@@ -210,13 +208,13 @@ static void add_experts(struct mp_costs *costs, const struct mp_load *load, int 
 /* A network that takes no time leaves the critical path of own work. */
 TEST_RANDOM(own_work_alone) {
     struct test_machine machine = GOOD_MACHINE;
-    struct test_case test;
+    AUTO(test) struct test_case test;
     double clock[RANKS] = {0}, copy[RANKS];
     machine.latency = 0;
     machine.bandwidth = machine.far_bandwidth = 1e15;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
     test_fill_loads(&test, random, 0.7);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_costs *costs = predictor->costs;
     struct mp_prediction prediction = test_step(predictor, &test);
     double permute = mp_costs_permute(costs, test_routes(&test));
@@ -241,29 +239,26 @@ TEST_RANDOM(own_work_alone) {
         if (pass == 2)
             add_each(clock, mp_costs_head(costs));
     }
-    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->optimizer_seconds[0]);
+    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->holding.optimizer_seconds[0]);
     assert_close(prediction.seconds / most(clock), 1, 1e-5);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* Devices that take next to no time leave the exchanges, one after the other, and the sums of
  * gradients, which find no gap before the end. */
 TEST_RANDOM(travelling_alone) {
     struct test_machine machine = GOOD_MACHINE;
-    struct test_case test;
-    struct mp_error error = {0};
+    AUTO(test) struct test_case test;
     double clock[RANKS] = {0}, sum[RANKS], begin[3];
     machine.peak = machine.memory_bandwidth = 1e15;
     machine.launch = 0;
     machine.bandwidth = machine.far_bandwidth = 1e8;
     test_case_create(&test, &machine, "ep", 3, RANKS, 1);
     test_fill_loads(&test, random, 0.7);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_prediction prediction = test_step(predictor, &test);
     struct mp_network *network = predictor->network;
-    struct mp_traffic *traffic;
-    assert_ok(mp_traffic_create(network, &traffic, &error), &error);
+    AUTO(traffic) struct mp_traffic *traffic;
+    assert_works(mp_traffic_create(network, &traffic, &error));
     for (int pass = 0; pass < 6; pass++) {
         int layer = pass < 3 ? pass : 5 - pass;
         mp_traffic_clear(traffic);
@@ -286,9 +281,6 @@ TEST_RANDOM(travelling_alone) {
     double end = most(sum) + mp_network_all_reduce(network, 24);
     assert_close(prediction.seconds / end, 1, 1e-3);
     assert_true(prediction.compute_seconds < 1e-3 * prediction.seconds);
-    mp_traffic_destroy(traffic);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* ---- micro-batches ---- */
@@ -301,15 +293,13 @@ TEST(copies_stay_over_micro_batches) {
     machine.far_bandwidth = 1e11;
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
-        struct test_case test;
-        struct mp_error error = {0};
+        AUTO(test) struct test_case test;
         uint64_t random = 5;
         test_case_create(&test, &machine, "fssdp", 2, 16, several ? 3 : 1);
-        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
-        assert_ok(mp_job_set(&test.job, "options.calibrate=no", &test.systems, &error), &error);
+        test_set(&test, "options.overlap=3");
+        test_set(&test, "options.calibrate=no");
         if (frees)
-            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
-                      &error);
+            test_set(&test, "options.rematerialise=yes");
         test_fill_loads(&test, &random, 0.9);
         for (int l = 2; l < 6 && several; l++) /* all micro-batches alike */
             mp_load_copy(&test.load[l], &test.load[l % 2]);
@@ -317,7 +307,6 @@ TEST(copies_stay_over_micro_batches) {
         before[frees][several] = prediction.bytes[MP_STAGE_BEFORE_GATE];
         again[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_PREFETCH];
         reduce[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_REDUCE];
-        test_case_destroy(&test);
     }
     assert_true(before[0][0] > 0);
     assert_close(before[0][1] / before[0][0], 1, 1e-12);

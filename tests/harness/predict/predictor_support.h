@@ -4,6 +4,8 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
+#include "tests/errors.h"
+#include "tests/harness/predict/ends.h"
 #include "tests/reference/plan/plan_support.h"
 
 /* What differs between the tests' clusters. */
@@ -49,7 +51,6 @@ static inline void test_device_line(char *line, size_t size, const char *key, do
 static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
     char text[4096], host_bandwidth[80], host_update[80];
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     test_device_line(host_bandwidth, sizeof host_bandwidth, "host-bandwidth",
                      machine->host_bandwidth);
     test_device_line(host_update, sizeof host_update, "host-update", machine->host_update);
@@ -86,7 +87,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far_bandwidth,
                    2 * machine->latency);
-    assert_ok(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error), &error);
+    assert_works(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error));
     return cluster;
 }
 
@@ -102,13 +103,12 @@ static inline void test_case_create(struct test_case *test, const struct test_ma
                                     const char *system, int layers, int experts,
                                     int micro_batches) {
     char assignment[64];
-    struct mp_error error = {0};
     *test = (struct test_case){.cluster = test_cluster(machine)};
-    assert_ok(mp_systems_register_all(&test->systems, &error), &error);
-    assert_ok(mp_job_file_create(&test->job, &error), &error);
+    assert_works(mp_systems_register_all(&test->systems, &error));
+    assert_works(mp_job_file_create(&test->job, &error));
     snprintf(assignment, sizeof assignment, "system=%s", system);
-    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
-    assert_ok(mp_options_set_defaults(mp_predict_options_table, &test->options, &error), &error);
+    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
     test->options.micro_batches = micro_batches;
     struct mp_job *job = &test->job.job;
     job->ranks = mp_cluster_ranks(test->cluster);
@@ -124,7 +124,7 @@ static inline void test_case_create(struct test_case *test, const struct test_ma
     test->load = calloc((size_t)count, sizeof *test->load);
     assert_non_null(test->load);
     for (int i = 0; i < count; i++)
-        assert_ok(mp_load_create(job->ranks, experts, &test->load[i], &error), &error);
+        assert_works(mp_load_create(job->ranks, experts, &test->load[i], &error));
 }
 
 static inline void test_case_destroy(struct test_case *test) {
@@ -133,6 +133,12 @@ static inline void test_case_destroy(struct test_case *test) {
     free(test->load);
     mp_job_file_destroy(&test->job);
     mp_cluster_destroy(test->cluster);
+}
+
+TEST_END(test, struct test_case, test_case_destroy(it))
+
+static inline void test_set(struct test_case *test, const char *assignment) {
+    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
 }
 
 /* Routes of a source in a micro-batch. */
@@ -171,16 +177,14 @@ static inline struct mp_predictor *test_predictor(const struct test_case *test,
                                          .check_plans = true,
                                          .sink = sink};
     struct mp_predictor *predictor = NULL;
-    struct mp_error error = {0};
-    assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
 static inline struct mp_prediction test_step(struct mp_predictor *predictor,
                                              const struct test_case *test) {
     struct mp_prediction prediction;
-    struct mp_error error = {0};
-    assert_ok(mp_predictor_step(predictor, test->load, &prediction, &error), &error);
+    assert_works(mp_predictor_step(predictor, test->load, &prediction, &error));
     return prediction;
 }
 

@@ -169,7 +169,7 @@ static void assert_rows(const struct watcher *watcher, double counted) {
 static void check_case(uint64_t *random, struct test_case *test, const struct mp_system *system) {
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
-    struct mp_predictor *predictor = test_predictor(test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
     const struct mp_job *job = &test->job.job;
     int64_t routes = 0, dropped = 0;
     for (int i = 0; i < 4; i++) {
@@ -196,19 +196,16 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
     assert_int_equal(watcher.facts, 4 * job->layers);
     assert_int_equal(watcher.routes, routes);
     assert_int_equal(watcher.dropped, dropped);
-    mp_predictor_destroy(predictor);
 }
 
 TEST_RANDOM(every_system_keeps_the_laws) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
-            struct test_case test;
+            AUTO(test) struct test_case test;
             random_case(random, systems.item[s]->name, &test);
             check_case(random, &test, systems.item[s]);
-            test_case_destroy(&test);
         }
 }
 
@@ -219,15 +216,15 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
     struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
-    predictor->kept_limit = kept;
+    predictor->rows.kept_limit = kept;
     for (int i = 0; i < 3; i++) {
         test_fill_loads(test, &seed, 0.9);
         prediction[i] = test_step(predictor, test);
         mix(&watcher.hash, prediction[i].layer_seconds,
             (size_t)test->job.job.layers * sizeof(double));
         prediction[i].layer_seconds = NULL; /* wherever they lie */
-        assert_true(predictor->kept_bytes <= kept &&
-                    (predictor->kept_bytes > 0 || kept < SIZE_MAX));
+        assert_true(predictor->rows.kept_bytes <= kept &&
+                    (predictor->rows.kept_bytes > 0 || kept < SIZE_MAX));
     }
     mp_predictor_destroy(predictor);
     return watcher.hash;
@@ -235,10 +232,9 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
 
 TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         struct mp_prediction first[3], again[3];
         uint64_t seed = test_random(random);
         random_case(random, systems.item[s]->name, &test);
@@ -252,23 +248,18 @@ TEST_RANDOM(same_inputs_same_bytes) {
             assert_true(hash == hash_of(&test, seed, true, kept, again));
             assert_memory_equal(first, again, sizeof first);
         }
-        test_case_destroy(&test);
     }
 }
 
 TEST(loads_of_another_shape_are_refused) {
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_prediction prediction;
-    struct mp_error error = {0};
     test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
-    assert_int_equal(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "layer 1"));
-    assert_non_null(strstr(error.text, "7 experts"));
+    assert_fails(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL, "layer 1",
+                 "7 experts");
     test.load[1].experts = 8;
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 struct seen_loads {
@@ -289,8 +280,7 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
  * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
 TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
-    struct test_case test;
-    struct mp_error error = {0};
+    AUTO(test) struct test_case test;
     struct seen_loads seen;
     char words[64];
     test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
@@ -298,11 +288,11 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks <= 16);
     snprintf(words, sizeof words, "options.outgoing-fraction=%.9f", (LIMIT + 0.5) / tokens);
-    assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, words, &test.systems, &error), &error);
+    test_set(&test, "options.topology-gate=yes");
+    test_set(&test, words);
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
     assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS * MICRO_BATCHES);
     assert_int_equal(prediction.dropped, 0);
@@ -326,25 +316,22 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
                 assert_int_equal(seen.count[l][r][e], expected[e]);
         }
     assert_true(changed > 0);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
-    struct test_case test;
-    struct mp_error error = {0};
+    AUTO(test) struct test_case test;
     struct seen_loads seen;
     test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
-    assert_ok(mp_job_set(&test.job, "options.pull=0.7", &test.systems, &error), &error);
-    assert_ok(mp_job_set(&test.job, "options.outside-cost=5", &test.systems, &error), &error);
+    test_set(&test, "options.pull=0.7");
+    test_set(&test, "options.outside-cost=5");
     test_fill_loads(&test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct mp_prediction prediction = test_step(predictor, &test);
     assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS);
     double share = per_node / (per_node + (ranks - per_node) / 5.0);
@@ -363,36 +350,29 @@ TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
             }
         }
     assert_true(changed > 0);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
 TEST(a_gate_with_room_changes_nothing) {
-    struct mp_error error = {0};
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
     for (int i = 0; i < 3; i++) {
-        struct test_case test;
+        AUTO(test) struct test_case test;
         uint64_t same = random;
         test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
         if (i > 0)
-            assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error),
-                      &error);
+            test_set(&test, "options.topology-gate=yes");
         if (i == 1)
-            assert_ok(mp_job_set(&test.job, "options.outgoing-fraction=1", &test.systems, &error),
-                      &error);
+            test_set(&test, "options.outgoing-fraction=1");
         test_fill_loads(&test, &same, 0.5);
         const struct mp_predictor_config config = {.cluster = test.cluster,
                                                    .job = &test.job,
                                                    .options = &test.options,
                                                    .is_gated = i == 2};
-        struct mp_predictor *predictor = NULL;
-        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        AUTO(predictor) struct mp_predictor *predictor = NULL;
+        assert_works(mp_predictor_create(&config, &predictor, &error));
         prediction[i] = test_step(predictor, &test);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
     for (int i = 1; i < 3; i++) {
         assert_close(prediction[i].seconds, prediction[0].seconds, 0);
@@ -416,25 +396,19 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     double products_seconds = 0;
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
-        struct test_case test;
-        struct mp_error error = {0};
+        AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
-        assert_ok(mp_job_set(&test.job,
-                             one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
-                             &test.systems, &error),
-                  &error);
+        test_set(&test, one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse");
         test_fill_loads(&test, random, 0.3);
-        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
-        assert_ok(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error), &error);
+        assert_works(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error));
         mp_predictor_memory(predictor, &memory[one_hot], &rank);
         int64_t rows = 16 * 64; /* 512 tokens to 2 of 16 experts */
         for (size_t i = 0; one_hot && i < sizeof products / sizeof *products; i++)
             products_seconds +=
                 3 * mp_costs_one_hot(costs, rows, products[i].phase, products[i].direction);
         products_seconds -= one_hot ? 3 * 4 * mp_costs_permute(costs, rows) : 0;
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
     }
     assert_close(prediction[1].compute_seconds - prediction[0].compute_seconds, products_seconds,
                  1e-6);
@@ -446,7 +420,6 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
  */
 TEST(chunks_of_tokens_have_the_same_rows) {
     struct mp_prediction prediction[MP_MOST_DEGREE + 1];
-    struct mp_error error = {0};
     uint64_t random = test_seed();
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
@@ -454,7 +427,7 @@ TEST(chunks_of_tokens_have_the_same_rows) {
         struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
         snprintf(text, sizeof text, "exchange-degree=%d", degree);
-        assert_ok(mp_job_set(&test.job, text, &test.systems, &error), &error);
+        test_set(&test, text);
         test_fill_loads(&test, &same, 0.5);
         struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);
@@ -468,13 +441,13 @@ TEST(chunks_of_tokens_have_the_same_rows) {
 /* More memory than there is: a result, of the fullest rank. */
 TEST_RANDOM(out_of_memory_is_a_result) {
     struct test_machine machine = GOOD_MACHINE;
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_memory memory;
     int rank;
     machine.memory = 1e6;
     test_case_create(&test, &machine, "fssdp", 3, 16, 1);
     test_fill_loads(&test, random, 0.9);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
     assert_in_range(rank, 0, 7);
@@ -483,25 +456,20 @@ TEST_RANDOM(out_of_memory_is_a_result) {
     double sum = memory.dense + memory.parameters + memory.copies + memory.gradients +
                  memory.optimizer + memory.activations + memory.buffers;
     assert_close(sum / memory.total, 1, 1e-12);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
 }
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
 TEST(late_copies_are_told_apart) {
     enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
-    struct mp_plan plan = {.during.words = WORDS};
     for (int expert = 0; expert < EXPERTS; expert++)
         for (int rank = 0; rank < RANKS; rank++) {
-            uint64_t late[EXPERTS * WORDS] = {0};
-            struct mp_predictor predictor = {.late = late, .planner.plan = &plan};
-            late[expert * WORDS + rank / 64] = UINT64_C(1) << rank % 64;
+            uint64_t bits[EXPERTS * WORDS] = {0};
+            const struct mp_late_copies some = {true, WORDS, bits}, none = {false, WORDS, bits};
+            bits[expert * WORDS + rank / 64] = UINT64_C(1) << rank % 64;
             for (int i = 0; i < EXPERTS * RANKS; i++) {
-                predictor.has_late = true;
-                assert_int_equal(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS),
+                assert_int_equal(mp_is_late(&some, i / RANKS, i % RANKS),
                                  i == expert * RANKS + rank);
-                predictor.has_late = false;
-                assert_false(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS));
+                assert_false(mp_is_late(&none, i / RANKS, i % RANKS));
             }
         }
 }

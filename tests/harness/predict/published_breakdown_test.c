@@ -18,7 +18,7 @@
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
 #include "harness/workload/input.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { METHODS = 3, RECORDS = 10, LAYERS = 32, RANKS = 32, NODE = 8, ROUTES = 32768 };
 enum { FSDP, FLEX, LAER };
@@ -42,11 +42,10 @@ static int method_of(const char *word) {
 /* Calls with every line of a file; those that are not taken are the header and other methods. */
 static int each_line(const char *path, bool (*take)(const char *line)) {
     struct mp_input *input = NULL;
-    struct mp_error error = {0};
     char *line;
     int taken = 0;
-    if (mp_input_open(path, &input, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_input_open(path, &input, &error));
+    struct mp_error error = {0};
     while (!mp_input_line(input, &line, &error) && line)
         taken += take(line);
     mp_input_destroy(input);
@@ -116,14 +115,12 @@ static struct mp_predictor *create(const struct mp_cluster *cluster, struct mp_j
                                         "batch=64",  "sequence=8192"};
     struct mp_predict_options options = {0};
     struct mp_predictor *predictor = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_job_file_create(job, &error), 0);
+    assert_works(mp_job_file_create(job, &error));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (mp_job_set(job, sizes[i], &systems, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_job_set(job, sizes[i], &systems, &error));
     job->job.ranks = RANKS;
     job->job.ranks_per_node = NODE;
-    assert_int_equal(mp_options_set_defaults(mp_predict_options_table, &options, &error), 0);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
     options.precision = MP_BF16;
     options.expert_matrices = 3;
     options.key_value_heads = 8;
@@ -131,8 +128,7 @@ static struct mp_predictor *create(const struct mp_cluster *cluster, struct mp_j
     options.recompute = MP_RECOMPUTE_FULL;
     struct mp_predictor_config config = {
         .cluster = cluster, .job = job, .options = &options, .sink = sink};
-    if (mp_predictor_create(&config, &predictor, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -159,22 +155,20 @@ static struct outcome predict(int method) {
     static struct mp_load load[LAYERS];
     struct mp_cluster *cluster = NULL;
     struct mp_job_file job;
-    struct mp_error error = {0};
     struct outcome outcome = {0};
     struct mp_prediction prediction;
-    if (mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/laer-moe.yaml", &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/laer-moe.yaml", &cluster,
+                                 &error));
     const struct mp_predict_sink sink = {.context = &outcome, .span = take_span};
     struct mp_predictor *predictor = create(cluster, &job, &sink);
     for (int layer = 0; layer < LAYERS; layer++)
-        assert_int_equal(mp_load_create(RANKS, RANKS, &load[layer], &error), 0);
+        assert_works(mp_load_create(RANKS, RANKS, &load[layer], &error));
     for (int record = 0; record < RECORDS; record++) {
         for (int layer = 0; layer < LAYERS; layer++) {
             spread(routes[method][record][layer], &load[layer]);
             assert_int_equal(mp_load_total(&load[layer]), (int64_t)RANKS * ROUTES);
         }
-        if (mp_predictor_step(predictor, load, &prediction, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_predictor_step(predictor, load, &prediction, &error));
         outcome.seconds += 2 * prediction.seconds / RECORDS;
         outcome.exchange += 2 * prediction.exchange_seconds / RECORDS;
         outcome.expert += 2 * prediction.expert_seconds / RECORDS;
@@ -266,8 +260,7 @@ TEST(exchanges_and_iterations_in_order) {
 }
 
 static int setup(void **state) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     return read_published(state);
 }
 

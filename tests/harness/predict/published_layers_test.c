@@ -27,7 +27,8 @@
 #include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
 #include "harness/workload/input.h"
-#include "tests/support.h"
+#include "tests/errors.h"
+#include "tests/harness/predict/ends.h"
 
 enum { LAYERS = 24, EXPERTS = 32, MOST_RANKS = 16, MOST_TIMED = 30, TOKENS = 2048, TOP_K = 2 };
 
@@ -60,10 +61,10 @@ static int timed_index(const struct timed *timed, int64_t iteration) {
 
 static void read_times(struct timed *timed) {
     struct mp_input *input = NULL;
-    struct mp_error error = {0};
     char *line;
     int count = 0;
-    assert_int_equal(mp_input_open(timed->path, &input, &error), 0);
+    struct mp_error error = {0};
+    assert_int_equal(mp_input_open(timed->path, &input, &error), MP_OK);
     while (!mp_input_line(input, &line, &error) && line) {
         int iteration, layer, ms;
         if (sscanf(line, "%d,%d,%d", &iteration, &layer, &ms) != 3)
@@ -88,18 +89,15 @@ static struct mp_predictor *one_layer(const struct mp_cluster *cluster, const st
                                  "expert-width=4096", "experts=32", "sequence=2048", batch};
     struct mp_predict_options options = {0};
     struct mp_predictor *predictor = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_job_file_create(job, &error), 0);
+    assert_works(mp_job_file_create(job, &error));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (mp_job_set(job, sizes[i], systems, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_job_set(job, sizes[i], systems, &error));
     job->job.ranks = timed->ranks;
     job->job.ranks_per_node = mp_cluster_topology(cluster).ranks_per_node;
-    assert_int_equal(mp_options_set_defaults(mp_predict_options_table, &options, &error), 0);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
     options.exchange = exchange;
     struct mp_predictor_config config = {.cluster = cluster, .job = job, .options = &options};
-    if (mp_predictor_create(&config, &predictor, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
 
@@ -121,14 +119,13 @@ static void predict_layers(struct timed *timed, struct mp_predictor *predictor) 
     const struct mp_trace_block *block;
     struct mp_prediction prediction;
     struct mp_load load[LAYERS];
-    struct mp_error error = {0};
     for (int l = 0; l < LAYERS; l++)
-        assert_int_equal(mp_load_create(timed->ranks, EXPERTS, &load[l], &error), 0);
-    if (mp_format_open("csv-wide", loads_path, &stream, &error))
-        fail_msg("%s", error.text);
+        assert_works(mp_load_create(timed->ranks, EXPERTS, &load[l], &error));
+    assert_works(mp_format_open("csv-wide", loads_path, &stream, &error));
     for (int count = 0; count < timed->count * LAYERS;) {
-        if (mp_trace_next(stream, &block, &error) || !block)
-            fail_msg("the trace ends early: %s", error.text);
+        struct mp_error ended = {0};
+        if (mp_trace_next(stream, &block, &ended) || !block)
+            fail_msg("the trace ends early: %s", ended.text);
         int index = timed_index(timed, block->iteration), l = block->layer;
         if (index < 0 || block->micro_batch >= timed->micro_batches)
             continue;
@@ -138,8 +135,7 @@ static void predict_layers(struct timed *timed, struct mp_predictor *predictor) 
             continue;
         assert_int_equal(mp_load_total(&load[l]),
                          timed->ranks * timed->micro_batches * TOKENS * TOP_K);
-        if (mp_predictor_step(predictor, &load[l], &prediction, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_predictor_step(predictor, &load[l], &prediction, &error));
         timed->predicted[index][l] = 1e3 * prediction.moe_seconds;
         timed->busiest[index][l] = largest_rank(&load[l]);
         count++;
@@ -180,7 +176,7 @@ static double error_of(const struct timed *timed, const double x[][LAYERS], stru
 
 static void predict(struct timed *timed, enum mp_predict_exchange exchange,
                     const struct mp_systems *systems) {
-    struct mp_cluster *cluster = NULL;
+    AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct mp_job_file job;
     struct mp_error error = {0};
     if (mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/smartmoe-inky.yaml", &cluster,
@@ -192,7 +188,6 @@ static void predict(struct timed *timed, enum mp_predict_exchange exchange,
     predict_layers(timed, predictor);
     mp_predictor_destroy(predictor);
     mp_job_file_destroy(&job);
-    mp_cluster_destroy(cluster);
 }
 
 /* The error of iterations that nothing was fitted to. */
@@ -207,8 +202,8 @@ static double held_out(const struct timed *timed, const double x[][LAYERS], cons
 
 static int read_all(void **state) {
     static struct mp_systems systems;
-    struct mp_error error = {0};
     *state = &systems;
+    struct mp_error error = {0};
     return mp_systems_register_all(&systems, &error);
 }
 

@@ -33,7 +33,6 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
     char text[4096];
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     snprintf(text, sizeof text,
              "description: products at the peak, all else for nothing\n"
              "nodes: {value: %d, assumed: test}\n"
@@ -61,25 +60,23 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
     test_level(text, sizeof text, "node", "fixed", machine->near, 0);
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
-    assert_ok(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error), &error);
+    assert_works(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error));
     return cluster;
 }
 
 static void set(struct test_case *test, const char *assignment) {
-    struct mp_error error = {0};
-    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    test_set(test, assignment);
 }
 
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
 static void create(struct test_case *test, const struct plain_machine *machine,
                    const char *const settings[]) {
-    struct mp_error error = {0};
     *test = (struct test_case){.cluster = plain_cluster(machine)};
-    assert_ok(mp_systems_register_all(&test->systems, &error), &error);
-    assert_ok(mp_job_file_create(&test->job, &error), &error);
+    assert_works(mp_systems_register_all(&test->systems, &error));
+    assert_works(mp_job_file_create(&test->job, &error));
     for (int i = 0; settings[i]; i++)
         set(test, settings[i]);
-    assert_ok(mp_options_set_defaults(mp_predict_options_table, &test->options, &error), &error);
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
     test->options.precision = MP_FP32;
     test->options.gradient_bytes = 4;
     struct mp_job *job = &test->job.job;
@@ -93,7 +90,7 @@ static void create(struct test_case *test, const struct plain_machine *machine,
     test->load = calloc((size_t)job->layers, sizeof *test->load);
     assert_non_null(test->load);
     for (int l = 0; l < job->layers; l++) {
-        assert_ok(mp_load_create(job->ranks, job->experts, &test->load[l], &error), &error);
+        assert_works(mp_load_create(job->ranks, job->experts, &test->load[l], &error));
         for (int i = 0; i < job->ranks * job->experts; i++)
             test->load[l].count[i] = (uint32_t)(TOKENS / job->experts);
     }
@@ -178,7 +175,7 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
                                     "options.reshard-interval=0",
                                     NULL};
     struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer, 0};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end, other_begin, other_end;
     create(&test, &machine, settings);
@@ -202,7 +199,6 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
     assert_within(other_end - other_begin, 0.5, 1e-3);
     assert_within(begin, other_end, 1e-6);
     assert_within(end - begin, hand->transfer + hand->held, 1e-3);
-    test_case_destroy(&test);
 }
 
 /* Copies set out before attention (8) and gate (0.125), behind which experts wait for them:
@@ -260,7 +256,7 @@ static void ends_as_worked_out(const struct pipelined *hand) {
                                     "options.shadows=0", NULL};
     const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
     struct plain_machine machine = {1, 4, 0x1p26 / unit, bandwidth, bandwidth, 0, hand->copies};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end;
     create(&test, &machine, settings);
@@ -269,7 +265,6 @@ static void ends_as_worked_out(const struct pipelined *hand) {
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
     assert_ends(&spans, MP_STREAM_COMPUTE, MP_PHASE_EXPERT, begin, unit, hand->computed);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_COMBINE, begin, unit, hand->returned);
-    test_case_destroy(&test);
 }
 
 TEST(a_pipelined_exchange_ends_when_it_should) {

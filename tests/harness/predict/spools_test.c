@@ -80,7 +80,7 @@ static void assert_numbers(const struct kept *kept, const struct mp_prediction_s
 static void read_spool(const char *path, int rank, struct kept *kept) {
     struct mp_spool_reader *reader;
     struct mp_spool_record record;
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    assert_works(mp_spool_open(path, &reader, &error));
     assert_int_equal(mp_spool_header(reader)->rank, rank);
     assert_int_equal(mp_spool_header(reader)->ranks, 16);
     assert_int_equal(mp_spool_header(reader)->node, rank / 8);
@@ -115,8 +115,8 @@ static bool record_step(void *context, const struct mp_prediction *prediction) {
 }
 
 TEST(a_recording_has_every_span_and_route) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct seen seen;
@@ -124,14 +124,13 @@ TEST(a_recording_has_every_span_and_route) {
     char path[64];
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
-    assert_int_equal(mp_predict_spools_create("spools", &job, cluster, &recording, NULL), MP_OK);
+    assert_works(mp_predict_spools_create("spools", &job, cluster, &recording, &error));
     struct mp_known_bounds *bounds;
-    assert_int_equal(mp_known_bounds_create(&bounds, NULL), MP_OK);
+    assert_works(mp_known_bounds_create(&bounds, &error));
     const struct mp_predict_watch watch = {recording, record_step, bounds};
-    assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
-                                        &summary, NULL),
-                     MP_OK);
-    assert_int_equal(mp_predict_spools_finish(&recording, MP_OK, "", &summary, NULL), MP_OK);
+    assert_works(mp_predict_job_run(&job, cluster, mp_predict_spools_sink(recording), &watch,
+                                    &summary, &error));
+    assert_works(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error));
     assert_null(recording);
     mp_known_bounds_destroy(bounds);
     for (int r = 0; r < 16; r++) {
@@ -149,20 +148,19 @@ TEST(a_recording_has_every_span_and_route) {
     assert_int_equal(mp_predict_spools_create("spools", &job, cluster, &recording, &error),
                      MP_EINVAL);
     assert_non_null(strstr(error.text, "rank-0000.spool"));
-    end_job(&job, cluster);
 }
 
 /* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
 TEST(what_is_not_told_is_not_recorded) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording;
     const struct mp_plan_facts facts = {.copies = 5};
     struct mp_prediction prediction = {.iteration = 0};
     uint32_t routes[32] = {[3] = 7}, dropped[32] = {[3] = 2};
     static struct kept kept;
     assert_int_equal(mkdir("told", 0777), 0);
-    assert_int_equal(mp_predict_spools_create("told", &job, cluster, &recording, NULL), MP_OK);
+    assert_works(mp_predict_spools_create("told", &job, cluster, &recording, &error));
     const struct mp_predict_sink *sink = mp_predict_spools_sink(recording);
     for (int i = 0; i < 2; i++)
         sink->load(sink->context, 0, 0, 1, 32, routes, dropped);
@@ -170,27 +168,24 @@ TEST(what_is_not_told_is_not_recorded) {
     for (int i = 0; i < 3; i++, prediction.iteration++) {
         if (i == 2)
             sink->load(sink->context, 0, i, 2, 32, routes, dropped);
-        assert_int_equal(mp_predict_spools_step(recording, &prediction, NULL), MP_OK);
+        assert_works(mp_predict_spools_step(recording, &prediction, &error));
     }
-    assert_int_equal(mp_predict_spools_finish(&recording, MP_OK, "", NULL, NULL), MP_OK);
+    assert_works(mp_predict_spools_finish(&recording, MP_OK, "", NULL, &error));
     read_spool("told/rank-0000.spool", 0, &kept);
     assert_int_equal(kept.loads, 2);
     assert_int_equal(kept.routes, 3 * 7);
     assert_int_equal(kept.dropped, 3 * 2);
     assert_close(sum_of(&kept, "copies", 0, 1, 1), 5, 0);
-    end_job(&job, cluster);
 }
 
 TEST(too_many_ranks_are_not_recorded) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_predict_spools *recording = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_cluster_set(cluster, "nodes=65", NULL), MP_OK);
-    assert_int_equal(mp_predict_spools_create(".", &job, cluster, &recording, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "at most 512 ranks, and the cluster has 520"));
+    assert_works(mp_cluster_set(cluster, "nodes=65", &error));
+    assert_fails(mp_predict_spools_create(".", &job, cluster, &recording, &error), MP_ELIMIT,
+                 "at most 512 ranks, and the cluster has 520");
     assert_null(recording);
-    end_job(&job, cluster);
 }
 
 TEST_GROUP(enter, leave_folder);

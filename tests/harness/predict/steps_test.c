@@ -7,6 +7,9 @@
 
 #include "tests/harness/predict/predictor_support.h"
 
+TEST_END(steps, struct mp_steps, mp_steps_destroy(it))
+TEST_END(memory, struct mp_steps_memory, mp_steps_memory_destroy(it))
+
 struct bench {
     struct test_case test;
     struct mp_costs *costs;
@@ -19,16 +22,14 @@ struct bench {
 
 static void create(struct bench *bench, uint64_t *random) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     machine.nodes = test_random_int(random, 1, 5);
     machine.ranks_per_node = test_random_int(random, 2, 9);
     test_case_create(&bench->test, &machine, "ep", 1, 4, 1);
     bench->ranks = machine.nodes * machine.ranks_per_node;
-    assert_ok(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
-                              &bench->costs, &error),
-              &error);
-    assert_ok(mp_network_create(bench->test.cluster, &bench->network, &error), &error);
-    assert_ok(mp_traffic_create(bench->network, &bench->expected, &error), &error);
+    assert_works(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
+                                 &bench->costs, &error));
+    assert_works(mp_network_create(bench->test.cluster, &bench->network, &error));
+    assert_works(mp_traffic_create(bench->network, &bench->expected, &error));
 }
 
 static void destroy(struct bench *bench) {
@@ -38,18 +39,19 @@ static void destroy(struct bench *bench) {
     test_case_destroy(&bench->test);
 }
 
+TEST_END(bench, struct bench, destroy(it))
+
 /* A random plan in groups of random size, with copies of both stages. */
 static void draw_plan(struct bench *bench, uint64_t *random) {
     struct example *example = &bench->example;
     struct mp_topology topology = {bench->ranks, bench->test.job.job.ranks_per_node};
     int experts = test_random_int(random, 1, 20);
-    struct mp_error error = {0};
     struct mp_plan *plan = &example->plan;
     int32_t owner[20];
     *example = (struct example){0};
-    assert_ok(mp_load_create(topology.ranks, experts, &example->load, &error), &error);
+    assert_works(mp_load_create(topology.ranks, experts, &example->load, &error));
     random_load(random, &example->load);
-    assert_ok(mp_plan_create(&topology, experts, 1000, plan, &error), &error);
+    assert_works(mp_plan_create(&topology, experts, 1000, plan, &error));
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, bench->ranks - 1);
     begin_owned(plan, 0, 0, owner);
@@ -150,7 +152,7 @@ static void check_as_expected(struct bench *bench, uint64_t *random,
 static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
                           int step, int round, double alone[]) {
     const struct mp_plan *plan = &bench->example.plan;
-    double bytes = mp_costs_row_bytes(bench->costs);
+    double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -201,19 +203,17 @@ static void check_sources(const struct bench *bench, const struct mp_steps *step
 
 TEST_RANDOM(every_route_is_in_its_step) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
-        struct mp_error error = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         create(&bench, random);
         for (int again = 0; again < 3; again++) {
             draw_plan(&bench, random);
             const struct mp_plan *plan = &bench.example.plan;
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
             bool by_expert = test_random_int(random, 0, 1);
-            assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
-                                    late_of(&bench), by_expert, NULL, &error),
-                      &error);
+            assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
+                                       late_of(&bench), by_expert, NULL, &error));
             assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
             assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
             for (int step = 0; step < steps.steps; step++)
@@ -222,9 +222,6 @@ TEST_RANDOM(every_route_is_in_its_step) {
             check_sources(&bench, &steps);
             destroy_plan(&bench);
         }
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
-        destroy(&bench);
     }
 }
 
@@ -246,7 +243,7 @@ static int hops_of(const struct bench *bench, int from, int to, int at[6]) {
 
 static void check_hop(struct bench *bench, uint64_t *random, const struct mp_steps *steps, int hop,
                       double alone[]) {
-    double bytes = mp_costs_row_bytes(bench->costs);
+    double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -262,31 +259,25 @@ static void check_hop(struct bench *bench, uint64_t *random, const struct mp_ste
 
 TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
-        struct mp_error error = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         double alone[64] = {0};
         create(&bench, random);
         draw_plan(&bench, random);
         bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
-        assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                                NULL, false, NULL, &error),
-                  &error);
+        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                                   NULL, false, NULL, &error));
         assert_int_equal(steps.steps, 1);
         assert_int_equal(steps.hops, steps.rounds);
         for (int hop = 0; hop < steps.rounds; hop++)
             check_hop(&bench, random, &steps, hop, alone);
         assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
         check_sources(&bench, &steps);
-        assert_int_equal(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
-                                       &bench.example.plan, NULL, true, NULL, &error),
-                         MP_EINVAL);
-        assert_non_null(strstr(error.text, "predict.exchange: by-expert is an order of rows"));
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
+        assert_fails(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                                   NULL, true, NULL, &error),
+                     MP_EINVAL, "predict.exchange: by-expert is an order of rows");
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }
 
@@ -329,10 +320,9 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
 
 TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
-        struct mp_steps steps = {0};
-        struct mp_steps_memory memory = {0};
-        struct mp_error error = {0};
+        AUTO(bench) struct bench bench;
+        AUTO(steps) struct mp_steps steps = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         double alone[64] = {0}, distinct[64 * 130];
         int size[MP_MOST_LEVELS];
         create(&bench, random);
@@ -343,41 +333,32 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
         memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
         for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
             distinct[n] = test_random_int(random, 0, 9);
-        assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
-                                distinct, &error),
-                  &error);
+        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
+                                   distinct, &error));
         assert_int_equal(steps.trips, MP_TRIPS);
         assert_int_equal(steps.rounds, 2 * levels - 1);
-        double row = mp_costs_row_bytes(bench.costs);
+        double row = mp_costs_sizes(bench.costs)->row;
         for (int hop = 0; hop < steps.rounds; hop++) {
             add_tokens(&bench, size, hop, distinct, row);
             check_as_expected(&bench, random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
                               alone);
         }
-        mp_steps_destroy(&steps);
-        mp_steps_memory_destroy(&memory);
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }
 
 /* Without copies that come late nothing stays behind the last step. */
 TEST_RANDOM(nothing_is_late_unless_said) {
-    struct bench bench;
-    struct mp_steps steps = {0};
-    struct mp_steps_memory memory = {0};
-    struct mp_error error = {0};
+    AUTO(bench) struct bench bench;
+    AUTO(steps) struct mp_steps steps = {0};
+    AUTO(memory) struct mp_steps_memory memory = {0};
     create(&bench, random);
     draw_plan(&bench, random);
-    assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
-                            false, NULL, &error),
-              &error);
+    assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                               NULL, false, NULL, &error));
     for (int rank = 0; rank < bench.ranks; rank++)
         assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
-    mp_steps_destroy(&steps);
-    mp_steps_memory_destroy(&memory);
     destroy_plan(&bench);
-    destroy(&bench);
 }
 
 static double allocated(void) {
@@ -388,26 +369,22 @@ static double allocated(void) {
 /* What predictors keep of layers has a limit: it is what was really allocated. */
 TEST_RANDOM(bytes_are_those_that_were_allocated) {
     for (int i = 0; i < 12; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         struct mp_steps steps[2] = {{0}, {0}};
-        struct mp_steps_memory memory = {0};
-        struct mp_error error = {0};
+        AUTO(memory) struct mp_steps_memory memory = {0};
         create(&bench, random);
         draw_plan(&bench, random);
         double before = 0;
         for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
             before = allocated();
-            assert_ok(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
-                                    &bench.example.plan, late_of(&bench), i % 2, NULL, &error),
-                      &error);
+            assert_works(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
+                                       &bench.example.plan, late_of(&bench), i % 2, NULL, &error));
         }
         double grown = allocated() - before;
         if (grown > 0) /* sanitizers do not say; what was freed just before is missing */
             assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
         mp_steps_destroy(&steps[0]);
         mp_steps_destroy(&steps[1]);
-        mp_steps_memory_destroy(&memory);
         destroy_plan(&bench);
-        destroy(&bench);
     }
 }

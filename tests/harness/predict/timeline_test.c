@@ -28,21 +28,19 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 
 static void create(struct bench *bench, double overlap) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     struct mp_predict_sink sink = {.context = bench, .span = keep};
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     machine.latency = 0;
     machine.bandwidth = 1e9;
     *bench = (struct bench){.cluster = test_cluster(&machine)};
-    assert_ok(mp_network_create(bench->cluster, &bench->network, &error), &error);
-    assert_ok(mp_traffic_create(bench->network, &bench->traffic, &error), &error);
+    assert_works(mp_network_create(bench->cluster, &bench->network, &error));
+    assert_works(mp_traffic_create(bench->network, &bench->traffic, &error));
     mp_traffic_clear(bench->traffic);
     mp_traffic_add(bench->traffic, 0, 1, 1e9);
     mp_traffic_add(bench->traffic, 1, 0, 1e9);
-    assert_ok(
-        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error),
-        &error);
+    assert_works(
+        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error));
     mp_timeline_begin(&bench->timeline, 0, 0);
 }
 
@@ -52,6 +50,8 @@ static void destroy(struct bench *bench) {
     mp_network_destroy(bench->network);
     mp_cluster_destroy(bench->cluster);
 }
+
+TEST_END(bench, struct bench, destroy(it))
 
 static void exchange(struct bench *bench) {
     struct mp_timeline *timeline = &bench->timeline;
@@ -74,14 +74,13 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
 /* 3 s one way, then 2 s the other way; at once they would take 3 s.  The gates are busy for all of
  * it; a rank that is 1 s late delays both rounds. */
 TEST(rounds_come_one_after_the_other) {
-    struct bench bench;
-    struct mp_error error = {0};
+    AUTO(bench) struct bench bench;
     struct mp_traffic *round[2];
     static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
     double done[RANKS];
     create(&bench, 1);
     for (int i = 0; i < 2; i++) {
-        assert_ok(mp_traffic_create(bench.network, &round[i], &error), &error);
+        assert_works(mp_traffic_create(bench.network, &round[i], &error));
         mp_traffic_clear(round[i]);
         mp_traffic_add(round[i], i, 1 - i, i == 0 ? 3e9 : 2e9);
     }
@@ -93,13 +92,12 @@ TEST(rounds_come_one_after_the_other) {
         assert_span(&bench, r, 0, MP_PHASE_DISPATCH, start[r], 6);
         mp_traffic_destroy(round[r]);
     }
-    destroy(&bench);
 }
 
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
  * communication that is waiting, in others work. */
 TEST_RANDOM(an_injected_delay_is_one_rank_s) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     create(&bench, 1);
     struct mp_inject *inject = &bench.timeline.inject;
     *inject = (struct mp_inject){.rank = test_random_int(random, 0, RANKS - 1),
@@ -132,12 +130,11 @@ TEST_RANDOM(an_injected_delay_is_one_rank_s) {
     assert_close(bench.timeline.clock[0], 1, 1e-6);
     assert_close(bench.timeline.clock[1], 1.5, 1e-6);
     assert_close(bench.timeline.waited[1], 1.5, 1e-6);
-    destroy(&bench);
 }
 
 /* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
 TEST(background_takes_the_gaps) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double seconds[RANKS] = {2.5, 0}, received[RANKS] = {7, 0};
     create(&bench, 1);
     int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, received);
@@ -156,12 +153,11 @@ TEST(background_takes_the_gaps) {
     assert_close(bench.timeline.waited[0], 1.5, 1e-6);
     assert_close(bench.timeline.sums.transfers, 2.5, 0);
     assert_close(bench.timeline.sums.serial, 2.5 + 3, 1e-6);
-    destroy(&bench);
 }
 
 /* The second one issued waits for the first, and begins when the last rank has issued it. */
 TEST(background_takes_turns) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double first[RANKS] = {1, 1}, second[RANKS] = {1, 1}, late[RANKS] = {0, 4};
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
@@ -180,7 +176,6 @@ TEST(background_takes_turns) {
         mp_timeline_wait(&bench.timeline, mp_timeline_start(&bench.timeline, FETCH,
                                                             i % 2 ? first : none, ONE, NULL));
     assert_close(bench.timeline.clock[0], 9, 1e-12);
-    destroy(&bench);
 }
 
 /* Half of a transfer's time is the processor's: 3 s of work beside 2 s of transfer take 4 s; with
@@ -188,7 +183,7 @@ TEST(background_takes_turns) {
 TEST(copying_stretches_work) {
     const double seconds[RANKS] = {2, 0};
     for (int i = 0; i < 3; i++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, i / 2.0);
         int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
         mp_timeline_work(&bench.timeline, 3);
@@ -197,7 +192,6 @@ TEST(copying_stretches_work) {
         assert_close(bench.timeline.clock[1], 3, 1e-12);
         assert_close(bench.timeline.waited[0], 0, 1e-12);
         assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 2);
-        destroy(&bench);
     }
     struct bench bench; /* work ends first: half as fast until then */
     create(&bench, 0.5);
@@ -211,7 +205,7 @@ TEST(copying_stretches_work) {
 
 /* Who comes early waits for who comes late. */
 TEST(late_ranks_are_counted) {
-    struct bench bench;
+    AUTO(bench) struct bench bench;
     const double late[RANKS] = {0, 4};
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
@@ -224,5 +218,4 @@ TEST(late_ranks_are_counted) {
     assert_close(bench.timeline.sums.late, 8, 1e-6);
     assert_close(bench.timeline.clock[0], 11, 1e-6);
     assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
-    destroy(&bench);
 }

@@ -7,6 +7,9 @@
 #include "harness/predict/timeline.h"
 #include "profiler/record/record.h"
 
+TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
+TEST_END(timeline, struct mp_timeline, mp_timeline_destroy(it))
+
 /* ---- products ---- */
 
 /* Fewer rows are far slower, so that rows can't be taken for what is summed over, and gradients
@@ -43,18 +46,15 @@ static struct mp_cluster *steep_device(void) {
                                "    ports: {value: 1, source: a test}\n"
                                "    sharing: {value: fixed, source: a test}\n";
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
-    mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error));
     return cluster;
 }
 
 static double product_of(const struct mp_cluster *cluster, int direction, double rows, double inner,
                          double columns) {
     double seconds = 0;
-    assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
-                                                &seconds, NULL),
-                     MP_OK);
+    assert_works(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
+                                            &seconds, &error));
     return seconds;
 }
 
@@ -74,14 +74,14 @@ static double moved(double bytes) {
 }
 
 TEST(rows_are_not_columns) {
-    struct mp_cluster *cluster = steep_device();
+    AUTO(cluster) struct mp_cluster *cluster = steep_device();
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     double n = 32, d = 64, f = 128, e = 8, v = 50, k = 2;
     options.vocabulary = 50;
     for (int matrices = 2; matrices <= 3; matrices++) {
         options.expert_matrices = matrices;
-        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         double m = 5, hidden = 2 * m * f, into = matrices - 1;
         assert_close(1e3 * mp_costs_expert(costs, 5, MP_FORWARD),
                      1e3 * (into * product(cluster, m, d, f) + moved(matrices * hidden) +
@@ -103,9 +103,7 @@ TEST(rows_are_not_columns) {
                      1e3 * (moved((k + 1) * 2 * n * d) + softmax + product_back(cluster, n, d, e) +
                             norm_back),
                      1e-12);
-        mp_costs_destroy(costs);
     }
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- spans ---- */
@@ -203,11 +201,10 @@ static void assert_spans(const struct kept *kept) {
  * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
 TEST(spans_by_hand) {
     struct test_machine machine = GOOD_MACHINE;
-    struct mp_error error = {0};
     struct kept kept = {{{{{0}}}}, {{0}}};
     struct mp_predict_sink sink = {.context = &kept, .span = keep};
-    struct mp_network *network;
-    struct mp_timeline timeline;
+    AUTO(network) struct mp_network *network;
+    AUTO(timeline) struct mp_timeline timeline;
     static const double fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
     static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
     static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0};
@@ -215,9 +212,9 @@ TEST(spans_by_hand) {
     static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0};
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
-    struct mp_cluster *cluster = test_cluster(&machine);
-    assert_ok(mp_network_create(cluster, &network, &error), &error);
-    assert_ok(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error), &error);
+    AUTO(cluster) struct mp_cluster *cluster = test_cluster(&machine);
+    assert_works(mp_network_create(cluster, &network, &error));
+    assert_works(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error));
     mp_timeline_begin(&timeline, 3, 6);
     int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
     mp_timeline_mark(&timeline);
@@ -250,9 +247,6 @@ TEST(spans_by_hand) {
     const int64_t s = 1000000000;
     assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
     assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
-    mp_timeline_destroy(&timeline);
-    mp_network_destroy(network);
-    mp_cluster_destroy(cluster);
 }
 
 /* ---- what if ---- */
@@ -313,11 +307,10 @@ static void assert_seconds(struct mp_what_if *what_if, struct mp_what_if_change 
  * rank 1 is through at 15 + i. */
 TEST(changes_by_hand) {
     struct recording recording;
-    struct mp_what_if *what_if;
-    struct mp_error error = {0};
+    AUTO(what_if) struct mp_what_if *what_if;
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
-    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    assert_works(mp_what_if_create(&recording.run, &what_if, &error));
     assert_int_equal(mp_what_if_layers(what_if), LAYERS);
     assert_seconds(what_if, change, 15, 1);
     /* 4 + i/2, 2 of transfer for both; 3, 2 of transfer; 2. */
@@ -337,7 +330,6 @@ TEST(changes_by_hand) {
     change = mp_what_if_nothing();
     change.ideal = true;
     assert_seconds(what_if, change, 12.5, 0.5);
-    mp_what_if_destroy(what_if);
 }
 
 /* Where tokens are known they are made even, and a rank that is slow at as many stays slow. */
@@ -365,16 +357,14 @@ TEST(even_tokens_by_hand) {
 /* A second of rank 1's gap counts as its own. */
 TEST(ranks_by_hand) {
     struct recording recording;
-    struct mp_what_if *what_if;
-    struct mp_error error = {0};
+    AUTO(what_if) struct mp_what_if *what_if;
     double own, waiting;
     make_recording(&recording);
-    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    assert_works(mp_what_if_create(&recording.run, &what_if, &error));
     mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
     assert_close(own, 2 + 4 + 1, 1e-12);
     assert_close(waiting, 5.5 + 1 + 2, 1e-12);
     mp_what_if_rank(what_if, 1, &own, &waiting);
     assert_close(own, 7.5 + 2 + 2, 1e-12);
     assert_close(waiting, 3 + 2, 1e-12);
-    mp_what_if_destroy(what_if);
 }

@@ -4,6 +4,9 @@
 
 #include "tests/results/runs.h"
 
+TEST_END(recorded, struct mp_recorded, mp_recorded_destroy(it))
+TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
+
 /* Four ranks whose experts take 10, 10, 10 and 18 ms, then an exchange of 2 ms: the example worked
  * out by hand for slowdowns, twice: rank 1 comes late to the second iteration. */
 enum { RANKS = 4, WORK = 10000, SLOW = 18000, TRANSFER = 2000, LATE = 3000 };
@@ -32,7 +35,6 @@ static void record_rank(struct runs_rank *own, int iterations, int64_t tokens) {
 static void record_example(struct runs_folder *folder, const char *executor, int64_t tokens) {
     struct runs_rank ranks[RANKS];
     const char *paths[RANKS];
-    struct mp_error error = {0};
     struct mp_store_run description = runs_description("ep", "text");
     description.ranks = description.ranks_per_node = RANKS;
     description.executor = executor;
@@ -42,7 +44,7 @@ static void record_example(struct runs_folder *folder, const char *executor, int
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
 }
 
 static double median(struct mp_what_if *what_if, struct mp_what_if_change change) {
@@ -52,15 +54,14 @@ static double median(struct mp_what_if *what_if, struct mp_what_if_change change
 RUNS_TEST(slowdowns_are_those_by_hand) {
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
-        struct mp_recorded recorded;
-        struct mp_what_if *what_if;
-        struct mp_error error = {0};
+        AUTO(recorded) struct mp_recorded recorded;
+        AUTO(what_if) struct mp_what_if *what_if;
         double own, waiting, seconds[4];
         record_example(folder, executors[run - 1], run == 1 ? -1 : 100);
-        runs_ok(mp_recorded_read(folder->store, "d", run, &recorded, &error), &error);
+        assert_works(mp_recorded_read(folder->store, "d", run, &recorded, &error));
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
-        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        assert_works(mp_what_if_create(&recorded, &what_if, &error));
         assert_int_equal(mp_what_if_layers(what_if), 1);
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -95,17 +96,14 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
                 assert_close(own, r < 3 ? 10e-3 : 18e-3, 1e-5);
             assert_close(own + waiting, 20e-3, 1e-5);
         }
-        mp_what_if_destroy(what_if);
-        mp_recorded_destroy(&recorded);
     }
 }
 
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
 RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
-    struct mp_recorded recorded;
-    struct mp_what_if *what_if;
-    struct mp_error error = {0};
+    AUTO(recorded) struct mp_recorded recorded;
+    AUTO(what_if) struct mp_what_if *what_if;
     const char *paths[2];
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
@@ -125,22 +123,19 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
     }
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
-    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
+    assert_works(mp_what_if_create(&recorded, &what_if, &error));
     assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
     struct mp_what_if_change change = mp_what_if_nothing();
     change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
     assert_close(median(what_if, change), 3e-3, 1e-5);
-    mp_what_if_destroy(what_if);
-    mp_recorded_destroy(&recorded);
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
 RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
-    struct mp_recorded recorded;
-    struct mp_error error = {0};
+    AUTO(recorded) struct mp_recorded recorded;
     const char *path = rank.path;
     struct mp_store_run description = runs_description("ep", "text");
     description.ranks = description.ranks_per_node = 1;
@@ -159,8 +154,8 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     }
     runs_clock_samples(&rank);
     runs_rank_close(&rank, MP_OK, "");
-    runs_ok(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
     assert_true(recorded.iterations >= 1);
     assert_int_equal(recorded.spans, 2 * recorded.iterations);
     for (size_t s = 0; s < recorded.spans; s++) {
@@ -172,7 +167,6 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
         assert_int_equal(span->layer, 0);
         assert_int_equal(span->tokens, s % 2 ? 10 : -1);
     }
-    mp_recorded_destroy(&recorded);
 }
 
 /* Random runs of ranks that meet again and again give their own times back. */
@@ -181,9 +175,8 @@ RUNS_TEST(random_runs_give_themselves_back) {
     for (int round = 1; round <= 20; round++) {
         enum { MEETINGS = 12, ITERATIONS = 3 };
         struct runs_rank ranks[RANKS];
-        struct mp_recorded recorded;
-        struct mp_what_if *what_if;
-        struct mp_error error = {0};
+        AUTO(recorded) struct mp_recorded recorded;
+        AUTO(what_if) struct mp_what_if *what_if;
         const char *paths[RANKS];
         int64_t at[RANKS] = {0}, begin[RANKS];
         struct mp_store_run description = runs_description("ep", "text");
@@ -224,9 +217,9 @@ RUNS_TEST(random_runs_give_themselves_back) {
             runs_rank_close(&ranks[r], MP_OK, "");
             paths[r] = ranks[r].path;
         }
-        runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
-        runs_ok(mp_recorded_read(folder->store, "d", round, &recorded, &error), &error);
-        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
+        assert_works(mp_recorded_read(folder->store, "d", round, &recorded, &error));
+        assert_works(mp_what_if_create(&recorded, &what_if, &error));
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
@@ -239,19 +232,15 @@ RUNS_TEST(random_runs_give_themselves_back) {
             assert_true(balanced[i] < seconds[i]);
             assert_true(ideal[i] < seconds[i]);
         }
-        mp_what_if_destroy(what_if);
-        mp_recorded_destroy(&recorded);
     }
 }
 
 RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
-    struct mp_error error = {0};
-    assert_int_equal(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "d has 0 runs, and one is asked about: --run names it"));
-    error = (struct mp_error){0};
-    assert_int_equal(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "d has no run 7; "));
+    assert_fails(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL,
+                 "d has 0 runs, and one is asked about: --run names it");
+    assert_fails(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND,
+                 "d has no run 7; ");
     record_example(folder, "measured", -1);
     static const struct {
         const char *sql, *words;
@@ -269,12 +258,10 @@ RUNS_TEST(what_is_missing_is_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sqlite3 *connection = mp_store_connection(folder->store);
-        error = (struct mp_error){0};
         assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
-        assert_int_equal(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND);
-        if (!strstr(error.text, cases[i].words))
-            fail_msg("%s", error.text);
+        assert_fails(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND,
+                     cases[i].words);
         assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     }
 }
@@ -283,9 +270,8 @@ RUNS_TEST(what_is_missing_is_named) {
  * of rank 0, and without rank 0 nobody computes anything. */
 RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
-    struct mp_recorded recorded;
-    struct mp_what_if *what_if;
-    struct mp_error error = {0};
+    AUTO(recorded) struct mp_recorded recorded;
+    AUTO(what_if) struct mp_what_if *what_if;
     const struct mp_store_run description = runs_description("ep", "text");
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
@@ -305,9 +291,9 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
-    runs_ok(mp_recorded_read(folder->store, "d", 1, &recorded, &error), &error);
-    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
+    assert_works(mp_recorded_read(folder->store, "d", 1, &recorded, &error));
+    assert_works(mp_what_if_create(&recorded, &what_if, &error));
     struct mp_what_if_change change = mp_what_if_nothing();
     assert_close(median(what_if, change), 13e-3, 1e-5);
     change.balance = true;
@@ -318,6 +304,4 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     change = mp_what_if_nothing();
     change.without_rank = 0;
     assert_close(median(what_if, change), 3e-3, 1e-5);
-    mp_what_if_destroy(what_if);
-    mp_recorded_destroy(&recorded);
 }

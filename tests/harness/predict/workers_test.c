@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
 enum { TASKS = 37, FIRST = 3 };
@@ -61,9 +62,8 @@ static void end(struct tasks *tasks) {
 TEST(every_task_is_carried_out_once) {
     for (int processes = 1; processes <= 128; processes *= 2) {
         struct tasks tasks = begin();
-        struct mp_error error = {0};
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
-        assert_ok(mp_workers_run(&workers, FIRST, TASKS, &error), &error);
+        assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
         for (int i = 0; i < TASKS; i++)
             assert_int_equal(tasks.shared->times[i], i >= FIRST);
         assert_int_equal(tasks.last, TASKS - FIRST);
@@ -75,10 +75,9 @@ TEST(every_task_is_carried_out_once) {
 /* In their order, by a process that is not this one and sees what it has left itself. */
 TEST(one_worker_takes_one_after_the_other) {
     struct tasks tasks = begin();
-    struct mp_error error = {0};
     const struct mp_workers workers = {1, &tasks, carry_out, NULL};
     tasks.own = 100;
-    assert_ok(mp_workers_run(&workers, FIRST, TASKS, &error), &error);
+    assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
     for (int i = FIRST; i < TASKS; i++) {
         assert_int_equal(tasks.shared->turn[i], i - FIRST);
         assert_int_equal(tasks.shared->seen[i], 100 + i - FIRST);
@@ -90,9 +89,8 @@ TEST(one_worker_takes_one_after_the_other) {
 
 TEST(nothing_to_do_is_done) {
     struct tasks tasks = begin();
-    struct mp_error error = {0};
     const struct mp_workers workers = {4, &tasks, carry_out, tell};
-    assert_ok(mp_workers_run(&workers, FIRST, FIRST, &error), &error);
+    assert_works(mp_workers_run(&workers, FIRST, FIRST, &error));
     assert_int_equal(tasks.shared->turns, 0);
     mp_workers_release(NULL, sizeof *tasks.shared);
     end(&tasks);
@@ -101,11 +99,10 @@ TEST(nothing_to_do_is_done) {
 /* Two of them are at work for ever, and no other task is begun. */
 TEST(progress_stops_them) {
     struct tasks tasks = begin();
-    struct mp_error error = {0};
     const struct mp_workers workers = {2, &tasks, never_end, tell};
     tasks.enough = 2;
-    assert_int_equal(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EINTERRUPTED);
-    assert_string_equal(error.text, "stopped by the user");
+    assert_sentence(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EINTERRUPTED,
+                    "stopped by the user");
     assert_int_equal(tasks.told > 1, true);
     for (int i = FIRST + 2; i < TASKS; i++)
         assert_int_equal(tasks.shared->times[i], 0);
@@ -115,11 +112,10 @@ TEST(progress_stops_them) {
 TEST(a_process_that_dies_is_told_of) {
     for (int processes = 1; processes <= 4; processes += 3) {
         struct tasks tasks = begin();
-        struct mp_error error = {0};
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
         tasks.fatal = FIRST;
-        assert_int_equal(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EIO);
-        assert_non_null(strstr(error.text, "a process that predicts has died"));
+        assert_fails(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EIO,
+                     "a process that predicts has died");
         assert_int_equal(tasks.shared->times[FIRST], 0);
         end(&tasks);
     }

@@ -8,6 +8,7 @@
 #include "harness/record/run.h"
 #include "profiler/record/launched.h"
 #include "profiler/record/spool_writer.h"
+#include "tests/errors.h"
 #include "tests/results/runs.h"
 
 enum { HOSTS = 4, RANKS_OF_HOST = 3, STEPS = 160, STEP_NS = 10000000 };

@@ -3,14 +3,17 @@
 #include "harness/reproduce/infer.h"
 
 #include "baselines/systems.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
+TEST_END(inference, struct mp_inference *, mp_inference_destroy(*it))
 
 static struct mp_systems systems;
 static char clusters[4096];
 
 static int enter(void **state) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     snprintf(clusters, sizeof clusters, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
     return enter_folder(state);
 }
@@ -38,10 +41,8 @@ static const char paper[] =
 
 static struct mp_reproduction *load(const char *text) {
     struct mp_reproduction *all = NULL;
-    struct mp_error error = {0};
     write_file("paper.yaml", text);
-    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &all, &error));
     return all;
 }
 
@@ -51,15 +52,13 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
         .seed = 1,
         .processes = processes};
     struct mp_inference *inference = NULL;
-    struct mp_error error = {0};
-    if (mp_infer(all, &settings, &inference, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_infer(all, &settings, &inference, &error));
     return inference;
 }
 
 TEST(the_best_set_fits) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     int inside, count;
     assert_int_equal(inference->sets, 80); /* of two cells */
     assert_int_equal(inference->sampled, 48);
@@ -81,8 +80,6 @@ TEST(the_best_set_fits) {
                              near = mp_infer_line(inference, 0);
     assert_true(prior.low < near.low && near.low <= best->number[0] &&
                 best->number[0] <= near.high && near.high < prior.high);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 static void replace(char text[], size_t size, const char *from, const char *to) {
@@ -100,11 +97,11 @@ TEST(what_is_inside_counts_first) {
     snprintf(text, sizeof text, "%s", paper);
     replace(text, sizeof text, "[{name: one}]", "[{name: one}, {name: two}, {name: three}]");
     replace(text, sizeof text, "budget: 160", "budget: 480");
-    struct mp_reproduction *all = load(text);
+    AUTO(reproduction) struct mp_reproduction *all = load(text);
     all->row[1].use = all->row[2].use = MP_USE_FIT;
     all->row[1].published.low = all->row[1].published.high = 1.3;
     all->row[1].models = all->row[2].models = 1;
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     const struct mp_infer_set *best = &inference->set[inference->best];
     assert_int_equal(best->fitted, 3);
     assert_true(best->number[0] >= 1.53);
@@ -121,14 +118,12 @@ TEST(what_is_inside_counts_first) {
         with_less_loss += set->loss < best->loss;
     }
     assert_true(with_less_loss > 0);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 /* Every part of a range is met once by the hypercube, and words about equally often. */
 TEST(the_hypercube_covers_ranges) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 1);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 1);
     int met[48] = {0}, full = 0;
     for (int i = 0; i < inference->sampled; i++) {
         met[(int)(inference->set[i].place[0] * 48)]++;
@@ -141,22 +136,18 @@ TEST(the_hypercube_covers_ranges) {
         for (int j = inference->sampled; j < i; j++)
             assert_true(memcmp(inference->set[i].value, inference->set[j].value,
                                sizeof inference->set[i].value) != 0);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(processes_do_not_matter) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *one = infer(all, 1), *three = infer(all, 3);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *one = infer(all, 1);
+    AUTO(inference) struct mp_inference *three = infer(all, 3);
     assert_int_equal(one->best, three->best);
     for (int i = 0; i < one->sets; i++) {
         assert_memory_equal(one->set[i].value, three->set[i].value, sizeof one->set[i].value);
         assert_memory_equal(one->set[i].number, three->set[i].number, sizeof one->set[i].number);
         assert_true(one->set[i].loss == three->set[i].loss);
     }
-    mp_inference_destroy(one);
-    mp_inference_destroy(three);
-    mp_reproduction_destroy(all);
 }
 
 struct said {
@@ -172,8 +163,8 @@ static void keep(void *context, const char *text) {
 
 /* ep's imbalance is at most 1.43 or at least 1.53 x free-balance's 1, never both. */
 TEST(contradictions_are_told) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
     bool is_pair = false;
     mp_infer_contradictions(inference, keep, &said);
@@ -184,8 +175,6 @@ TEST(contradictions_are_told) {
                               strstr(said.text[i], "at least") != NULL);
     }
     assert_true(is_pair);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 static const struct mp_infer_set *nearest_to(const struct mp_inference *inference, int line) {
@@ -198,8 +187,8 @@ static const struct mp_infer_set *nearest_to(const struct mp_inference *inferenc
 
 /* One sentence for each of the lines outside: what it would cost, or the nearest there is. */
 TEST(every_row_outside_is_explained) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct said said = {0};
     all->row[1].published.low = all->row[1].published.high = 9;
     mp_infer_outside(inference, keep, &said);
@@ -232,14 +221,12 @@ TEST(every_row_outside_is_explained) {
     said.count = 0;
     mp_infer_outside(inference, keep, &said);
     assert_non_null(strstr(said.text[1], "nearly as good: fitted rows leave it open"));
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 /* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
 TEST(layers_bound_iterations) {
-    struct mp_reproduction *all = load(paper);
-    struct mp_inference *inference = infer(all, 2);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct mp_reproduce_row *layer = &all->row[0], *iteration = &all->row[3];
     struct said said = {0};
     layer->figure = MP_FIGURE_MOE;
@@ -250,41 +237,34 @@ TEST(layers_bound_iterations) {
     assert_true(said.count > 0);
     assert_non_null(
         strstr(said.text[0], "hold together only where at most 45 % of ep's iteration"));
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {
-    struct mp_error error = {0};
     char *first = NULL, *second = NULL;
     size_t size;
-    struct mp_reproduction *all = load(paper);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
     assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
-    struct mp_inference *inference = infer(all, 2);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, &error), 0);
-    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
-    assert_int_equal(mp_yaml_read_file("paper.yaml", &second, &size, &error), 0);
+    AUTO(inference) struct mp_inference *inference = infer(all, 2);
+    assert_works(mp_infer_write(inference, "a \"command\"", &error));
+    assert_works(mp_yaml_read_file("paper.yaml", &first, &size, &error));
+    assert_works(mp_infer_write(inference, "a \"command\"", &error));
+    assert_works(mp_yaml_read_file("paper.yaml", &second, &size, &error));
     assert_string_equal(first, second); /* the old one is replaced */
     assert_non_null(strstr(first, "# a remark that stays\n"));
     assert_non_null(strstr(first, "rows: # another one\n"));
     assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
-    struct mp_reproduction *again = NULL;
-    if (mp_reproduction_load("paper.yaml", &systems, &again, &error))
-        fail_msg("%s", error.text);
+    AUTO(reproduction) struct mp_reproduction *again = NULL;
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &again, &error));
     assert_string_equal(again->inferred_by, "a \"command\"");
     for (int u = 0; u < 2; u++)
         assert_string_equal(again->unknown[u].value, inference->set[inference->best].value[u]);
     /* And the set that was written gives the numbers that were told. */
     const struct mp_reproduce_settings settings = {.systems = &systems, .clusters = clusters};
-    assert_int_equal(mp_reproduction_run(again, &settings, &error), 0);
+    assert_works(mp_reproduction_run(again, &settings, &error));
     assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
                 inference->set[inference->best].number[2]);
     free(first);
     free(second);
-    mp_reproduction_destroy(again);
-    mp_inference_destroy(inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST(what_can_not_be_inferred_is_said) {
@@ -300,15 +280,11 @@ TEST(what_can_not_be_inferred_is_said) {
         const char *at = strstr(paper, cases[i].from);
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - paper), paper, cases[i].to,
                  at + strlen(cases[i].from));
-        struct mp_reproduction *all = load(text);
+        AUTO(reproduction) struct mp_reproduction *all = load(text);
         const struct mp_infer_settings settings = {
             .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
         struct mp_inference *inference = NULL;
-        struct mp_error error = {0};
-        assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].says);
-        mp_reproduction_destroy(all);
+        assert_fails(mp_infer(all, &settings, &inference, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -318,7 +294,7 @@ static bool stop(void *context, int done, int all) {
 }
 
 TEST(stopping_leaves_nothing) {
-    struct mp_reproduction *all = load(paper);
+    AUTO(reproduction) struct mp_reproduction *all = load(paper);
     int told = 0;
     const struct mp_infer_settings settings = {
         .reproduce = {.systems = &systems, .clusters = clusters},
@@ -330,7 +306,6 @@ TEST(stopping_leaves_nothing) {
     struct mp_error error = {0};
     assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINTERRUPTED);
     assert_true(told > 0 && !inference);
-    mp_reproduction_destroy(all);
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -3,28 +3,27 @@
 #include "harness/reproduce/reproduce.h"
 
 #include "baselines/systems.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 
 static struct mp_systems systems;
 
 static int enter(void **state) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    assert_works(mp_systems_register_all(&systems, &error));
     return enter_folder(state);
 }
 
 TEST(every_paper_has_a_file) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
+        AUTO(reproduction) struct mp_reproduction *all = NULL;
         char path[4096];
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        if (mp_reproduction_load(path, &systems, &all, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_reproduction_load(path, &systems, &all, &error));
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_true(all->assumptions > 0);
-        mp_reproduction_destroy(all);
     }
 }
 
@@ -32,13 +31,11 @@ TEST(every_paper_has_a_file) {
  * which is which. */
 TEST(rows_alternate_by_name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
+        AUTO(reproduction) struct mp_reproduction *all = NULL;
         char path[4096];
         const struct mp_reproduce_row *last = NULL;
         snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        if (mp_reproduction_load(path, &systems, &all, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_reproduction_load(path, &systems, &all, &error));
         assert_true(all->unknowns > 0 && all->budget > 0);
         for (int count = 0;; count++) { /* the next name that is no input */
             const struct mp_reproduce_row *next = NULL;
@@ -57,7 +54,6 @@ TEST(rows_alternate_by_name) {
                     fail_msg("%s: %s", path, next->published.id);
             last = next;
         }
-        mp_reproduction_destroy(all);
     }
 }
 
@@ -87,12 +83,10 @@ static void write_paper(const char *a, const char *b, const char *c, const char 
 
 static struct mp_reproduction *load_small(const char *largest) {
     struct mp_reproduction *all = NULL;
-    struct mp_error error = {0};
     char jobs[4096];
     snprintf(jobs, sizeof jobs, "%s%s", parts, largest);
     write_paper(head, windows, jobs, rows, left);
-    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_reproduction_load("paper.yaml", &systems, &all, &error));
     return all;
 }
 
@@ -145,8 +139,8 @@ TEST(slips_are_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_reproduction *all = NULL;
-        struct mp_error error = {0};
         write_paper(cases[i].head, cases[i].windows, cases[i].parts, cases[i].rows, cases[i].left);
+        struct mp_error error = {0};
         if (!mp_reproduction_load("paper.yaml", &systems, &all, &error))
             fail_msg("case %zu was read", i);
         if (!strstr(error.text, cases[i].says))
@@ -165,7 +159,7 @@ static void keep_line(void *context, const struct mp_reproduced *line) {
 }
 
 TEST(numbers_are_put_together) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     const double ep[2] = {3, 8}, flex[2] = {2, 4};
     for (int model = 0; model < 2; model++)
@@ -191,12 +185,11 @@ TEST(numbers_are_put_together) {
     assert_true(isnan(lines.line[1].value) && isnan(lines.line[3].value));
     assert_true(strstr(lines.line[1].missing, "stopped") != NULL);
     assert_false(lines.line[1].is_inside);
-    mp_reproduction_destroy(all);
 }
 
 /* Single iterations and layers are compared with each other, not their means. */
 TEST(singles_are_compared_one_by_one) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     struct lines lines = {0};
     static const double ep[] = {3, 8, 4}, flex[] = {2, 4, 4};
     for (int job = 0; job < 2; job++) {
@@ -220,7 +213,6 @@ TEST(singles_are_compared_one_by_one) {
     assert_int_equal(lines.count, 3);
     assert_true(lines.line[0].value == 2 && lines.line[1].value == 1);
     assert_true(lines.line[2].value == 1.75);
-    mp_reproduction_destroy(all);
 }
 
 static struct mp_reproduce_settings settings_of(char clusters[4096]) {
@@ -231,17 +223,15 @@ static struct mp_reproduce_settings settings_of(char clusters[4096]) {
 /* A job that its system refuses has no figures and says why; the others have theirs, and the
  * largest batch is that of those that run. */
 TEST(refused_cells_say_why) {
-    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     struct lines lines = {0};
     char clusters[4096];
     const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
                                "expert-width=8192"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 5;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_string_equal(mp_reproduction_cell(all, 0, model, 0)->refusal,
                             "experts: 12 experts can't be divided evenly over 8 ranks, which "
@@ -268,21 +258,18 @@ TEST(refused_cells_say_why) {
     for (int i = 0; i < 4; i++)
         all->cell[i].is_needed = false;
     mp_reproduction_forget(all);
-    assert_int_equal(mp_reproduction_run(all, &settings, &error), MP_EREFUSED);
-    assert_non_null(strstr(error.text, "paper.yaml: every job is refused; the first: experts: 12"));
-    mp_reproduction_destroy(all);
+    assert_fails(mp_reproduction_run(all, &settings, &error), MP_EREFUSED,
+                 "paper.yaml: every job is refused; the first: experts: 12");
 }
 
 TEST(cells_are_means_of_counted_iterations) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 1;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
         assert_true(cell->is_done && cell->figure[MP_FIGURE_SECONDS] > 0);
@@ -303,40 +290,35 @@ TEST(cells_are_means_of_counted_iterations) {
     double two = mp_reproduction_cell(all, 0, 0, 0)->figure[MP_FIGURE_EXPERT];
     double four = mp_reproduction_cell(all, 0, 1, 0)->figure[MP_FIGURE_EXPERT];
     assert_true(four > 1.8 * two && four < 2.2 * two);
-    mp_reproduction_destroy(all);
 }
 
 /* Planners count on from where the window says: one that looks every fifth does in the first. */
 TEST(planners_count_from_the_windows_number) {
-    struct mp_reproduction *all = load_small("");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("");
     char clusters[4096];
     const char *const set[] = {"batch=16", "options.interval=50"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     double moved[2];
     settings.set = set;
     settings.sets = 2;
     for (int i = 0; i < 2; i++) {
         all->window[0].planners_from = i ? 47 : 0;
         mp_reproduction_forget(all);
-        assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+        assert_works(mp_reproduction_run(all, &settings, &error));
         moved[i] = mp_reproduction_cell(all, 0, 0, 1)->figure[MP_FIGURE_IMBALANCE];
     }
     assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
-    mp_reproduction_destroy(all);
 }
 
 /* The batch is the last one that fits: it does, and one more does not. */
 TEST(largest_batch_is_the_last_that_fits) {
-    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     char clusters[4096];
     const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
     struct mp_reproduce_settings settings = settings_of(clusters);
-    struct mp_error error = {0};
     settings.set = set;
     settings.sets = 4;
-    if (mp_reproduction_run(all, &settings, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);
         assert_false(mp_reproduction_cell(all, 0, model, 0)->out_of_memory);
@@ -348,11 +330,10 @@ TEST(largest_batch_is_the_last_that_fits) {
     mp_reproduction_forget(all);
     all->largest_batch = 0;
     all->batch[1] = batch;
-    assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+    assert_works(mp_reproduction_run(all, &settings, &error));
     assert_int_equal(all->batch[1], batch);
     assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
                 mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);
-    mp_reproduction_destroy(all);
 }
 
 TEST_GROUP(enter, leave_folder);

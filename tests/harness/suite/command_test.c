@@ -1,7 +1,9 @@
 /* Commands: templates become words, words become a line for a shell. */
 #include "harness/suite/command.h"
 
-#include "tests/support.h"
+#include "tests/errors.h"
+
+TEST_END(command, struct mp_command, mp_command_destroy(it))
 
 static const char *const arguments[] = {"job file.yaml", "--progress", NULL};
 
@@ -26,17 +28,13 @@ static const struct command_case cases[] = {
 };
 
 TEST_EACH(becomes, cases, c) {
-    struct mp_command command;
-    struct mp_error error = {0};
-    int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
-    char *text = mp_command_text(&command);
+    AUTO(command) struct mp_command command;
+    assert_works(
+        mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error));
+    AUTO(text) char *text = mp_command_text(&command);
     assert_string_equal(text, c->text);
     assert_int_equal(command.has_launcher, strncmp(c->text, "/bin/train", 10) != 0);
     assert_null(command.word[command.count]);
-    free(text);
-    mp_command_destroy(&command);
 }
 
 TEST(wrong_templates_are_refused) {
@@ -55,11 +53,9 @@ TEST(wrong_templates_are_refused) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct mp_command command;
-        struct mp_error error = {0};
-        assert_int_equal(
+        assert_sentence(
             mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, &error),
-            MP_EINVAL);
-        assert_string_equal(error.text, wrong[i].message);
+            MP_EINVAL, wrong[i].message);
     }
 }
 
@@ -76,15 +72,13 @@ TEST(a_shell_reads_the_same_words) {
         word[i][length] = '\0';
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
     }
-    struct mp_command command;
-    assert_int_equal(mp_command_create(NULL, 1, "printf", words, &command, NULL), MP_OK);
-    char *text = mp_command_text(&command);
+    AUTO(command) struct mp_command command;
+    assert_works(mp_command_create(NULL, 1, "printf", words, &command, &error));
+    AUTO(text) char *text = mp_command_text(&command);
     snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
     FILE *shell = popen(line, "r");
     size_t length = fread(output, 1, sizeof output - 1, shell);
     output[length] = '\0';
     assert_int_equal(pclose(shell), 0);
     assert_string_equal(output, expected);
-    free(text);
-    mp_command_destroy(&command);
 }

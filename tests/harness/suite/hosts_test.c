@@ -1,11 +1,11 @@
 /* Host files as people write them. */
 #include "harness/suite/hosts.h"
 
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 TEST(each_host_counts_once_without_this_one) {
     struct mp_hosts hosts;
-    struct mp_error error = {0};
     char own[64] = "", text[400];
     gethostname(own, sizeof own - 1);
     own[strcspn(own, ".")] = '\0';
@@ -14,7 +14,7 @@ TEST(each_host_counts_once_without_this_one) {
              "%s.cluster.example max_slots=4\n%sX\r\n",
              own, own, own);
     write_file("hosts", text);
-    assert_int_equal(mp_hosts_read("hosts", "cp {from} {to}", &hosts, &error), MP_OK);
+    assert_works(mp_hosts_read("hosts", "cp {from} {to}", &hosts, &error));
     snprintf(text, sizeof text, "%sX", own);
     assert_int_equal(hosts.count, 3);
     assert_string_equal(hosts.name[0], "alpha");

@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 
 #include "harness/suite/processes.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(command, struct mp_command, mp_command_destroy(it))
 
 enum { PATIENCE = 250 }; /* s; none of these jobs takes one, on a machine with nothing else to do */
 
@@ -12,21 +15,16 @@ enum { PATIENCE = 250 }; /* s; none of these jobs takes one, on a machine with n
 static void launch(const char *script, struct mp_launch *job, bool has_launcher,
                    struct mp_launch_result *result) {
     static const char *const arguments[] = {NULL};
-    struct mp_command command;
-    struct mp_error error = {0};
+    AUTO(command) struct mp_command command;
     write_script("trainer", script);
     /* Waits for both, whatever the first one's status is: what it left behind would be killed. */
     write_script("launcher", "\"$1\" & \"$1\" & wait %1; first=$?; wait %2 && exit $first\n");
-    assert_int_equal(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
-                                       "./trainer", arguments, &command, &error),
-                     MP_OK);
+    assert_works(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
+                                   "./trainer", arguments, &command, &error));
     job->command = &command;
     job->log = "log";
     job->threads = job->threads ? job->threads : 1;
-    int code = mp_launch_run(job, result, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
-    mp_command_destroy(&command);
+    assert_works(mp_launch_run(job, result, &error));
 }
 
 TEST(success_is_complete) {
@@ -44,9 +42,8 @@ TEST(success_is_complete) {
     assert_int_equal(result.progress.iterations, 2);
     assert_close(result.progress.loss, 4.25, 0);
     assert_close(result.progress.ms, 9.5, 0);
-    char *log = read_file("log");
+    AUTO(text) char *log = read_file("log");
     assert_string_equal(log, geteuid() ? "threads=3 root=\n" : "threads=3 root=1\n");
-    free(log);
 }
 
 struct failure_case {
@@ -109,15 +106,14 @@ TEST(long_logs_keep_their_end) {
 /* /dev/full refuses every byte. */
 TEST(a_full_disk_does_not_hide_the_reason) {
     static const char *const arguments[] = {NULL};
-    struct mp_command command;
+    AUTO(command) struct mp_command command;
     struct mp_launch_result result;
     write_script("trainer", "echo 'moeperf-train: disk full' >&2\nsleep 0.3\nexit 2\n");
-    assert_int_equal(mp_command_create(NULL, 1, "./trainer", arguments, &command, NULL), MP_OK);
+    assert_works(mp_command_create(NULL, 1, "./trainer", arguments, &command, &error));
     const struct mp_launch job = {.command = &command, .log = "/dev/full", .threads = 1};
-    assert_int_equal(mp_launch_run(&job, &result, NULL), MP_OK);
+    assert_works(mp_launch_run(&job, &result, &error));
     assert_int_equal(result.end, MP_LAUNCH_FAILED);
     assert_string_equal(result.reason, "disk full");
-    mp_command_destroy(&command);
 }
 
 /* Launches two ranks that write a line each into "ready" and never end, with a timeout that comes
@@ -130,9 +126,8 @@ static void launch_two_until_ready(const char *script, struct mp_launch *job,
         unlink("asked");
         launch(script, job, true, result);
         assert_int_equal(result->end, MP_LAUNCH_TIMEOUT);
-        char *ready = read_file("ready");
+        AUTO(text) char *ready = read_file("ready");
         are_ready = strchr(ready, '\n') != strrchr(ready, '\n');
-        free(ready);
     }
     job->timeout /= 2;
 }
@@ -149,9 +144,8 @@ TEST(timeout_asks_the_ranks_to_end) {
              job.timeout);
     assert_string_equal(result.reason, reason);
     assert_true(result.seconds < job.timeout + PATIENCE); /* nobody had to be killed */
-    char *asked = read_file("asked");
+    AUTO(text) char *asked = read_file("asked");
     assert_string_equal(asked, "asked\nasked\n");
-    free(asked);
 }
 
 TEST(deaf_jobs_are_killed_with_their_ranks) {
@@ -159,7 +153,8 @@ TEST(deaf_jobs_are_killed_with_their_ranks) {
     struct mp_launch_result result;
     launch_two_until_ready("trap '' TERM INT\necho $$ >>ready\nwhile :; do sleep 0.1; done\n", &job,
                            &result);
-    char *pids = read_file("ready"), *at = pids;
+    AUTO(text) char *pids = read_file("ready");
+    char *at = pids;
     for (int i = 0; i < 2; i++) {
         pid_t pid = (pid_t)strtol(at, &at, 10);
         assert_true(pid > 1);
@@ -167,11 +162,9 @@ TEST(deaf_jobs_are_killed_with_their_ranks) {
             nanosleep(&(struct timespec){0, 20000000}, NULL);
         char path[64];
         snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-        char *command = read_file(path);
+        AUTO(text) char *command = read_file(path);
         assert_null(strstr(command, "trainer"));
-        free(command);
     }
-    free(pids);
 }
 
 static volatile sig_atomic_t signals;
@@ -242,22 +235,17 @@ TEST(programs_that_are_not_there_are_named) {
     };
     static const char *const arguments[] = {NULL};
     assert_int_equal(mkdir("folder", 0777), 0);
-    char *path = strdup(getenv("PATH"));
+    AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
-        struct mp_command command;
+        AUTO(command) struct mp_command command;
         struct mp_launch_result result;
-        struct mp_error error = {0};
-        assert_int_equal(
-            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, &error),
-            MP_OK);
+        assert_works(
+            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, &error));
         const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
-        assert_int_equal(mp_launch_run(&job, &result, &error), missing[i].code);
-        assert_string_equal(error.text, missing[i].message);
-        mp_command_destroy(&command);
+        assert_sentence(mp_launch_run(&job, &result, &error), missing[i].code, missing[i].message);
     }
     setenv("PATH", path, 1);
-    free(path);
 }
 
 /* Nothing that was launched is left as a child of this program. */

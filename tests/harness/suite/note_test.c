@@ -1,6 +1,9 @@
 /* A note gives back what was written, whatever the texts hold. */
 #include "harness/suite/note.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(note, struct mp_note, mp_note_destroy(it))
 
 enum { NOTES = 200, MOST_FACTS = 4, TEXT_SIZE = 60 };
 
@@ -24,8 +27,7 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
     for (int n = 0; n < NOTES; n++) {
         char text[13 + MOST_FACTS][TEXT_SIZE];
         struct mp_store_fact fact[MOST_FACTS];
-        struct mp_error error = {0};
-        struct mp_note note;
+        AUTO(note) struct mp_note note;
         for (int i = 0; i < MOST_FACTS; i++)
             fact[i] = (struct mp_store_fact){names[i], random_text(random, text[13 + i], true)};
         const struct mp_store_run run = {.suite = random_text(random, text[0], true),
@@ -50,9 +52,8 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
                                          .unattainable = test_random_int(random, 0, 1),
                                          .fact = fact,
                                          .facts = test_random_int(random, 0, MOST_FACTS)};
-        assert_int_equal(mp_note_write(&run, "note", &error), MP_OK);
-        if (mp_note_read("note", &note, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_note_write(&run, "note", &error));
+        assert_works(mp_note_read("note", &note, &error));
         const char *const written[] = {run.suite,      run.job,        run.suite_run, run.system,
                                        run.executor,   run.workload,   run.gate,      run.model,
                                        run.started_at, run.suite_text, run.job_text,  run.command,
@@ -75,12 +76,10 @@ TEST_RANDOM(a_note_gives_back_what_was_written) {
             assert_string_equal(run.fact[i].name, read->fact[i].name);
             assert_string_equal(run.fact[i].value, read->fact[i].value);
         }
-        mp_note_destroy(&note);
     }
 }
 
 TEST(other_bytes_do_not_stop_a_note) {
-    struct mp_error error = {0};
     struct mp_note note;
     const struct mp_store_run run = {.suite = "caf\xe9",
                                      .job = "caf\xc3\xa9",
@@ -92,13 +91,12 @@ TEST(other_bytes_do_not_stop_a_note) {
                                      .ranks = 1,
                                      .nodes = 1,
                                      .ranks_per_node = 1};
-    assert_int_equal(mp_note_write(&run, "note", &error), MP_OK);
-    assert_int_equal(mp_note_read("note", &note, &error), MP_OK);
+    assert_works(mp_note_write(&run, "note", &error));
+    assert_works(mp_note_read("note", &note, &error));
     assert_string_equal(note.run.suite, "caf?");
     assert_string_equal(note.run.job, run.job);
     mp_note_destroy(&note);
-    assert_int_equal(mp_note_write(&run, "gone/note", &error), MP_EIO);
-    assert_non_null(strstr(error.text, "gone/note"));
+    assert_fails(mp_note_write(&run, "gone/note", &error), MP_EIO, "gone/note");
 }
 
 TEST(a_held_folder_is_seen) {

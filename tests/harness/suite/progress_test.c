@@ -2,7 +2,9 @@
 #include "harness/suite/progress.h"
 
 #include "harness/suite/estimate.h"
-#include "tests/support.h"
+#include "tests/errors.h"
+
+TEST_END(estimate, struct mp_estimate *, mp_estimate_destroy(*it))
 
 /* Columns that a line takes: colour sequences take none. */
 static int columns(const char *line) {
@@ -89,9 +91,9 @@ TEST(files_get_plain_lines_only) {
 }
 
 TEST(estimates_begin_unknown_and_end_whole) {
-    struct mp_estimate *estimate;
+    AUTO(estimate) struct mp_estimate *estimate;
     double share, left;
-    assert_int_equal(mp_estimate_create(2, 2, &estimate, NULL), MP_OK);
+    assert_works(mp_estimate_create(2, 2, &estimate, &error));
     mp_estimate_begin_job(estimate, 0);
     mp_estimate_read(estimate, &share, &left);
     assert_true(left < 0);
@@ -111,14 +113,13 @@ TEST(estimates_begin_unknown_and_end_whole) {
         mp_estimate_read(estimate, &share, &left);
         assert_true(turn < 3 ? left > 0 && share < 1 : left <= 0 && share >= 1);
     }
-    mp_estimate_destroy(estimate);
 }
 
 /* Jobs that are left out take no time in any round. */
 TEST(estimates_pass_what_is_left_out) {
-    struct mp_estimate *estimate;
+    AUTO(estimate) struct mp_estimate *estimate;
     double share, left;
-    assert_int_equal(mp_estimate_create(4, 2, &estimate, NULL), MP_OK);
+    assert_works(mp_estimate_create(4, 2, &estimate, &error));
     mp_estimate_leave_out(estimate, 0);
     mp_estimate_leave_out(estimate, 2);
     for (int turn = 0; turn < 4; turn++) {
@@ -129,7 +130,6 @@ TEST(estimates_pass_what_is_left_out) {
         assert_close(share, (turn + 1) / 4.0, turn < 3 ? 0.2 : 0);
         assert_true(turn < 3 ? left > 0 : left <= 0);
     }
-    mp_estimate_destroy(estimate);
 }
 
 TEST(what_is_said_does_not_act_on_the_terminal) {

@@ -3,14 +3,18 @@
 #include "baselines/systems.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
 
 static struct mp_systems systems;
 
 static void load(const char *name, struct mp_suite *suite) {
     char path[MP_PATH_SIZE];
     struct mp_error error = {0};
-    if (mp_path_suite(name, path, &error) || mp_suite_load(path, &systems, NULL, suite, &error))
+    if (mp_path_file(MP_SUITES, name, path, &error) ||
+        mp_suite_load(path, &systems, NULL, suite, &error))
         fail_msg("%s", error.text);
     assert_string_equal(suite->name, name);
     assert_true(*suite->description);
@@ -28,11 +32,10 @@ static int jobs_of(const struct mp_suite *suite, const char *system) {
 TEST(all_are_possible) {
     char **names;
     int count = 0;
-    assert_int_equal(mp_path_suite_names(&names, NULL), MP_OK);
+    assert_works(mp_path_names(MP_SUITES, &names, &error));
     for (; names[count]; count++) {
-        struct mp_suite suite;
+        AUTO(suite) struct mp_suite suite;
         load(names[count], &suite);
-        mp_suite_destroy(&suite);
     }
     assert_true(count >= 4);
     mp_path_names_destroy(names);
@@ -41,12 +44,11 @@ TEST(all_are_possible) {
 TEST(quickstart_has_its_six) {
     static const char *const expected[] = {"ep",    "fastermoe", "swiftmoe",
                                            "fssdp", "frugal",    "free-balance"};
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     load("quickstart", &suite);
     assert_int_equal(suite.count, 6);
     for (int i = 0; i < suite.count; i++)
         assert_string_equal(suite.job[i].file.job.system, expected[i]);
-    mp_suite_destroy(&suite);
 }
 
 /* Text, seed and model are the first job's. */
@@ -76,7 +78,7 @@ static int jobs_wanted(const char *suite, const char *system) {
 TEST(every_system_is_compared) {
     static const char *const complete[] = {"all-systems", "skewed"};
     for (int s = 0; s < 2; s++) {
-        struct mp_suite suite;
+        AUTO(suite) struct mp_suite suite;
         load(complete[s], &suite);
         for (int i = 0; i < systems.count; i++)
             if (jobs_of(&suite, systems.item[i]->name) !=
@@ -85,25 +87,23 @@ TEST(every_system_is_compared) {
                          jobs_of(&suite, systems.item[i]->name), systems.item[i]->name);
         assert_int_equal(suite.count, systems.count + 2 * s); /* and EP with balanced routes */
         assert_same_learning(&suite);
-        mp_suite_destroy(&suite);
     }
 }
 
 /* Rounds interleave jobs; one could not tell a slow moment of the machine from a slow system. */
 TEST(skewed_has_rounds_and_a_balanced_job) {
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     load("skewed", &suite);
     assert_true(suite.repeat >= 3);
     const struct mp_job *last = &suite.job[suite.count - 1].file.job;
     assert_string_equal(last->name, "ep balanced");
     assert_string_equal(last->system, "ep");
     assert_true(last->routing != suite.job[0].file.job.routing);
-    mp_suite_destroy(&suite);
 }
 
 /* Quick enough to be the first look at predictions, and everybody meets the same loads. */
 TEST(predicted_has_every_system) {
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     load("predicted", &suite);
     for (int i = 0; i < systems.count; i++)
         assert_int_equal(jobs_of(&suite, systems.item[i]->name),
@@ -119,7 +119,6 @@ TEST(predicted_has_every_system) {
         assert_in_range(job->file.job.iterations, 10, 50);
     }
     assert_same_learning(&suite);
-    mp_suite_destroy(&suite);
 }
 
 static int enter(void **state) {

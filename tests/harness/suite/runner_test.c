@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include "profiler/record/record.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
@@ -18,8 +19,8 @@ static void write_spool(const char *path) {
     struct mp_recorder *recorder;
     struct mp_record_thread *thread;
     const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
-    assert_int_equal(mp_recorder_create(&config, &recorder, NULL), MP_OK);
-    assert_int_equal(mp_recorder_thread(recorder, "compute", &thread, NULL), MP_OK);
+    assert_works(mp_recorder_create(&config, &recorder, &error));
+    assert_works(mp_recorder_thread(recorder, "compute", &thread, &error));
     for (int i = 0; i < SPOOL_ITERATIONS; i++) {
         const struct mp_span span = {.start_ns = 1000000 * (i + 1),
                                      .end_ns = 1000000 * (i + 1) + 900000,
@@ -34,7 +35,7 @@ static void write_spool(const char *path) {
         mp_record_span(thread, &span);
         mp_record_number(thread, i, -1, "loss", 5.0 - i);
     }
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_OK);
+    assert_works(mp_recorder_finish(&recorder, MP_OK, NULL, &error));
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size - 8), 0);
@@ -70,7 +71,6 @@ struct session {
 static void begin(struct session *session, const char *keys, const char *names) {
     static int number;
     char text[1 << 15];
-    struct mp_error error = {0};
     size_t length = (size_t)snprintf(
         text, sizeof text, "suite: trial%d\n%scommon: {text: words}\njobs:\n", ++number, keys);
     for (const char *name = names; *name; name += strspn(name, " ")) {
@@ -91,9 +91,8 @@ static void begin(struct session *session, const char *keys, const char *names) 
     }
     memset(session, 0, sizeof *session);
     signals = 0;
-    mp_suite_load("suite.yaml", &systems, NULL, &session->suite, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(mp_store_open("results.db", &session->store, &error), MP_OK);
+    assert_works(mp_suite_load("suite.yaml", &systems, NULL, &session->suite, &error));
+    assert_works(mp_store_open("results.db", &session->store, &error));
     session->said = tmpfile();
     mp_progress_begin(&session->progress, session->said);
     session->runner = (struct mp_runner){.suite = &session->suite,
@@ -112,10 +111,7 @@ static void end(struct session *session) {
 }
 
 static void run(struct session *session, struct mp_runner_result *result) {
-    struct mp_error error = {0};
-    int code = mp_runner_run(&session->runner, result, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(mp_runner_run(&session->runner, result, &error));
 }
 
 /* All of a query's fields, joined by '|' and, between rows, ';'. */
@@ -255,7 +251,6 @@ static void refuse_job(struct session *session, int job, const char *why) {
 TEST(a_refused_job_is_a_run_of_the_first_round) {
     struct session session;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     sqlite3 *other;
     char path[512];
     int asked = 0;
@@ -282,7 +277,7 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     assert_int_equal(result.lost, 2);
     sqlite3_close(other);
     snprintf(path, sizeof path, "work/runs/%s", result.suite_run);
-    assert_int_equal(mp_suite_keep_killed(session.store, path, NULL, session.said, &error), MP_OK);
+    assert_works(mp_suite_keep_killed(session.store, path, NULL, session.said, &error));
     assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
     end(&session);
     begin(&session, "", "other");
@@ -342,7 +337,6 @@ TEST(jobs_that_learn_differently_are_not_compared) {
 static void check_kept_later(bool is_locked) {
     struct session session;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     sqlite3 *other;
     char folder[256], room[64], keys[20000]; /* a comment that no page has room for */
     int asked = 0;
@@ -378,8 +372,7 @@ static void check_kept_later(bool is_locked) {
     sqlite3_close(other);
     sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
     for (int i = 0; i < 2; i++) { /* again adds nothing */
-        assert_int_equal(mp_suite_keep_killed(session.store, folder, NULL, session.said, &error),
-                         MP_OK);
+        assert_works(mp_suite_keep_killed(session.store, folder, NULL, session.said, &error));
         assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                      "fine|complete|NULL|5;wrong|failed|something is wrong|5;"
                      "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"
@@ -423,20 +416,18 @@ TEST(interruption_keeps_what_there_is_and_stops) {
 TEST(missing_programs_are_named_before_anything_runs) {
     struct session session;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     begin(&session, "", "fine wrong");
     session.runner.trainer = "./gone";
-    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "can't run ./gone: No such file or directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+                    "can't run ./gone: No such file or directory");
     session.runner.trainer = ".";
-    error = (struct mp_error){0};
-    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "can't run .: Is a directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+                    "can't run .: Is a directory");
     session.runner.trainer = "./trainer";
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    error = (struct mp_error){0};
+    struct mp_error error = {0};
     int code = mp_runner_run(&session.runner, &result, &error);
     setenv("PATH", path, 1);
     free(path);
@@ -450,12 +441,11 @@ TEST(missing_programs_are_named_before_anything_runs) {
 TEST(unwritable_folders_are_errors) {
     struct session session;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     begin(&session, "", "fine");
     write_file("file", "no folder");
     session.runner.work = "file/runs";
-    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_EIO);
-    assert_string_equal(error.text, "can't create the folder file/runs: Not a directory");
+    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_EIO,
+                    "can't create the folder file/runs: Not a directory");
     end(&session);
 }
 

@@ -4,7 +4,10 @@
 #include "harness/workload/named.h"
 #include "reference/trainer/loads_file.h"
 
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
 
 struct plain_options {
     int window;
@@ -47,11 +50,8 @@ static int window_of(const struct mp_job_file *file) {
 
 static void jobs_are_common_options_and_their_own(void **state) {
     (void)state;
-    struct mp_suite suite;
-    struct mp_error error = {0};
-    int code = load(good_suite, NULL, &suite, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    AUTO(suite) struct mp_suite suite;
+    assert_works(load(good_suite, NULL, &suite, &error));
     assert_string_equal(suite.name, "good");
     assert_string_equal(suite.description, "shows something");
     assert_int_equal(suite.repeat, 3);
@@ -67,16 +67,13 @@ static void jobs_are_common_options_and_their_own(void **state) {
     assert_int_equal(window_of(&suite.job[1].file), 7);
     assert_int_equal(window_of(&suite.job[2].file), 5);
     assert_int_equal(suite.line[1], 12);
-    mp_suite_destroy(&suite);
 }
 
 static void common_may_have_nothing_under_it(void **state) {
     (void)state;
-    struct mp_suite suite;
-    struct mp_error error = {0};
-    load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error);
-    assert_string_equal(error.text, "");
-    mp_suite_destroy(&suite);
+    AUTO(suite) struct mp_suite suite;
+    assert_works(
+        load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error));
 }
 
 static void the_command_line_has_the_last_word(void **state) {
@@ -84,11 +81,8 @@ static void the_command_line_has_the_last_word(void **state) {
     static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
     write_file("other words", "text");
     const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
-    struct mp_suite suite;
-    struct mp_error error = {0};
-    int code = load(good_suite, &changes, &suite, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    AUTO(suite) struct mp_suite suite;
+    assert_works(load(good_suite, &changes, &suite, &error));
     assert_int_equal(suite.repeat, 1);
     assert_close(suite.timeout, 3, 0);
     for (int i = 0; i < suite.count; i++) {
@@ -98,7 +92,6 @@ static void the_command_line_has_the_last_word(void **state) {
     assert_int_equal(window_of(&suite.job[1].file),
                      2); /* bare has no such option and is left alone */
     assert_int_equal(window_of(&suite.job[2].file), 2);
-    mp_suite_destroy(&suite);
 }
 
 /* A trace file, or a generator, whose digest tells workloads apart. */
@@ -116,22 +109,18 @@ static void traces_are_read_with_their_suite(void **state) {
     const struct mp_trace_block *block;
     struct mp_trace_stream *stream;
     struct mp_trace_writer *writer;
-    struct mp_suite suite;
-    struct mp_error error = {0};
+    AUTO(suite) struct mp_suite suite;
     char workload[64];
-    assert_int_equal(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, &error),
-                     MP_OK);
-    assert_int_equal(
-        mp_trace_writer_create("zipf.mptrace", mp_trace_stream_info(stream), &writer, &error),
-        MP_OK);
-    while (mp_trace_next(stream, &block, &error) == MP_OK && block)
-        assert_int_equal(mp_trace_write(writer, block, &error), MP_OK);
-    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    assert_works(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, &error));
+    assert_works(
+        mp_trace_writer_create("zipf.mptrace", mp_trace_stream_info(stream), &writer, &error));
+    struct mp_error ended = {0};
+    while (mp_trace_next(stream, &block, &ended) == MP_OK && block)
+        assert_works(mp_trace_write(writer, block, &error));
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     mp_trace_stream_destroy(stream);
 
-    int code = load(text, NULL, &suite, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     const char *digest = suite.job[0].file.job.trace_digest;
     assert_int_equal(strlen(digest), 8);
     assert_string_equal(suite.job[1].file.job.trace_digest, digest);
@@ -142,42 +131,38 @@ static void traces_are_read_with_their_suite(void **state) {
     /* What the ranks get: the iterations that the job needs, for each its row. */
     const struct mp_loads_shape shape = {2, 8, 3, 2, 64, false};
     struct mp_loads loads;
-    assert_int_equal(mp_suite_write_loads(&suite.job[0].file.job, "loads", &error), MP_OK);
+    assert_works(mp_suite_write_loads(&suite.job[0].file.job, "loads", &error));
     assert_string_equal(suite.job[0].file.job.trace_loads, "loads");
-    assert_int_equal(mp_loads_read("loads", &shape, 1, &loads, &error), MP_OK);
+    assert_works(mp_loads_read("loads", &shape, 1, &loads, &error));
     assert_int_equal(loads.iterations, 2);
     assert_int_equal(strtoul(digest, NULL, 16), loads.digest);
-    assert_int_equal(mp_trace_open("zipf.mptrace", &stream, &error), MP_OK);
+    assert_works(mp_trace_open("zipf.mptrace", &stream, &error));
     for (int i = 0; i < 2 * 3; i++) {
-        assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
+        assert_works(mp_trace_next(stream, &block, &error));
         assert_memory_equal(mp_loads_row(&loads, i / 3, i % 3, 0), block->load.count + 8,
                             8 * sizeof *loads.count);
     }
     mp_trace_stream_destroy(stream);
     mp_loads_destroy(&loads);
-    mp_suite_destroy(&suite);
 }
 
 static void the_default_text_is_found(void **state) {
     (void)state;
     static const char text[] = "{suite: s, jobs: [{system: bare, text: default}]}";
-    struct mp_suite suite;
-    struct mp_error error = {0};
+    AUTO(suite) struct mp_suite suite;
     setenv("MOEPERF_TEXT", "words", 1);
-    assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     assert_string_equal(suite.job[0].file.job.text, "words");
     mp_suite_destroy(&suite);
     setenv("MOEPERF_TEXT", "gone", 1);
-    assert_int_equal(load(text, NULL, &suite, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
-                                    "directory");
+    assert_sentence(load(text, NULL, &suite, &error), MP_ENOTFOUND,
+                    "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
+                    "directory");
     unsetenv("MOEPERF_TEXT");
-    error = (struct mp_error){0};
     assert_int_equal(
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
-    assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     assert_string_equal(suite.job[0].file.job.text, "out/text/corpus");
-    mp_suite_destroy(&suite);
 }
 
 struct wrong_case {
@@ -285,9 +270,7 @@ static void wrong_sets_are_refused(void **state) {
     const struct wrong_case *c = *state;
     const struct mp_suite_changes changes = {.set = &c->text, .set_count = 1};
     struct mp_suite suite;
-    struct mp_error error = {0};
-    assert_int_equal(load(good_suite, &changes, &suite, &error), MP_EINVAL);
-    assert_string_equal(error.text, c->message);
+    assert_sentence(load(good_suite, &changes, &suite, &error), MP_EINVAL, c->message);
 }
 
 /* Beside jobs that can be done, a refused one stays, with the reason and where it stands;
@@ -295,14 +278,11 @@ static void wrong_sets_are_refused(void **state) {
 static void refusals_stay_beside_other_jobs(void **state) {
     (void)state;
     struct mp_suite suite;
-    struct mp_error error = {0};
     static const char text[] = "suite: s\ncommon: {text: words, ranks: 2, batch: 4}\njobs:\n"
                                "  - {system: bare, experts: 9}\n"
                                "  - {system: plain}\n"
                                "  - {name: few, system: bare, experts: 1, gate: switch}\n";
-    int code = load(text, NULL, &suite, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(load(text, NULL, &suite, &error));
     assert_int_equal(suite.count, 3);
     assert_string_equal(suite.refusal[0],
                         "experts: 9 experts can't be divided evenly over 2 ranks, which system "
@@ -314,11 +294,10 @@ static void refusals_stay_beside_other_jobs(void **state) {
     mp_suite_destroy(&suite);
     const char *const experts = "experts=9";
     const struct mp_suite_changes changes = {.set = &experts, .set_count = 1};
-    assert_int_equal(load(text, &changes, &suite, &error), MP_EREFUSED);
-    assert_string_equal(error.text,
-                        "suite.yaml:4: job bare: experts: 9 experts can't be divided evenly over 2 "
-                        "ranks, which system bare needs; take a multiple of ranks; the other jobs "
-                        "(2) are refused, too");
+    assert_sentence(load(text, &changes, &suite, &error), MP_EREFUSED,
+                    "suite.yaml:4: job bare: experts: 9 experts can't be divided evenly over 2 "
+                    "ranks, which system bare needs; take a multiple of ranks; the other jobs "
+                    "(2) are refused, too");
 }
 
 static int enter(void **state) {

@@ -3,7 +3,10 @@
 #include <fcntl.h>
 
 #include "harness/suite/runner.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
+
+TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
 
 static const char *read_only; /* folder that can't be written: root can write to all others */
 
@@ -21,18 +24,17 @@ static const struct mp_systems systems = {.item = {&ep}, .count = 1};
 
 static void mpirun_needs_a_temporary_folder(void **state) {
     (void)state;
-    struct mp_suite suite;
+    AUTO(suite) struct mp_suite suite;
     struct mp_store *store;
     struct mp_progress progress;
     struct mp_runner_result result;
-    struct mp_error error = {0};
     write_file("words", "words");
     write_file("suite.yaml", "suite: s\njobs: [{name: two, system: ep, ranks: 2, text: words}]\n");
     write_script("trainer", "echo started >>started\n");
     write_script("mpirun", "echo started >>started\n");
     setenv("PATH", test_folder, 1);
-    assert_int_equal(mp_suite_load("suite.yaml", &systems, NULL, &suite, &error), MP_OK);
-    assert_int_equal(mp_store_open("results.db", &store, &error), MP_OK);
+    assert_works(mp_suite_load("suite.yaml", &systems, NULL, &suite, &error));
+    assert_works(mp_store_open("results.db", &store, &error));
     mp_progress_begin(&progress, NULL);
     const struct mp_runner runner = {.suite = &suite,
                                      .store = store,
@@ -47,7 +49,7 @@ static void mpirun_needs_a_temporary_folder(void **state) {
             setenv("TMPDIR", folders[i], 1);
         else
             unsetenv("TMPDIR");
-        error = (struct mp_error){0};
+        struct mp_error error = {0};
         assert_int_equal(mp_runner_run(&runner, &result, &error), MP_EIO);
         snprintf(expected, sizeof expected,
                  "mpirun keeps its files in %s, which can't be written: Read-only file system; "
@@ -57,11 +59,9 @@ static void mpirun_needs_a_temporary_folder(void **state) {
         assert_int_equal(access("started", F_OK), -1);
     }
     setenv("TMPDIR", test_folder, 1);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_runner_run(&runner, &result, &error), MP_OK);
+    assert_works(mp_runner_run(&runner, &result, &error));
     assert_int_equal(access("started", F_OK), 0);
     mp_store_close(store);
-    mp_suite_destroy(&suite);
 }
 
 int main(void) {

@@ -61,7 +61,6 @@ struct bench {
     struct test_case test;
     struct test_machine machine;
     struct mp_predictor *predictor;
-    struct mp_prediction prediction;
     struct mp_plan *plan;
     char *memory;
     void *chunk[EXPERTS]; /* of this rank; NULL where it holds none */
@@ -102,10 +101,9 @@ static void create(struct bench *bench, bool replicas) {
     bench->test.options.gradient_bytes = 4;
     bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
     bench->predictor = test_predictor(&bench->test, NULL);
-    bench->predictor->prediction = &bench->prediction;
     bench->plan = bench->predictor->planner.plan;
     make_plan(bench, replicas);
-    size_t bytes = (size_t)mp_costs_expert_gradient_bytes(bench->predictor->costs);
+    size_t bytes = (size_t)mp_costs_sizes(bench->predictor->costs)->expert_gradient;
     bench->memory = device->operations->allocate(device, bytes * EXPERTS);
     assert_non_null(bench->memory);
     for (int e = 0; e < bench->plan->experts; e++)
@@ -129,8 +127,8 @@ static void start(struct bench *bench, struct mp_comm *comm, struct mp_request *
                   const struct mp_transfers *list, enum mp_stage stage, bool sums) {
     const struct mp_costs *costs = bench->predictor->costs;
     bool parameters = stage != MP_STAGE_BACKWARD_REDUCE;
-    size_t bytes =
-        (size_t)(parameters ? mp_costs_expert_bytes(costs) : mp_costs_expert_gradient_bytes(costs));
+    size_t bytes = (size_t)(parameters ? mp_costs_sizes(costs)->expert
+                                       : mp_costs_sizes(costs)->expert_gradient);
     memset(&posted, 0, sizeof posted);
     if (sums)
         must(mp_sparse_reduce_scatter_start(comm, list, bench->plan->experts,
@@ -179,7 +177,8 @@ static void copies_travel_as_modelled(void **state) {
         create(&bench, false);
         for (int i = 0; i < 2; i++) {
             memset(&modelled, 0, sizeof modelled);
-            mp_predictor_carry_fetch(bench.predictor, stages[i], &bench.predictor->fetch);
+            mp_carrier_fetch(&bench.predictor->carrier, stages[i], true,
+                             &bench.predictor->carrier.fetch);
             compare_both(&bench, &bench.plan->fetch, stages[i], false);
             all += all_modelled();
         }
@@ -198,14 +197,14 @@ static void sums_travel_as_modelled(void **state) {
         struct mp_transfers share = bench.plan->share;
         bench.plan->share.count = 0;
         memset(&modelled, 0, sizeof modelled);
-        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        mp_carrier_gradients(&bench.predictor->carrier, 0, true);
         compare_both(&bench, &bench.plan->reduce, MP_STAGE_BACKWARD_REDUCE, true);
         all += all_modelled();
         int reduces = bench.plan->reduce.count;
         bench.plan->reduce.count = 0;
         bench.plan->share = share;
         memset(&modelled, 0, sizeof modelled);
-        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        mp_carrier_gradients(&bench.predictor->carrier, 0, true);
         compare_both(&bench, &bench.plan->share, MP_STAGE_BACKWARD_REDUCE, false);
         bench.plan->reduce.count = reduces;
         destroy(&bench);
