@@ -21,10 +21,12 @@ enum timeline_column {
     TIMELINE_NUMBER,
     TIMELINE_FROM_TID, /* the slice that launched it, NULL: not known; and its start */
     TIMELINE_FROM,
-    TIMELINE_WAIT,     /* ms of a collective's beginning; NULL: not known */
-    TIMELINE_EXCHANGE, /* a span of one, on the stream compute */
-    TIMELINE_COUNTED,  /* tokens that a span's experts work on, NULL: none are counted; in layer */
+    TIMELINE_WAIT,      /* ms of a collective's beginning; NULL: not known */
+    TIMELINE_EXCHANGE,  /* the phase of a span of one, on the stream compute; NULL: it is none */
+    TIMELINE_COUNTED,   /* tokens that a span's experts work on, NULL: none are counted; in layer */
+    TIMELINE_ITERATION, /* of a span, and its layer and direction, -1: none */
     TIMELINE_LAYER,
+    TIMELINE_DIRECTION,
     TIMELINE_ARGUMENTS /* from here on by their columns' names; NULL: none, a blob: JSON */
 };
 enum timeline_what {
