@@ -51,15 +51,13 @@ static struct mp_setting draw_setting(uint64_t *random, int draw) {
 }
 
 static void draw_options(uint64_t *random, const struct mp_system *system, void *options) {
-    struct mp_error error = {0};
     char text[64];
     for (const struct mp_option *o = system->options; o && o->name; o++) {
         if (o->type == MP_OPTION_TEXT || test_random_int(random, 0, 1))
             continue;
         draw_value(random, o, text, sizeof text);
-        assert_ok(
-            mp_options_set(system->options, options, system->name, o->name, text, NULL, &error),
-            &error);
+        assert_works(
+            mp_options_set(system->options, options, system->name, o->name, text, NULL, &error));
     }
 }
 
@@ -88,7 +86,7 @@ static bool makes_copies(const struct mp_system *system) {
 }
 
 static void rehearse_all(uint64_t *random, const struct mp_system *system) {
-    void *options = calloc(1, system->options_size + 1);
+    AUTO(memory) void *options = calloc(1, system->options_size + 1);
     struct rehearsed all = {0};
     int taken = 0, draws = 0;
     assert_non_null(options);
@@ -111,15 +109,13 @@ static void rehearse_all(uint64_t *random, const struct mp_system *system) {
     if ((all.copies > 0) != makes_copies(system))
         fail_msg("%s made %d copies; makes_copies() says whether it does", system->name,
                  all.copies);
-    free(options);
 }
 
 static const char *wanted; /* NULL: all */
 
 static void all_systems_keep_the_law(void **state) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0; i < systems.count; i++)
         if (!wanted || strcmp(wanted, systems.item[i]->name) == 0)
             rehearse_all(*state, systems.item[i]);

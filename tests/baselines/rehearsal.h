@@ -30,21 +30,21 @@ static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp
                                     const struct mp_setting *setting, const void *options) {
     const struct mp_planner_config config = {
         .system = system, .options = options, .setting = setting, .check_plans = true};
-    struct mp_error error = {0};
     *rehearsal = (struct rehearsal){0};
-    assert_ok(mp_planner_create(&config, &rehearsal->planner, &error), &error);
+    assert_works(mp_planner_create(&config, &rehearsal->planner, &error));
 }
 
 static inline void rehearsal_destroy(struct rehearsal *rehearsal) {
     mp_planner_destroy(&rehearsal->planner);
 }
 
+TEST_END(rehearsal, struct rehearsal, rehearsal_destroy(it))
+
 static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
                                   const struct mp_load *load) {
     struct mp_planner *planner = &rehearsal->planner;
-    struct mp_error error = {0};
-    assert_ok(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error), &error);
-    assert_ok(mp_planner_end_layer(planner, layer, load, &error), &error);
+    assert_works(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error));
+    assert_works(mp_planner_end_layer(planner, layer, load, &error));
     rehearsal->copies += planner->plan->fetch.count;
 }
 
@@ -58,9 +58,8 @@ static inline void rehearsal_settle(struct rehearsal *rehearsal) {
  * asynchronous at the next step. */
 static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_load load[]) {
     struct mp_planner *planner = &rehearsal->planner;
-    struct mp_error error = {0};
     rehearsal_settle(rehearsal);
-    assert_ok(mp_planner_after_step(planner, rehearsal->iteration, load, &error), &error);
+    assert_works(mp_planner_after_step(planner, rehearsal->iteration, load, &error));
     for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++) {
         const struct mp_placement *home = &planner->home[layer];
         const struct mp_placement *next = &planner->change.next[layer];
@@ -107,13 +106,11 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
 
 /* `to` knows what `from` saves. */
 static inline void rehearsal_restart(const struct rehearsal *from, struct rehearsal *to) {
-    struct mp_error error = {0};
     size_t size = from->planner.system->save(from->planner.self, NULL, 0);
-    char *state = malloc(size + 1);
+    AUTO(memory) char *state = malloc(size + 1);
     assert_non_null(state);
     assert_int_equal(from->planner.system->save(from->planner.self, state, size), size);
-    assert_ok(to->planner.system->load(to->planner.self, state, size, &error), &error);
-    free(state);
+    assert_works(to->planner.system->load(to->planner.self, state, size, &error));
 }
 
 struct rehearsed {
@@ -127,12 +124,11 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                                         const struct mp_setting *setting, const void *options,
                                         int iterations) {
     struct rehearsal rehearsal[3];
-    struct mp_error error = {0};
-    struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
+    AUTO(memory) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
     assert_non_null(load);
     for (int layer = 0; layer < setting->layers; layer++)
-        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error),
-                  &error);
+        assert_works(
+            mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error));
     for (int index = 0; index < 3; index++)
         rehearsal_create(&rehearsal[index], system, setting, options);
     for (int iteration = 0; iteration < iterations; iteration++) {
@@ -163,7 +159,6 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
         rehearsal_destroy(&rehearsal[index]);
     for (int layer = 0; layer < setting->layers; layer++)
         mp_load_destroy(&load[layer]);
-    free(load);
     return met;
 }
 

@@ -83,12 +83,11 @@ TEST(all_systems_register_once) {
                          !is_one(dropping, system->name));
         assert_int_equal(!(system->capabilities & MP_SYSTEM_CHANGES_GATE),
                          !is_one(gating, system->name));
-        void *options = calloc(1, system->options_size + 1);
+        AUTO(memory) void *options = calloc(1, system->options_size + 1);
         assert_non_null(options);
         assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
         mp_options_line(system->options, options, line, sizeof line);
         assert_string_equal(line, expected[i].defaults);
-        free(options);
     }
     assert_null(mp_systems_find(&systems, "fsdp", &error));
     assert_string_equal(error.text, "unknown system \"fsdp\"; did you mean \"fssdp\"?");

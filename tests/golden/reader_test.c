@@ -2,6 +2,8 @@
 #include "tests/errors.h"
 #include "tests/golden/golden.h"
 
+TEST_END(golden, struct mp_golden *, mp_golden_close(*it))
+
 enum { LAYERS = 2, WIDTH = 32, EXPERTS = 8, EXPERT_WIDTH = 48, SEQUENCE = 16, BATCH = 8 };
 enum { STEPS = 10, VOCABULARY = 256, TOKENS = BATCH * SEQUENCE };
 
@@ -32,14 +34,13 @@ TEST(test_sizes_are_the_documented_ones) {
         {"settings.batch", BATCH},       {"settings.steps", STEPS},
     };
     for (int f = 0; f < FILE_COUNT; f++) {
-        struct mp_golden *golden = open_file(files[f].path);
+        AUTO(golden) struct mp_golden *golden = open_file(files[f].path);
         for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
             const int32_t *value = mp_golden_int32(golden, expected[i].name, 1);
             assert_non_null(value);
             assert_int_equal(*value, expected[i].value);
         }
         assert_int_equal(*mp_golden_int32(golden, "settings.choices", 1), files[f].choices);
-        mp_golden_close(golden);
     }
 }
 
@@ -58,7 +59,7 @@ static double cross_entropy(const float *logits, const int32_t *targets) {
 
 TEST(test_logits_give_the_stored_loss) {
     for (int f = 0; f < FILE_COUNT; f++) {
-        struct mp_golden *golden = open_file(files[f].path);
+        AUTO(golden) struct mp_golden *golden = open_file(files[f].path);
         const float *logits = mp_golden_float(golden, "logits", (size_t)TOKENS * VOCABULARY);
         const int32_t *targets = mp_golden_int32(golden, "targets", (size_t)STEPS * TOKENS);
         const float *losses = mp_golden_float(golden, "losses", STEPS);
@@ -66,7 +67,6 @@ TEST(test_logits_give_the_stored_loss) {
         assert_non_null(targets);
         assert_non_null(losses);
         assert_true(fabs(cross_entropy(logits, targets) - losses[0]) < 1e-5);
-        mp_golden_close(golden);
     }
 }
 
@@ -126,20 +126,19 @@ static void check_layer(const struct mp_golden *golden, int layer, int choices_p
 
 TEST(test_every_parameter_is_there) {
     for (int f = 0; f < FILE_COUNT; f++) {
-        struct mp_golden *golden = open_file(files[f].path);
+        AUTO(golden) struct mp_golden *golden = open_file(files[f].path);
         check_parameter(golden, "token_table", VOCABULARY * WIDTH, true);
         check_parameter(golden, "position_table", SEQUENCE * WIDTH, true);
         check_parameter(golden, "final_gain", WIDTH, true);
         check_parameter(golden, "final_bias", WIDTH, true);
         for (int layer = 0; layer < LAYERS; layer++)
             check_layer(golden, layer, files[f].choices);
-        mp_golden_close(golden);
     }
 }
 
 TEST(test_choices_are_distinct_experts) {
     for (int f = 0; f < FILE_COUNT; f++) {
-        struct mp_golden *golden = open_file(files[f].path);
+        AUTO(golden) struct mp_golden *golden = open_file(files[f].path);
         int k = files[f].choices;
         const int32_t *choices = mp_golden_int32(golden, "choices", (size_t)LAYERS * TOKENS * k);
         assert_non_null(choices);
@@ -150,19 +149,17 @@ TEST(test_choices_are_distinct_experts) {
             if (k == 2)
                 assert_int_not_equal(chosen[0], chosen[1]);
         }
-        mp_golden_close(golden);
     }
 }
 
 TEST(test_wrong_name_type_or_count_gives_null) {
-    struct mp_golden *golden = open_file(files[0].path);
+    AUTO(golden) struct mp_golden *golden = open_file(files[0].path);
     assert_non_null(mp_golden_float(golden, "final_gain", WIDTH));
     assert_null(mp_golden_float(golden, "final_gai", WIDTH));
     assert_null(mp_golden_float(golden, "final_gain2", WIDTH));
     assert_null(mp_golden_float(golden, "final_gain", WIDTH - 1));
     assert_null(mp_golden_int32(golden, "final_gain", WIDTH));
     assert_null(mp_golden_float(golden, "tokens", (size_t)STEPS * TOKENS));
-    mp_golden_close(golden);
 }
 
 /* A file of two tensors, small enough to be damaged at every byte. */
@@ -188,13 +185,12 @@ static int open_bytes(const unsigned char *bytes, size_t size, struct mp_golden 
 }
 
 TEST(test_small_file_is_read) {
-    struct mp_golden *golden;
+    AUTO(golden) struct mp_golden *golden;
     assert_works(open_bytes(small_file, sizeof(small_file), &golden, &error));
     const float *first = mp_golden_float(golden, "first", 2);
     assert_non_null(first);
     assert_true(first[0] == 1.5f && first[1] == -0.5f);
     assert_int_equal(*mp_golden_int32(golden, "next", 1), -2);
-    mp_golden_close(golden);
 }
 
 TEST(test_every_truncation_is_refused) {

@@ -39,15 +39,13 @@ TEST(every_group_of_ranks_holds_all_experts_once) {
         struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
         struct mp_deepspeed_options options;
         struct mp_placement home[2];
-        struct mp_error error = {0};
         char holders[64] = "", *at = holders;
         void *self;
         parse_options(&mp_system_deepspeed, &options, pair);
-        assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                  &error);
+        assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
         for (int layer = 0; layer < 2; layer++)
-            assert_ok(mp_placement_create(row->ranks, row->experts, &home[layer], &error), &error);
-        assert_ok(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error), &error);
+            assert_works(mp_placement_create(row->ranks, row->experts, &home[layer], &error));
+        assert_works(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error));
         for (int expert = 0; expert < row->experts; expert++) {
             if (expert > 0)
                 *at++ = ' ';
@@ -81,7 +79,6 @@ struct job {
 };
 
 static void create_job(uint64_t *random, struct job *job) {
-    struct mp_error error = {0};
     int groups = test_random_int(random, 1, 5);
     job->group = test_random_int(random, 1, 12);
     int ranks = groups * job->group, experts = job->group * test_random_int(random, 1, 6);
@@ -97,17 +94,16 @@ static void create_job(uint64_t *random, struct job *job) {
         job->options.dispatch = test_random_int(random, MP_DEEPSPEED_SPARSE, MP_DEEPSPEED_ONE_HOT);
     if (job->setting.top_k == 2)
         job->options.formula = test_random_int(random, MP_CAPACITY_DEEPSPEED, MP_CAPACITY_FASTMOE);
-    assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
-    assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
+    assert_works(mp_load_create(ranks, experts, &job->load, &error));
+    assert_works(mp_placement_create(ranks, experts, &job->home, &error));
     for (int index = 0; index < INSTANCES; index++) {
-        assert_ok(mp_system_create(&mp_system_deepspeed, &job->setting, &job->options,
-                                   &job->self[index], &error),
-                  &error);
-        assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
-                  &error);
+        assert_works(mp_system_create(&mp_system_deepspeed, &job->setting, &job->options,
+                                      &job->self[index], &error));
+        assert_works(
+            mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error));
     }
-    assert_ok(mp_system_initial_homes(&mp_system_deepspeed, job->self[0], 1, &job->home, &error),
-              &error);
+    assert_works(
+        mp_system_initial_homes(&mp_system_deepspeed, job->self[0], 1, &job->home, &error));
 }
 
 static void destroy_job(struct job *job) {
@@ -122,19 +118,16 @@ static void destroy_job(struct job *job) {
 static void plan_job(struct job *job, int64_t iteration) {
     struct mp_plan_law law = {true, mp_system_deepspeed.copies_limit(job->self[0]),
                               mp_system_deepspeed.padding_limit(&job->setting, &job->options)};
-    struct mp_error error = {0};
     for (int index = 0; index < INSTANCES; index++) {
         struct mp_plan *plan = &job->plan[index];
         mp_system_policy(&mp_system_deepspeed, job->self[index], &job->setting,
                          &job->policy[index]);
         plan->policy = &job->policy[index];
-        assert_ok(mp_system_begin_plan(&mp_system_deepspeed, job->self[index], iteration, 0,
-                                       &job->home, plan, &error),
-                  &error);
-        assert_ok(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error),
-                  &error);
+        assert_works(mp_system_begin_plan(&mp_system_deepspeed, job->self[index], iteration, 0,
+                                          &job->home, plan, &error));
+        assert_works(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error));
         assert_int_equal(plan->policy->one_hot, job->options.dispatch == MP_DEEPSPEED_ONE_HOT);
-        assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
+        assert_works(mp_plan_check(plan, &job->load, &law, NULL, &error));
     }
 }
 
@@ -227,13 +220,12 @@ TEST(a_receiver_is_full_for_all) {
     static const int kept[2][4] = {{4, 6, 0, 6}, {2, 0, 6, 0}};
     struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
     struct mp_deepspeed_options options;
-    struct mp_error error = {0};
     struct rehearsal rehearsal;
     struct mp_load load;
     void *self;
     parse_options(&mp_system_deepspeed, &options, pair);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-    assert_ok(mp_load_create(2, 4, &load, &error), &error);
+    assert_works(mp_load_create(2, 4, &load, &error));
     memcpy(load.count, routes, sizeof routes);
     for (int iteration = 0; iteration < 2; iteration++)
         rehearsal_plan(&rehearsal, 0, &load);
@@ -245,9 +237,8 @@ TEST(a_receiver_is_full_for_all) {
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
     options.expert_parallel = 1;
-    assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                     MP_EREFUSED);
-    assert_non_null(strstr(error.text, "here are 2 groups of ranks"));
+    assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                 MP_EREFUSED, "here are 2 groups of ranks");
 }
 
 struct policy_case {
@@ -267,20 +258,18 @@ TEST(policies_say_who_loses) {
         const struct policy_case *row = &POLICIES[index];
         const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
         struct job job = {.setting = setting_of(1, 4, 2, row->top_k, 100), .group = 2};
-        struct mp_error error = {0};
         parse_options(&mp_system_deepspeed, &job.options, pair);
-        assert_ok(mp_load_create(2, 4, &job.load, &error), &error);
-        assert_ok(mp_placement_create(2, 4, &job.home, &error), &error);
+        assert_works(mp_load_create(2, 4, &job.load, &error));
+        assert_works(mp_placement_create(2, 4, &job.home, &error));
         for (int at = 0; at < 8; at++)
             job.load.count[at] = 20 + (uint32_t)at;
         for (int at = 0; at < INSTANCES; at++) {
-            assert_ok(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
-                                       &job.self[at], &error),
-                      &error);
-            assert_ok(mp_plan_create(&job.setting.topology, 4, 64, &job.plan[at], &error), &error);
+            assert_works(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
+                                          &job.self[at], &error));
+            assert_works(mp_plan_create(&job.setting.topology, 4, 64, &job.plan[at], &error));
         }
-        assert_ok(mp_system_initial_homes(&mp_system_deepspeed, job.self[0], 1, &job.home, &error),
-                  &error);
+        assert_works(
+            mp_system_initial_homes(&mp_system_deepspeed, job.self[0], 1, &job.home, &error));
         plan_job(&job, 0);
         assert_int_equal(job.policy[0].route_order, row->order);
         assert_int_equal(job.policy[0].renormalise_survivors, row->top_k > 1);
@@ -342,12 +331,10 @@ TEST(what_cannot_be_is_refused) {
         struct mp_setting setting =
             setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
         struct mp_deepspeed_options options;
-        struct mp_error error = {0};
         void *self = &options;
         parse_options(&mp_system_deepspeed, &options, pair);
-        assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                         MP_EREFUSED);
-        assert_string_equal(error.text, row->text);
+        assert_sentence(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                        MP_EREFUSED, row->text);
         assert_null(self);
     }
 }
@@ -358,14 +345,13 @@ TEST(no_capacity_is_needed_without_drops) {
         {"capacity-factor", "0"}, {"min-capacity", "0"}, {"drop-tokens", "no"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(1, 8, 4, 2, 16);
     struct mp_deepspeed_options options;
-    struct mp_error error = {0};
     void *self;
     parse_options(&mp_system_deepspeed, &options, pair);
-    assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error), &error);
+    assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
     mp_system_destroy(&mp_system_deepspeed, self);
     options.drop_tokens = true;
-    assert_int_equal(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                     MP_EREFUSED);
+    assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                 MP_EREFUSED, "");
 }
 
 TEST(homes_of_another_system_are_refused) {

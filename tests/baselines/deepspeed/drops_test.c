@@ -23,10 +23,8 @@ struct planned {
 };
 
 static void set_option(struct mp_deepspeed_options *options, const char *name, const char *text) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set(mp_system_deepspeed.options, options, "system deepspeed", name, text,
-                             NULL, &error),
-              &error);
+    assert_works(mp_options_set(mp_system_deepspeed.options, options, "system deepspeed", name,
+                                text, NULL, &error));
 }
 
 /* Counts are what the gates of all sources chose. */
@@ -35,28 +33,23 @@ static void make_plan(struct planned *planned, const struct tokens source[],
     const struct mp_setting *setting = &planned->setting;
     int ranks = setting->topology.ranks;
     struct mp_plan_law law = {true, 0, mp_system_deepspeed.padding_limit(setting, options)};
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(ranks, setting->experts, &planned->load, &error), &error);
+    assert_works(mp_load_create(ranks, setting->experts, &planned->load, &error));
     for (int rank = 0; rank < ranks; rank++)
         for (int token = 0; token < source[rank].tokens; token++)
             for (int k = 0; k < setting->top_k; k++)
                 planned->load.count[rank * setting->experts + source[rank].choice[token][k]]++;
-    assert_ok(mp_system_create(&mp_system_deepspeed, setting, options, &planned->self, &error),
-              &error);
-    assert_ok(mp_placement_create(ranks, setting->experts, &planned->home, &error), &error);
-    assert_ok(mp_plan_create(&setting->topology, setting->experts, 64, &planned->plan, &error),
-              &error);
+    assert_works(mp_system_create(&mp_system_deepspeed, setting, options, &planned->self, &error));
+    assert_works(mp_placement_create(ranks, setting->experts, &planned->home, &error));
+    assert_works(mp_plan_create(&setting->topology, setting->experts, 64, &planned->plan, &error));
     mp_system_policy(&mp_system_deepspeed, planned->self, setting, &planned->policy);
     planned->plan.policy = &planned->policy;
-    assert_ok(
-        mp_system_initial_homes(&mp_system_deepspeed, planned->self, 1, &planned->home, &error),
-        &error);
-    assert_ok(mp_system_begin_plan(&mp_system_deepspeed, planned->self, 3, 0, &planned->home,
-                                   &planned->plan, &error),
-              &error);
-    assert_ok(mp_system_deepspeed.after_gate(planned->self, &planned->load, &planned->plan, &error),
-              &error);
-    assert_ok(mp_plan_check(&planned->plan, &planned->load, &law, NULL, &error), &error);
+    assert_works(
+        mp_system_initial_homes(&mp_system_deepspeed, planned->self, 1, &planned->home, &error));
+    assert_works(mp_system_begin_plan(&mp_system_deepspeed, planned->self, 3, 0, &planned->home,
+                                      &planned->plan, &error));
+    assert_works(
+        mp_system_deepspeed.after_gate(planned->self, &planned->load, &planned->plan, &error));
+    assert_works(mp_plan_check(&planned->plan, &planned->load, &law, NULL, &error));
 }
 
 static void destroy_plan(struct planned *planned) {

@@ -31,7 +31,7 @@ static void check_computed(const struct mp_plan *plan, const struct mp_load *loa
     int64_t computed[RANKS], total[RANKS * EACH];
     rank_routes(plan, computed, NULL, NULL);
     for (int first = 0; first < load->ranks; first += group) {
-        struct mp_load own = sum_of_group(load, first, group);
+        AUTO(load) struct mp_load own = sum_of_group(load, first, group);
         mp_load_expert_totals(&own, total);
         for (int rank = 0; rank < group; rank++) {
             int64_t routes = 0;
@@ -39,7 +39,6 @@ static void check_computed(const struct mp_plan *plan, const struct mp_load *loa
                 routes += total[expert];
             assert_int_equal(computed[first + rank], routes);
         }
-        mp_load_destroy(&own);
     }
 }
 
@@ -52,26 +51,23 @@ TEST_RANDOM(every_plan_is_legal_and_stays_in_its_group) {
         struct mp_ep_options options = {is_auto && round % 2 ? MP_AUTO : group};
         struct mp_plan_law law = {0};
         struct mp_placement home[LAYERS];
-        struct mp_error error = {0};
         struct mp_policy policy;
         struct mp_plan plan;
         struct mp_load load;
         void *self;
-        assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
+        assert_works(mp_system_create(&mp_system_ep, &setting, &options, &self, &error));
         mp_system_policy(&mp_system_ep, self, &setting, &policy);
-        assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
+        assert_works(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error));
         plan.policy = &policy;
-        assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+        assert_works(mp_load_create(setting.topology.ranks, setting.experts, &load, &error));
         for (int l = 0; l < LAYERS; l++)
-            assert_ok(
-                mp_placement_create(setting.topology.ranks, setting.experts, &home[l], &error),
-                &error);
-        assert_ok(mp_system_initial_homes(&mp_system_ep, self, LAYERS, home, &error), &error);
+            assert_works(
+                mp_placement_create(setting.topology.ranks, setting.experts, &home[l], &error));
+        assert_works(mp_system_initial_homes(&mp_system_ep, self, LAYERS, home, &error));
         random_load(random, &load);
-        assert_ok(mp_system_begin_plan(&mp_system_ep, self, round, 1, &home[1], &plan, &error),
-                  &error);
-        assert_ok(mp_system_end_plan(&mp_system_ep, self, &load, &plan, &error), &error);
-        assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
+        assert_works(mp_system_begin_plan(&mp_system_ep, self, round, 1, &home[1], &plan, &error));
+        assert_works(mp_system_end_plan(&mp_system_ep, self, &load, &plan, &error));
+        assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
         assert_int_equal(plan.fetch.count, 0);
         check_computed(&plan, &load, group, each);
         for (int l = 0; l < LAYERS; l++)
@@ -103,18 +99,17 @@ TEST(homes_that_are_not_its_own_are_told) {
     struct mp_setting setting = {.layers = 1, .experts = 4, .topology = {4, 4}};
     struct mp_ep_options options = {2};
     struct mp_placement home;
-    struct mp_error error = {0};
     struct mp_plan plan;
     struct mp_load load;
     void *self;
-    assert_ok(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), &error);
-    assert_ok(mp_plan_create(&setting.topology, 4, 8, &plan, &error), &error);
-    assert_ok(mp_load_create(4, 4, &load, &error), &error);
-    assert_ok(mp_placement_create(4, 4, &home, &error), &error);
-    assert_ok(mp_system_begin_plan(&mp_system_ep, self, 7, 0, &home, &plan, &error), &error);
-    assert_int_equal(mp_system_end_plan(&mp_system_ep, self, &load, &plan, &error), MP_EPLAN);
-    assert_string_equal(error.text, "iteration 7, layer 0: expert 0 should be on the 2 ranks that "
-                                    "ep put it on, among them rank 0; it is on 1 ranks");
+    assert_works(mp_system_create(&mp_system_ep, &setting, &options, &self, &error));
+    assert_works(mp_plan_create(&setting.topology, 4, 8, &plan, &error));
+    assert_works(mp_load_create(4, 4, &load, &error));
+    assert_works(mp_placement_create(4, 4, &home, &error));
+    assert_works(mp_system_begin_plan(&mp_system_ep, self, 7, 0, &home, &plan, &error));
+    assert_sentence(mp_system_end_plan(&mp_system_ep, self, &load, &plan, &error), MP_EPLAN,
+                    "iteration 7, layer 0: expert 0 should be on the 2 ranks that "
+                    "ep put it on, among them rank 0; it is on 1 ranks");
     mp_placement_destroy(&home);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);
@@ -143,11 +138,9 @@ TEST(what_cannot_be_is_refused) {
                                      .experts = row[i].experts,
                                      .topology = {row[i].ranks, row[i].ranks}};
         struct mp_ep_options options = {row[i].expert_parallel};
-        struct mp_error error = {0};
         void *self = &options;
-        assert_int_equal(mp_system_create(&mp_system_ep, &setting, &options, &self, &error),
-                         MP_EREFUSED);
-        assert_string_equal(error.text, row[i].text);
+        assert_sentence(mp_system_create(&mp_system_ep, &setting, &options, &self, &error),
+                        MP_EREFUSED, row[i].text);
         assert_null(self);
     }
 }

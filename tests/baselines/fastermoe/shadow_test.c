@@ -122,19 +122,16 @@ TEST(golden_decisions) {
         struct mp_fastermoe_options options = {.policy = (int)row->policy, .element_bytes = 4};
         struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &options);
         struct mp_shadows shadows;
-        struct mp_load load;
-        struct mp_error error = {0};
+        AUTO(load) struct mp_load load;
         int32_t owner[MOST_EXPERTS];
         contiguous_owners(golden->ranks, golden->experts, owner);
-        assert_ok(mp_load_create(golden->ranks, golden->experts, &load, &error), &error);
+        assert_works(mp_load_create(golden->ranks, golden->experts, &load, &error));
         memcpy(load.count, golden->count,
                (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
-        assert_ok(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error),
-                  &error);
+        assert_works(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error));
         select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
         compare(row, &shadows);
         mp_arena_release(&memory);
-        mp_load_destroy(&load);
     }
 }
 
@@ -203,16 +200,15 @@ struct random_case {
 };
 
 static void create_random_case(uint64_t *random, struct random_case *row) {
-    struct mp_error error = {0};
     int ranks = test_random_int(random, 1, RANKS), experts = test_random_int(random, 1, EXPERTS);
     row->policy = (enum mp_fastermoe_policy)test_random_int(random, PAPER, FIXED);
     if (row->policy == RELEASED && experts < ranks)
         experts = ranks;
     for (int expert = 0; expert < experts; expert++)
         row->owner[expert] = test_random_int(random, 0, ranks - 1);
-    assert_ok(mp_load_create(ranks, experts, &row->load, &error), &error);
+    assert_works(mp_load_create(ranks, experts, &row->load, &error));
     random_load(random, &row->load);
-    assert_ok(mp_shadows_create(&memory, ranks, experts, &row->shadows, &error), &error);
+    assert_works(mp_shadows_create(&memory, ranks, experts, &row->shadows, &error));
     row->costs = (struct mp_shadow_costs){.compute = 1e-6 * test_random_double(random),
                                           .feature = 1e-6 * test_random_double(random),
                                           .model = 1e-6 * (double)mp_load_total(&row->load) /
@@ -223,6 +219,8 @@ static void destroy_random_case(struct random_case *row) {
     mp_arena_release(&memory);
     mp_load_destroy(&row->load);
 }
+
+TEST_END(destroy_random_case, struct random_case, destroy_random_case(it))
 
 static void select_random(struct random_case *row, int limit) {
     select_shadows(&row->shadows, &row->costs, &row->load, row->owner, row->policy, limit);
@@ -238,7 +236,7 @@ static int candidates(const struct random_case *row) {
 TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
     int taken = 0, rejected = 0;
     for (int round = 0; round < 600; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         create_random_case(random, &row);
         select_random(&row, MP_ALL);
         const struct mp_shadows *shadows = &row.shadows;
@@ -253,7 +251,6 @@ TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
             assert_int_equal(shadows->count, candidates(&row));
         }
         taken += shadows->count;
-        destroy_random_case(&row);
     }
     print_message("  %d shadows, %d searches ended early\n", taken, rejected);
     assert_true(taken > 0 && rejected > 0);
@@ -261,7 +258,7 @@ TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
 
 TEST_RANDOM(shadows_are_the_hottest_in_order) {
     for (int round = 0; round < 300; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         int64_t total[EXPERTS] = {0};
         int32_t order[EXPERTS];
         create_random_case(random, &row);
@@ -277,14 +274,13 @@ TEST_RANDOM(shadows_are_the_hottest_in_order) {
         select_random(&row, MP_ALL);
         for (int index = 0; index < row.shadows.count; index++)
             assert_int_equal(row.shadows.expert[index], order[index]);
-        destroy_random_case(&row);
     }
 }
 
 /* A limit cuts the search off and changes nothing before; cheaper copies are never fewer. */
 TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
     for (int round = 0; round < 300; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         int32_t all[EXPERTS];
         create_random_case(random, &row);
         select_random(&row, MP_ALL);
@@ -298,14 +294,13 @@ TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
         select_random(&row, MP_ALL);
         assert_true(row.shadows.count >= count);
         assert_memory_equal(all, row.shadows.expert, (size_t)count * sizeof *all);
-        destroy_random_case(&row);
     }
 }
 
 /* Both terms of the consistent policy by brute force, for every number of shadows it tried. */
 TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
     for (int round = 0; round < 200; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         bool shadowed[EXPERTS] = {false};
         create_random_case(random, &row);
         mp_shadow_paper(&row.shadows, &row.costs, &row.load, row.owner, false, MP_ALL);
@@ -324,14 +319,13 @@ TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
                 tried > 0 ? 2 * tried * row.costs.model : 4 * row.costs.feature * (double)most;
             assert_true(fabs(row.shadows.latency[tried] - expected) <= 1e-12 * expected);
         }
-        destroy_random_case(&row);
     }
 }
 
 /* The defect: without drops every source sends the same, and nothing ever pays. */
 TEST_RANDOM(as_released_shadows_nobody_without_drops) {
     for (int round = 0; round < 200; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         create_random_case(random, &row);
         row.policy = RELEASED;
         int ranks = row.load.ranks < row.load.experts ? row.load.ranks : row.load.experts;
@@ -346,6 +340,5 @@ TEST_RANDOM(as_released_shadows_nobody_without_drops) {
         row.costs.model = row.costs.model > 0 ? row.costs.model : 1e-9;
         select_random(&row, MP_ALL);
         assert_int_equal(row.shadows.count, 0);
-        destroy_random_case(&row);
     }
 }

@@ -14,15 +14,14 @@ struct layout {
 };
 
 static void random_layout(uint64_t *random, struct layout *layout) {
-    struct mp_error error = {0};
     int ranks = test_random_int(random, 1, RANKS), experts = test_random_int(random, 1, EXPERTS);
     int per_rank = test_random_int(random, 1, PER_RANK);
     int32_t expert[RANKS * PER_RANK];
     layout->all = ranks * per_rank;
     for (int slot = 0; slot < layout->all; slot++)
         expert[slot] = test_random_int(random, -1, experts - 1);
-    assert_ok(mp_flex_create(&memory, ranks, experts, per_rank, &layout->flex, &error), &error);
-    assert_ok(mp_load_create(ranks, experts, &layout->load, &error), &error);
+    assert_works(mp_flex_create(&memory, ranks, experts, per_rank, &layout->flex, &error));
+    assert_works(mp_load_create(ranks, experts, &layout->load, &error));
     random_load(random, &layout->load);
     mp_flex_begin(&layout->flex, expert, &layout->load);
     assert_memory_equal(layout->flex.expert, expert, (size_t)layout->all * sizeof *expert);

@@ -15,15 +15,16 @@ struct layer {
 };
 
 static void create_layer(struct layer *layer, int ranks, int experts, int per_rank) {
-    struct mp_error error = {0};
-    assert_ok(mp_flex_create(&memory, ranks, experts, per_rank, &layer->flex, &error), &error);
-    assert_ok(mp_load_create(ranks, experts, &layer->load, &error), &error);
+    assert_works(mp_flex_create(&memory, ranks, experts, per_rank, &layer->flex, &error));
+    assert_works(mp_load_create(ranks, experts, &layer->load, &error));
 }
 
 static void destroy_layer(struct layer *layer) {
     mp_arena_release(&memory);
     mp_load_destroy(&layer->load);
 }
+
+TEST_END(destroy_layer, struct layer, destroy_layer(it))
 
 /* A layer in which every expert has a slot, with uneven loads. */
 static void random_layer(uint64_t *random, struct layer *layer) {
@@ -63,7 +64,7 @@ TEST(a_slot_goes_from_the_coldest_to_the_hottest) {
     static const int32_t before[4] = {0, 1, 2, 2}, after[4] = {0, 1, 0, 2};
     static const uint32_t routes[3] = {60, 20, 10};
     const struct mp_flex_costs costs = {.route = 1e-6};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 2, 3, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -72,7 +73,6 @@ TEST(a_slot_goes_from_the_coldest_to_the_hottest) {
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.load[0], 50 * 65536); /* 30 + 20 */
     assert_int_equal(layer.flex.load[1], 40 * 65536); /* 30 + 10 */
-    destroy_layer(&layer);
 }
 
 TEST(replicas_come_together_if_that_is_free) {
@@ -80,7 +80,7 @@ TEST(replicas_come_together_if_that_is_free) {
     static const uint32_t routes[3] = {20, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6, .replica = 1e-6};
     const struct mp_flex_costs dear = {.route = 1e-6, .replica = 0};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 3, 3, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -89,7 +89,6 @@ TEST(replicas_come_together_if_that_is_free) {
     assert_true(mp_flex_cost_round(&layer.flex, &costs));
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.replicas, 0);
-    destroy_layer(&layer);
 }
 
 /* Ranks 0 and 1 are as busy as each other, so no one step lets T fall: 40 on both, 20 on the rest.
@@ -98,7 +97,7 @@ TEST(ranks_that_tie_are_relieved_one_after_the_other) {
     static const int32_t before[8] = {0, 2, 1, 3, 4, 5, 4, 5};
     static const uint32_t routes[6] = {30, 30, 10, 10, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 4, 6, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -107,7 +106,6 @@ TEST(ranks_that_tie_are_relieved_one_after_the_other) {
     assert_true(mp_flex_cost_round(&layer.flex, &costs));
     for (int rank = 0; rank < 4; rank++) /* of 30 on average */
         assert_true(layer.flex.load[rank] < 36 * 65536);
-    destroy_layer(&layer);
 }
 
 /* No Migrate that saves a replica lets T fall. */
@@ -151,7 +149,7 @@ TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
         struct mp_flex_costs costs = {1.0 / WHOLE, test_random_double(random) / WHOLE,
                                       test_random_double(random)};
         int32_t expert[6];
-        struct layer layer;
+        AUTO(destroy_layer) struct layer layer;
         create_layer(&layer, 3, 4, 2);
         for (int slot = 0; slot < 6; slot++)
             expert[slot] = slot % 4;
@@ -165,7 +163,6 @@ TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
         assert_true(ratio > 1 - 1e-9);
         sum += ratio;
         worst = fmax(worst, ratio);
-        destroy_layer(&layer);
     }
     print_message("  T over the least of all layouts: mean %.4f, worst %.3f\n", sum / TRIALS,
                   worst);
@@ -188,7 +185,7 @@ TEST_RANDOM(every_round_lets_the_cost_fall) {
         struct mp_flex_costs costs = {test_random_double(random) / WHOLE,
                                       test_random_double(random) / WHOLE,
                                       test_random_double(random)};
-        struct layer layer;
+        AUTO(destroy_layer) struct layer layer;
         random_layer(random, &layer);
         double before = mp_flex_cost(&layer.flex, &costs);
         while (mp_flex_cost_round(&layer.flex, &costs)) {
@@ -204,7 +201,6 @@ TEST_RANDOM(every_round_lets_the_cost_fall) {
             assert_true(layer.flex.slots[expert] > 0);
         mp_flex_begin(&layer.flex, layer.flex.expert, &layer.load);
         first += mp_flex_cost_policy(&layer.flex, &costs, 1, 10);
-        destroy_layer(&layer);
     }
     assert_int_equal(first, 0); /* they had ended */
     print_message("  %d rounds in 500 layers\n", rounds);
@@ -312,7 +308,7 @@ static int model_rounds(struct model *model, int most) {
 TEST_RANDOM(the_variant_is_as_described) {
     int stayed = 0;
     for (int trial = 0; trial < 3000; trial++) {
-        struct layer layer;
+        AUTO(destroy_layer) struct layer layer;
         random_layer(random, &layer);
         struct model model = {layer.flex.ranks,
                               layer.flex.experts,
@@ -335,7 +331,6 @@ TEST_RANDOM(the_variant_is_as_described) {
             assert_measured(&layer.flex);
             stayed += rounds;
         }
-        destroy_layer(&layer);
     }
     print_message("  %d rounds stayed\n", stayed);
     assert_true(stayed > 0);
@@ -346,7 +341,7 @@ TEST_RANDOM(the_variant_is_as_described) {
 TEST(the_variant_by_hand) {
     static const int32_t before[6] = {0, 1, 1, 1, 1, 2}, after[6] = {0, 0, 1, 0, 1, 2};
     static const uint32_t routes[3] = {90, 40, 20};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 2, 3, 3);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load); /* 110 and 40 */
@@ -354,5 +349,4 @@ TEST(the_variant_by_hand) {
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.load[0], (60 + 20) * 65536);
     assert_int_equal(layer.flex.load[1], (30 + 20 + 20) * 65536);
-    destroy_layer(&layer);
 }

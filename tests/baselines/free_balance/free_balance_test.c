@@ -10,8 +10,7 @@ enum { MOST_RANKS = 70, MOST_EXPERTS = 60 };
 
 TEST(it_says_what_it_is) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_free_balance, &error), &error);
+    assert_works(mp_systems_register(&systems, &mp_system_free_balance, &error));
     assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
     assert_non_null(strstr(mp_system_free_balance.title, "unattainable"));
     assert_non_null(strstr(mp_system_free_balance.models, "no system attains"));
@@ -43,12 +42,11 @@ TEST(known_loads_are_cut_as_documented) {
     for (size_t index = 0; index < sizeof KNOWN / sizeof *KNOWN; index++) {
         const struct known_case *row = &KNOWN[index];
         int64_t piece[4][3] = {{0}};
-        struct mp_error error = {0};
         struct mp_free_balance state;
         print_message("  %s\n", row->name);
-        assert_ok(mp_free_balance_create(&memory, 3, 4, &state, &error), &error);
+        assert_works(mp_free_balance_create(&memory, 3, 4, &state, &error));
         memcpy(state.total, row->total, sizeof row->total);
-        assert_ok(mp_free_balance_decide(&state, OWNER, &error), &error);
+        assert_works(mp_free_balance_decide(&state, OWNER, &error));
         for (int expert = 0; expert < 4; expert++)
             for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
                 piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
@@ -68,7 +66,6 @@ struct job {
 };
 
 static void create_job(uint64_t *random, struct job *job) {
-    struct mp_error error = {0};
     int experts = test_random_int(random, 1, MOST_EXPERTS);
     *job = (struct job){.setting = {.layers = 1,
                                     .experts = experts,
@@ -76,21 +73,20 @@ static void create_job(uint64_t *random, struct job *job) {
                                     .topology = random_topology(random, MOST_RANKS),
                                     .expert_bytes = 64}};
     int ranks = job->setting.topology.ranks;
-    assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
+    assert_works(mp_load_create(ranks, experts, &job->load, &error));
     random_load(random, &job->load);
-    assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
+    assert_works(mp_placement_create(ranks, experts, &job->home, &error));
     for (int index = 0; index < 2; index++) {
-        assert_ok(mp_system_create(&mp_system_free_balance, &job->setting, NULL, &job->self[index],
-                                   &error),
-                  &error);
-        assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
-                  &error);
+        assert_works(mp_system_create(&mp_system_free_balance, &job->setting, NULL,
+                                      &job->self[index], &error));
+        assert_works(
+            mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error));
         job->plan[index].policy = &job->policy;
     }
     mp_system_policy(&mp_system_free_balance, job->self[0], &job->setting, &job->policy);
     assert_true(job->policy.free_transfers);
-    assert_ok(mp_system_initial_homes(&mp_system_free_balance, job->self[0], 1, &job->home, &error),
-              &error);
+    assert_works(
+        mp_system_initial_homes(&mp_system_free_balance, job->self[0], 1, &job->home, &error));
 }
 
 static void destroy_job(struct job *job) {
@@ -105,16 +101,13 @@ static void destroy_job(struct job *job) {
 static void plan_twice(struct job *job) {
     struct mp_plan_law law = {.extra_copies_limit =
                                   mp_system_free_balance.copies_limit(job->self[0])};
-    struct mp_error error = {0};
     int64_t pairs = (int64_t)job->load.ranks * job->load.experts;
     for (int index = 0; index < 2; index++) {
         struct mp_plan *plan = &job->plan[index];
-        assert_ok(mp_system_begin_plan(&mp_system_free_balance, job->self[index], 0, 0, &job->home,
-                                       plan, &error),
-                  &error);
-        assert_ok(mp_system_free_balance.after_gate(job->self[index], &job->load, plan, &error),
-                  &error);
-        assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
+        assert_works(mp_system_begin_plan(&mp_system_free_balance, job->self[index], 0, 0,
+                                          &job->home, plan, &error));
+        assert_works(mp_system_free_balance.after_gate(job->self[index], &job->load, plan, &error));
+        assert_works(mp_plan_check(plan, &job->load, &law, NULL, &error));
     }
     assert_int_equal(job->plan[0].fetch.count, job->plan[1].fetch.count);
     assert_memory_equal(job->plan[0].part_begin, job->plan[1].part_begin,
@@ -170,13 +163,11 @@ TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
 
 TEST(what_cannot_be_is_refused) {
     struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
-    struct mp_error error = {0};
     struct mp_free_balance state;
     void *self = &state;
-    assert_int_equal(mp_system_create(&mp_system_free_balance, &setting, NULL, &self, &error),
-                     MP_EREFUSED);
-    assert_string_equal(
-        error.text, "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
+    assert_sentence(mp_system_create(&mp_system_free_balance, &setting, NULL, &self, &error),
+                    MP_EREFUSED,
+                    "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
     assert_int_equal(mp_free_balance_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }

@@ -88,10 +88,9 @@ TEST(golden_decisions) {
         static schedule routes;
         struct mp_harmoeny state;
         struct mp_load load;
-        struct mp_error error = {0};
         print_message("  %zu\n", index);
-        assert_ok(mp_harmoeny_create(&memory, 2, 4, &state, &error), &error);
-        assert_ok(mp_load_create(2, 4, &load, &error), &error);
+        assert_works(mp_harmoeny_create(&memory, 2, 4, &state, &error));
+        assert_works(mp_load_create(2, 4, &load, &error));
         memcpy(load.count, row[index].count, sizeof row[index].count);
         mp_harmoeny_decide(&state, &options, OWNER, &load);
         lay_out(&state, OWNER, routes);
@@ -112,12 +111,11 @@ TEST_RANDOM(decisions_are_those_of_the_procedure) {
         int32_t owner[MOST_EXPERTS];
         struct mp_harmoeny state;
         struct mp_load load;
-        struct mp_error error = {0};
         for (int expert = 0; expert < experts; expert++)
             owner[expert] = round % 2 ? mp_contiguous_owner(expert, experts, ranks)
                                       : test_random_int(random, 0, ranks - 1);
-        assert_ok(mp_harmoeny_create(&memory, ranks, experts, &state, &error), &error);
-        assert_ok(mp_load_create(ranks, experts, &load, &error), &error);
+        assert_works(mp_harmoeny_create(&memory, ranks, experts, &state, &error));
+        assert_works(mp_load_create(ranks, experts, &load, &error));
         random_load(random, &load);
         for (int twice = 0; twice < 2; twice++) /* nothing is left of the first time */
             mp_harmoeny_decide(&state, &options, owner, &load);
@@ -136,11 +134,10 @@ TEST_RANDOM(decisions_are_those_of_the_procedure) {
 TEST_RANDOM(plans_follow_decisions) {
     const struct mp_setting setting = small_setting(1, 10, (struct mp_topology){4, 2});
     const struct mp_harmoeny_options options = {.least = 20};
-    struct rehearsal rehearsal;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     int copies = 0;
-    assert_ok(mp_load_create(4, 10, &load, &error), &error);
+    assert_works(mp_load_create(4, 10, &load, &error));
     rehearsal_create(&rehearsal, &mp_system_harmoeny, &setting, &options);
     for (int round = 0; round < 20; round++) {
         static schedule expected;
@@ -158,8 +155,6 @@ TEST_RANDOM(plans_follow_decisions) {
         copies += plan->fetch.count;
     }
     assert_true(copies > 0);
-    rehearsal_destroy(&rehearsal);
-    mp_load_destroy(&load);
 }
 
 TEST(what_cannot_be_is_refused) {

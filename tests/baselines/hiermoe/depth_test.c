@@ -22,8 +22,7 @@ static const struct mp_setting setting = {.layers = 1,
 static struct mp_depths create(const char *hierarchy, const char *inter, const char *intra) {
     const struct mp_depth_texts texts = {hierarchy, inter, intra, 1e-3, 1e-4};
     struct mp_depths depths;
-    struct mp_error error = {0};
-    assert_ok(mp_depths_create(&setting, &texts, &depths, &error), &error);
+    assert_works(mp_depths_create(&setting, &texts, &depths, &error));
     return depths;
 }
 
@@ -112,10 +111,7 @@ TEST(options_say_what_is_wrong) {
         const struct mp_depth_texts texts = {cases[i].hierarchy, cases[i].inter, cases[i].intra, 1,
                                              1};
         struct mp_depths depths;
-        struct mp_error error = {0};
-        assert_int_equal(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("%s: %s", cases[i].says, error.text);
+        assert_fails(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -140,22 +136,19 @@ static int start(const char *const given[], struct running *running, struct mp_e
 }
 
 static void create_running(uint64_t *random, const char *const given[], struct running *running) {
-    struct mp_error error = {0};
-    assert_ok(start(given, running, &error), &error);
-    assert_ok(mp_load_create(RANKS, EXPERTS, &running->load, &error), &error);
+    assert_works(start(given, running, &error));
+    assert_works(mp_load_create(RANKS, EXPERTS, &running->load, &error));
     for (int i = 0; i < RANKS * EXPERTS; i++)
         running->load.count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
-    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->home, &error), &error);
-    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->next, &error), &error);
-    assert_ok(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error), &error);
+    assert_works(mp_placement_create(RANKS, EXPERTS, &running->home, &error));
+    assert_works(mp_placement_create(RANKS, EXPERTS, &running->next, &error));
+    assert_works(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error));
 }
 
 static bool learn(struct running *running) {
     struct mp_rehome change = {.next = &running->next};
-    struct mp_error error = {0};
-    assert_ok(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
-                                           &change, &error),
-              &error);
+    assert_works(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
+                                              &change, &error));
     return change.changed;
 }
 
@@ -168,11 +161,12 @@ static void destroy_running(struct running *running) {
     mp_plan_destroy(&running->plan);
 }
 
+TEST_END(destroy_running, struct running, destroy_running(it))
+
 static void expect_levels(struct running *running, const int size[3]) {
-    struct mp_error error = {0};
-    assert_ok(mp_plan_begin(&running->plan, 0, 0, &running->home, &error), &error);
-    assert_ok(mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error),
-              &error);
+    assert_works(mp_plan_begin(&running->plan, 0, 0, &running->home, &error));
+    assert_works(
+        mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error));
     assert_memory_equal(running->plan.level_size, size, 3 * sizeof *size);
 }
 
@@ -191,29 +185,26 @@ TEST_RANDOM(auto_takes_the_depth_of_least_time) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
                                      "intra",     cases[i].intra, NULL};
-        struct running running;
+        AUTO(destroy_running) struct running running;
         create_running(random, given, &running);
         expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
         learn(&running);
         expect_levels(&running, cases[i].size);
-        destroy_running(&running);
     }
 }
 
 TEST_RANDOM(a_depth_has_its_levels) {
     static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
     static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
-    struct running running;
-    struct mp_error error = {0};
-    assert_int_equal(start(deep, &running, &error), MP_EREFUSED);
-    assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
-                                       "has 2"));
+    AUTO(destroy_running) struct running running;
+    assert_fails(start(deep, &running, &error), MP_EREFUSED,
+                 "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
+                 "has 2");
     free(running.options);
     create_running(random, three, &running);
     expect_levels(&running, (const int[3]){8, 4, 0});
     learn(&running);
     expect_levels(&running, (const int[3]){8, 4, 0});
-    destroy_running(&running);
 }
 
 /* What was learnt is known again, but not where there are fewer levels. */
@@ -221,7 +212,7 @@ TEST_RANDOM(depths_survive_restarts) {
     static const char *const given[] = {
         "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
     static const char *const few[] = {NULL};
-    struct running before, after, other;
+    AUTO(destroy_running) struct running before, after, other;
     struct mp_error error = {0};
     int32_t saved[4];
     create_running(random, given, &before);
@@ -233,9 +224,6 @@ TEST_RANDOM(depths_survive_restarts) {
     assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
     expect_levels(&after, (const int[3]){8, 4, 0});
     assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
-    destroy_running(&before);
-    destroy_running(&after);
-    destroy_running(&other);
 }
 
 /* The model's time with these owners: tokens that have an expert in a group, of every level. */
@@ -266,14 +254,13 @@ static double seconds_with(const struct mp_depths *depths, int depth,
 /* The tokens that the system draws: of all ranks' loads. */
 static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TOP_K]) {
     struct mp_distinct_model model;
-    struct mp_error error = {0};
     uint32_t total[EXPERTS] = {0};
     double routes = 0;
     for (int i = 0; i < RANKS * EXPERTS; i++) {
         total[i % EXPERTS] += load->count[i];
         routes += load->count[i];
     }
-    assert_ok(mp_distinct_model_create(&memory, RANKS, EXPERTS, TOP_K, &model, &error), &error);
+    assert_works(mp_distinct_model_create(&memory, RANKS, EXPERTS, TOP_K, &model, &error));
     mp_distinct_model_fit(&model, total);
     for (int t = 0; t < SAMPLE; t++)
         mp_distinct_model_draw(&model, setting.seed, (uint64_t)t, expert + t * TOP_K);
@@ -289,7 +276,7 @@ TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
                                      "sample",    "64",       NULL};
         const struct mp_depths depths = create("node:4:2", "", "");
         int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
-        struct running running;
+        AUTO(destroy_running) struct running running;
         create_running(random, given, &running);
         double scale = draw_tokens(&running.load, expert);
         const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
@@ -306,7 +293,6 @@ TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
         swapped += learn(&running);
         assert_close(seconds_with(&depths, i % 4 + 1, &tokens, scale, running.next.owner), least,
                      1e-9);
-        destroy_running(&running);
     }
     assert_true(swapped > 0);
 }

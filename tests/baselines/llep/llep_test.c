@@ -101,13 +101,12 @@ TEST(golden_decisions) {
                                        {"smallest-gemm", row->smallest_gemm},
                                        {NULL, NULL}};
         struct mp_llep_options options;
-        struct mp_error error = {0};
         struct mp_llep state;
         print_message("  %s\n", row->name);
         parse_options(&mp_system_llep, &options, pair);
-        assert_ok(mp_llep_create(&memory, 4, 8, &state, &error), &error);
+        assert_works(mp_llep_create(&memory, 4, 8, &state, &error));
         memcpy(state.total, row->total, sizeof row->total);
-        assert_ok(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error), &error);
+        assert_works(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error));
         check_golden(row, &state);
         mp_arena_release(&memory);
     }
@@ -202,20 +201,19 @@ static void check_decision(const struct mp_llep *state, const struct mp_llep_opt
 TEST_RANDOM(decisions_fill_the_least_loaded_up_to_the_cap) {
     int active = 0, over = 0;
     for (int round = 0; round < 500; round++) {
-        struct mp_error error = {0};
         struct mp_llep_options options = random_options(random);
         int ranks = test_random_int(random, 1, MOST_RANKS);
         int experts = test_random_int(random, 1, MOST_EXPERTS);
         int copies = options.copies < experts ? options.copies : experts;
         int32_t owner[MOST_EXPERTS];
         struct mp_llep state;
-        assert_ok(mp_llep_create(&memory, ranks, experts, &state, &error), &error);
+        assert_works(mp_llep_create(&memory, ranks, experts, &state, &error));
         for (int expert = 0; expert < experts; expert++) {
             owner[expert] = test_random_int(random, 0, ranks - 1);
             state.total[expert] = test_random_int(random, 0, 3) ? test_random_int(random, 0, 50)
                                                                 : test_random_int(random, 0, 3000);
         }
-        assert_ok(mp_llep_decide(&state, &options, owner, copies, &error), &error);
+        assert_works(mp_llep_decide(&state, &options, owner, copies, &error));
         active += state.active;
         if (state.active) {
             check_decision(&state, &options, owner, copies);
@@ -256,11 +254,10 @@ TEST(copies_are_limited_by_cap_and_smallest_piece) {
                                      .expert_bytes = 64,
                                      .route_bytes = 8};
         struct mp_llep_options options;
-        struct mp_error error = {0};
         void *self;
         print_message("  %s\n", row->name);
         parse_options(&mp_system_llep, &options, pair);
-        assert_ok(mp_system_create(&mp_system_llep, &setting, &options, &self, &error), &error);
+        assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
         assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
         mp_system_destroy(&mp_system_llep, self);
     }
@@ -270,13 +267,11 @@ TEST(what_cannot_be_is_refused) {
     struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
     struct mp_llep_options options;
     struct mp_llep state;
-    struct mp_error error = {0};
     void *self = &options;
     parse_options(&mp_system_llep, &options, NULL);
-    assert_int_equal(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
-                     MP_EREFUSED);
-    assert_string_equal(error.text,
-                        "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
+    assert_sentence(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
+                    MP_EREFUSED,
+                    "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
     assert_int_equal(mp_llep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }

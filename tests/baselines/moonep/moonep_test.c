@@ -51,15 +51,14 @@ static const struct golden_case GOLDEN[] = {
 TEST(golden_decisions) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     static const struct mp_moonep_options OPTIONS = {0};
-    struct mp_error error = {0};
     struct mp_moonep state;
-    assert_ok(mp_moonep_create(&memory, 4, 8, &state, &error), &error);
+    assert_works(mp_moonep_create(&memory, 4, 8, &state, &error));
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         int64_t routes[MOST_EXPERTS][MOST_RANKS];
         print_message("  %s\n", row->name);
         memcpy(state.total, row->total, sizeof row->total);
-        assert_ok(mp_moonep_decide(&state, &OPTIONS, OWNER, &error), &error);
+        assert_works(mp_moonep_decide(&state, &OPTIONS, OWNER, &error));
         lay_out(&state, routes);
         for (int expert = 0; expert < 8; expert++)
             for (int rank = 0; rank < 4; rank++)
@@ -176,7 +175,6 @@ static int decisions_with(uint64_t *random, double tolerance) {
     const struct mp_moonep_options options = {.tolerance = tolerance};
     static struct decision example;
     static int64_t routes[MOST_EXPERTS][MOST_RANKS];
-    struct mp_error error = {0};
     struct mp_moonep state;
     int64_t sum = 0;
     draw_example(random, &example);
@@ -186,10 +184,10 @@ static int decisions_with(uint64_t *random, double tolerance) {
     double allowed = tolerance * (double)sum / example.ranks;
     follow_procedure(&example, allowed);
     check_balance(&example, allowed);
-    assert_ok(mp_moonep_create(&memory, example.ranks, example.experts, &state, &error), &error);
+    assert_works(mp_moonep_create(&memory, example.ranks, example.experts, &state, &error));
     for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
         memcpy(state.total, example.total, sizeof(int64_t) * (size_t)example.experts);
-        assert_ok(mp_moonep_decide(&state, &options, example.owner, &error), &error);
+        assert_works(mp_moonep_decide(&state, &options, example.owner, &error));
     }
     lay_out(&state, routes);
     assert_memory_equal(routes, example.routes, sizeof routes);
@@ -271,17 +269,14 @@ TEST_RANDOM(every_rank_computes_as_much_as_every_other) {
                                            .expert_bytes = 64,
                                            .route_bytes = 8};
         const struct mp_moonep_options options = {0};
-        struct rehearsal rehearsal;
-        struct mp_error error = {0};
-        struct mp_load load;
-        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
+        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
         even_sources(random, &setting, &load);
         rehearsal_create(&rehearsal, &mp_system_moonep, &setting, &options);
         rehearsal_plan(&rehearsal, 0, &load);
         check_plan(&setting, rehearsal.planner.plan, &load);
         copies += rehearsal.planner.plan->fetch.count;
-        rehearsal_destroy(&rehearsal);
-        mp_load_destroy(&load);
     }
     print_message("  %lld copies\n", (long long)copies);
     assert_true(copies > 0);
@@ -294,9 +289,8 @@ TEST(copies_are_at_most_a_group) {
         const struct mp_setting setting = {
             .layers = 1, .experts = row[index][0], .topology = {row[index][1], 1}};
         const struct mp_moonep_options options = {0};
-        struct mp_error error = {0};
         void *self;
-        assert_ok(mp_system_create(&mp_system_moonep, &setting, &options, &self, &error), &error);
+        assert_works(mp_system_create(&mp_system_moonep, &setting, &options, &self, &error));
         assert_int_equal(mp_system_moonep.copies_limit(self), row[index][2]);
         mp_system_destroy(&mp_system_moonep, self);
     }

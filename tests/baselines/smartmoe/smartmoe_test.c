@@ -20,7 +20,6 @@ struct run {
 static void begin_run(struct run *run, int experts, struct mp_topology topology,
                       const char *const pair[][2]) {
     struct mp_smartmoe_options options;
-    struct mp_error error = {0};
     *run = (struct run){.setting = {.layers = LAYERS,
                                     .experts = experts,
                                     .top_k = 2,
@@ -31,13 +30,13 @@ static void begin_run(struct run *run, int experts, struct mp_topology topology,
                                     .bandwidth = 1e9,
                                     .seconds_per_route = 1e-6}};
     parse_options(tested, &options, pair);
-    assert_ok(mp_system_create(tested, &run->setting, &options, &run->self, &error), &error);
+    assert_works(mp_system_create(tested, &run->setting, &options, &run->self, &error));
     for (int layer = 0; layer < LAYERS; layer++) {
-        assert_ok(mp_load_create(topology.ranks, experts, &run->load[layer], &error), &error);
-        assert_ok(mp_placement_create(topology.ranks, experts, &run->home[layer], &error), &error);
-        assert_ok(mp_placement_create(topology.ranks, experts, &run->next[layer], &error), &error);
+        assert_works(mp_load_create(topology.ranks, experts, &run->load[layer], &error));
+        assert_works(mp_placement_create(topology.ranks, experts, &run->home[layer], &error));
+        assert_works(mp_placement_create(topology.ranks, experts, &run->next[layer], &error));
     }
-    assert_ok(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error), &error);
+    assert_works(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error));
 }
 
 static void end_run(struct run *run) {
@@ -49,17 +48,18 @@ static void end_run(struct run *run) {
     mp_system_destroy(tested, run->self);
 }
 
+TEST_END(end_run, struct run, end_run(it))
+
 /* after_step, with the law for homes; the homes stay for the caller to compare. */
 static void step(struct run *run, int64_t iteration) {
-    struct mp_error error = {0};
     for (int layer = 0; layer < LAYERS; layer++)
         mp_placement_copy(&run->next[layer], &run->home[layer]);
     run->change = (struct mp_rehome){.next = run->next};
-    assert_ok(tested->after_step(run->self, iteration, run->load, run->home, &run->change, &error),
-              &error);
-    assert_ok(mp_rehome_check(run->home, &run->change, LAYERS, MP_OPTIMIZER_OWNER,
-                              LAYERS * run->setting.experts / run->setting.topology.ranks, &error),
-              &error);
+    assert_works(
+        tested->after_step(run->self, iteration, run->load, run->home, &run->change, &error));
+    assert_works(mp_rehome_check(run->home, &run->change, LAYERS, MP_OPTIMIZER_OWNER,
+                                 LAYERS * run->setting.experts / run->setting.topology.ranks,
+                                 &error));
 }
 
 static void move_home(struct run *run) {
@@ -94,7 +94,7 @@ TEST(owners_change_as_published) {
         {{"threshold", "1.1"}, {0}},                      /* and not > 1.1 * 42 */
     };
     for (int row = 0; row < 3; row++) {
-        struct run run;
+        AUTO(end_run) struct run run;
         begin_run(&run, 8, (struct mp_topology){4, 2}, pair[row]);
         set_golden(&run.load[0]);
         for (int cell = 0; cell < 32; cell++) /* balanced: nothing is strictly better */
@@ -109,7 +109,6 @@ TEST(owners_change_as_published) {
         assert_memory_equal(run.next[1].owner, run.home[1].owner, 8 * sizeof(int32_t));
         if (row < 2)
             assert_memory_equal(run.next[0].owner, expected, sizeof expected);
-        end_run(&run);
     }
 }
 
@@ -118,7 +117,7 @@ TEST(history_is_the_last_iterations) {
     static const char *const pair[][2] = {{"interval", "4"}, {0}};
     static const uint32_t row[4][4] = {
         {900, 800, 0, 0}, {700, 0, 600, 0}, {10, 30, 0, 0}, {30, 10, 0, 0}};
-    struct run run;
+    AUTO(end_run) struct run run;
     begin_run(&run, 4, (struct mp_topology){2, 2}, pair);
     for (int iteration = 0; iteration < 4; iteration++) {
         for (int layer = 0; layer < LAYERS; layer++)
@@ -129,7 +128,6 @@ TEST(history_is_the_last_iterations) {
     assert_true(run.change.changed);
     assert_memory_equal(run.next[0].owner, expected, sizeof expected);
     assert_memory_equal(run.next[1].owner, expected, sizeof expected);
-    end_run(&run);
 }
 
 /* Random jobs: every change is legal and pays, plans go to owners, and an instance that is created
@@ -142,23 +140,21 @@ TEST_RANDOM(changes_pay_and_a_restored_run_makes_the_same) {
         int choice = round % 3, most = choice == 1 ? 16 / topology.ranks : 6;
         const char *const pair[][2] = {
             {"interval", "2"}, {"history", "1"}, {"solver", solver[choice]}, {0}};
-        struct run run, late;
-        struct mp_plan plan;
-        struct mp_error error = {0};
+        AUTO(end_run) struct run run, late;
+        AUTO(plan) struct mp_plan plan;
         char saved[65536];
         begin_run(&run, topology.ranks * test_random_int(random, 1, most), topology, pair);
         begin_run(&late, run.setting.experts, topology, pair);
-        assert_ok(mp_plan_create(&topology, run.setting.experts, 8, &plan, &error), &error);
+        assert_works(mp_plan_create(&topology, run.setting.experts, 8, &plan, &error));
         for (int iteration = 0; iteration < 6; iteration++) {
             for (int layer = 0; layer < LAYERS; layer++) {
                 struct mp_plan_law law = {.extra_copies_limit = tested->copies_limit(run.self)};
                 random_load(random, &run.load[layer]);
                 mp_load_copy(&late.load[layer], &run.load[layer]);
-                assert_ok(mp_system_begin_plan(tested, run.self, iteration, layer, &run.home[layer],
-                                               &plan, &error),
-                          &error);
-                assert_ok(tested->after_gate(run.self, &run.load[layer], &plan, &error), &error);
-                assert_ok(mp_plan_check(&plan, &run.load[layer], &law, NULL, &error), &error);
+                assert_works(mp_system_begin_plan(tested, run.self, iteration, layer,
+                                                  &run.home[layer], &plan, &error));
+                assert_works(tested->after_gate(run.self, &run.load[layer], &plan, &error));
+                assert_works(mp_plan_check(&plan, &run.load[layer], &law, NULL, &error));
             }
             step(&run, iteration);
             for (int layer = 0; layer < LAYERS; layer++)
@@ -179,13 +175,10 @@ TEST_RANDOM(changes_pay_and_a_restored_run_makes_the_same) {
             }
             size_t size = tested->save(run.self, saved, sizeof saved);
             assert_true(size <= sizeof saved);
-            assert_ok(tested->load(late.self, saved, size, &error), &error);
+            assert_works(tested->load(late.self, saved, size, &error));
             assert_int_equal(tested->load(late.self, saved, size - 1, NULL), MP_EFORMAT);
             move_home(&run);
         }
-        mp_plan_destroy(&plan);
-        end_run(&run);
-        end_run(&late);
     }
     print_message("  %d layers changed\n", changes);
     assert_true(changes > 0);

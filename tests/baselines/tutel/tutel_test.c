@@ -21,12 +21,10 @@ static struct mp_setting setting_of(int tokens) {
 static void create(const struct mp_setting *setting, const char *const pair[][2],
                    struct rehearsal *rehearsal, struct mp_load load[2]) {
     struct mp_tutel_options options;
-    struct mp_error error = {0};
     parse_options(&mp_system_tutel, &options, pair);
     rehearsal_create(rehearsal, &mp_system_tutel, setting, &options);
     for (int l = 0; l < 2; l++)
-        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[l], &error),
-                  &error);
+        assert_works(mp_load_create(setting->topology.ranks, setting->experts, &load[l], &error));
 }
 
 static void destroy(struct rehearsal *rehearsal, struct mp_load load[2]) {
@@ -214,7 +212,6 @@ TEST(trials_survive_restarts) {
     struct mp_setting setting = setting_of(20000);
     struct rehearsal rehearsal, other;
     struct mp_load load[2], others[2];
-    struct mp_error error = {0};
     create(&setting, dynamic, &rehearsal, load);
     load[0].count[3] = load[1].count[3] = 200;
     run(&rehearsal, load, 1, "ff");
@@ -225,7 +222,7 @@ TEST(trials_survive_restarts) {
     assert_foreign_bytes_are_refused(&mp_system_tutel, rehearsal.planner.self, 16);
     setting.tokens_per_rank = 10000; /* fewer keys */
     create(&setting, dynamic, &other, others);
-    assert_ok(mp_system_tutel.load(other.planner.self, bytes, size, &error), &error);
+    assert_works(mp_system_tutel.load(other.planner.self, bytes, size, &error));
     run(&rehearsal, load, 4, "fftttttt");
     run(&other, load, 4, "fftttttt");
     free(bytes);

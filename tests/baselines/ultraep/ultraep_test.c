@@ -146,12 +146,11 @@ static void follow_procedure(struct decision *d, int *searched) {
 static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_RANKS]) {
     const struct mp_topology topology = {d->ranks, d->per_node};
     struct mp_ultraep state;
-    struct mp_error error = {0};
     memset(routes, 0, sizeof d->routes);
-    assert_ok(mp_ultraep_create(&memory, d->ranks, d->experts, &state, &error), &error);
+    assert_works(mp_ultraep_create(&memory, d->ranks, d->experts, &state, &error));
     for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
         memcpy(state.total, d->total, sizeof(int64_t) * (size_t)d->experts);
-        assert_ok(mp_ultraep_decide(&state, &d->options, &topology, d->owner, &error), &error);
+        assert_works(mp_ultraep_decide(&state, &d->options, &topology, d->owner, &error));
     }
     for (int expert = 0; expert < d->experts; expert++)
         for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
@@ -257,11 +256,10 @@ TEST(golden_decisions) {
  * routes go to its own copy as far as its quota goes. */
 TEST_RANDOM(copies_stay_in_the_node) {
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
-    struct rehearsal rehearsal;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     int copies = 0;
-    assert_ok(mp_load_create(8, 24, &load, &error), &error);
+    assert_works(mp_load_create(8, 24, &load, &error));
     rehearsal_create(&rehearsal, &mp_system_ultraep, &setting, &DEFAULTS);
     for (int round = 0; round < 20; round++) {
         const struct mp_plan *plan = rehearsal.planner.plan;
@@ -283,8 +281,6 @@ TEST_RANDOM(copies_stay_in_the_node) {
         copies += plan->fetch.count;
     }
     assert_true(copies > 0);
-    rehearsal_destroy(&rehearsal);
-    mp_load_destroy(&load);
 }
 
 TEST(what_cannot_be_is_refused) {

@@ -6,6 +6,8 @@
 #include "profiler/record/record.h"
 #include "tests/errors.h"
 
+TEST_END(cluster, struct mp_cluster *, mp_cluster_destroy(*it))
+
 /* Two nodes of eight, pairs inside, two cards per node. */
 static const char good[] = "description: two nodes\n"
                            "nodes: {value: 2, source: the paper}\n"
@@ -69,7 +71,7 @@ static struct mp_cluster *parse_good(const char *old, const char *new) {
 }
 
 TEST(ranks_meet_at_the_nearest_level) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     static const struct {
         int rank, other, level;
     } pairs[] = {{3, 3, 0}, {2, 3, 1}, {3, 2, 1}, {1, 2, 2}, {0, 7, 2}, {7, 8, 3}, {0, 15, 3}};
@@ -83,7 +85,6 @@ TEST(ranks_meet_at_the_nearest_level) {
         for (int b = 0; b < 16; b++)
             assert_true((mp_cluster_level_of(cluster, a, b) == 3) ==
                         (mp_topology_node(&topology, a) != mp_topology_node(&topology, b)));
-    mp_cluster_destroy(cluster);
 }
 
 TEST(ranks_share_ports) {
@@ -101,7 +102,7 @@ TEST(ranks_share_ports) {
          "{value: 3, source: the paper}\n    sharing: {value: pooled", 3, 2, 13, 1, 18.75e9},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_cluster *cluster = parse_good(cases[i].old, cases[i].new);
+        AUTO(cluster) struct mp_cluster *cluster = parse_good(cases[i].old, cases[i].new);
         print_message("%s\n", cases[i].what);
         assert_int_equal(mp_cluster_gates(cluster, cases[i].level), cases[i].gates);
         assert_int_equal(mp_cluster_gate(cluster, cases[i].level, cases[i].rank), cases[i].gate);
@@ -114,15 +115,13 @@ TEST(ranks_share_ports) {
             last = gate;
         }
         assert_int_equal(last, cases[i].gates - 1);
-        mp_cluster_destroy(cluster);
     }
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_close(mp_cluster_latency(cluster, 2), 5e-6, 0);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(nodes_can_be_set) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_works(mp_cluster_set(cluster, "nodes=2048", &error));
     assert_int_equal(mp_cluster_ranks(cluster), 16384);
     assert_true(cluster->nodes.assumed);
@@ -141,11 +140,10 @@ TEST(nodes_can_be_set) {
             fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
         assert_int_equal(mp_cluster_ranks(cluster), 16384); /* as before */
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(links_can_be_set) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_works(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error));
     assert_works(mp_cluster_set(cluster, "levels.node.latency=0", &error));
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
@@ -170,11 +168,10 @@ TEST(links_can_be_set) {
             fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
         assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0); /* as before */
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(numbers_can_be_scaled) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
     double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
     double peak = cluster->peak[MP_FP32].value;
@@ -212,7 +209,6 @@ TEST(numbers_can_be_scaled) {
         if (!strstr(fault.text, bad[i].message))
             fail_msg("%s: \"%s\"", bad[i].key, fault.text);
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(one_node_needs_no_cluster_level) {
@@ -220,20 +216,19 @@ TEST(one_node_needs_no_cluster_level) {
     strcpy(text, good);
     *strstr(text, "  cluster:\n") = '\0';
     strstr(text, "nodes: {value: 2")[15] = '1';
-    struct mp_cluster *cluster = NULL;
+    AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct mp_error error = {0}, fault = {0};
     parse(text, &cluster, &error);
     assert_string_equal(error.text, "");
     assert_int_equal(mp_cluster_level_of(cluster, 0, 7), 2);
     assert_int_equal(mp_cluster_set(cluster, "nodes=2", &fault), MP_EINVAL);
     assert_non_null(strstr(fault.text, "c.yaml has no level cluster"));
-    mp_cluster_destroy(cluster);
 }
 
 TEST(shares_are_exact_at_points) {
     static const double tokens[] = {4, 64, 1024}, width[] = {512, 2048};
     static const double share[3][2] = {{0.05, 0.1}, {0.2, 0.4}, {0.5, 0.8}};
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 2; j++)
             assert_true(mp_cluster_share(cluster, MP_FORWARD, tokens[i], width[j]) == share[i][j]);
@@ -246,7 +241,6 @@ TEST(shares_are_exact_at_points) {
     assert_close(mp_cluster_share(cluster, MP_FORWARD, 1e6, 1), 0.5, 0);
     assert_close(mp_cluster_share(cluster, MP_FORWARD, 1, 512), 0.05 / 4,
                  1e-12); /* in proportion */
-    mp_cluster_destroy(cluster);
 }
 
 static void count_backward(void *context, const char *place, const char *unit,
@@ -292,7 +286,7 @@ static double uniform(uint64_t *seed) {
 /* Between two points the share lies between theirs and moves one way only. */
 TEST(shares_are_monotone_between_points) {
     uint64_t seed = test_seed();
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     struct mp_cluster_efficiency *table = &cluster->efficiency;
     for (int round = 0; round < 2000; round++) {
         for (int i = 0; i < 3; i++)
@@ -311,11 +305,10 @@ TEST(shares_are_monotone_between_points) {
         }
         assert_close(last, end, 1e-12);
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(products_cost_launch_and_the_longer_of_two) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     struct mp_error error = {0};
     double seconds, fewer;
     assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 1024, 2048, 4096,
@@ -338,7 +331,6 @@ TEST(products_cost_launch_and_the_longer_of_two) {
         mp_cluster_product_seconds(cluster, MP_BF16, MP_FORWARD, 1, 1, 1, &seconds, &error),
         MP_EINVAL);
     assert_string_equal(error.text, "c.yaml:7: peak: gives none for bf16");
-    mp_cluster_destroy(cluster);
 }
 
 static const struct {
@@ -550,7 +542,7 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
     globfree(&found);
     for (int i = 0; i < SHIPPED; i++) {
         char path[4096];
-        struct mp_cluster *cluster = NULL;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
         struct visited visited = {.file = shipped[i].name};
         snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
@@ -567,7 +559,6 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
         assert_close(mp_cluster_bandwidth(cluster, last) * mp_cluster_gates(cluster, last) /
                          shipped[i].nodes,
                      shipped[i].node_bandwidth, 1);
-        mp_cluster_destroy(cluster);
     }
 }
 
@@ -575,7 +566,7 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
 TEST(shipped_clusters_are_sensible) {
     for (int i = 0; i < SHIPPED; i++) {
         char path[4096];
-        struct mp_cluster *cluster = NULL;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
         snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
         assert_int_equal(mp_cluster_load(path, &cluster, &error), MP_OK);
@@ -597,6 +588,5 @@ TEST(shipped_clusters_are_sensible) {
             assert_true(seconds >= last * (1 - 1e-12));
             last = seconds;
         }
-        mp_cluster_destroy(cluster);
     }
 }

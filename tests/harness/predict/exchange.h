@@ -206,7 +206,7 @@ static inline void run_flows(struct flow flows[], int count, int gates, double b
 static inline void reference_exchange(const struct mp_cluster *cluster, const double matrix[],
                                       const double ready[], double done[]) {
     int n = mp_cluster_ranks(cluster);
-    struct flow *flows = calloc((size_t)n * (size_t)n, sizeof *flows);
+    AUTO(memory) struct flow *flows = calloc((size_t)n * (size_t)n, sizeof *flows);
     assert_non_null(flows);
     for (int i = 0; i < n; i++)
         done[i] = ready[i];
@@ -224,7 +224,6 @@ static inline void reference_exchange(const struct mp_cluster *cluster, const do
         run_flows(flows, count, mp_cluster_gates(cluster, level),
                   mp_cluster_bandwidth(cluster, level), mp_cluster_latency(cluster, level), done);
     }
-    free(flows);
 }
 
 static inline double largest(const double values[], int n) {

@@ -443,7 +443,7 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
                         const double ready[]) {
     int n = mp_cluster_ranks(cluster);
     double last = largest(ready, n);
-    struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
+    AUTO(memory) struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
     assert_non_null(starts);
     for (int level = 1; level < cluster->levels; level++)
         for (int gate = 0; gate < 2 * mp_cluster_gates(cluster, level); gate++) {
@@ -463,7 +463,6 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
             if (count)
                 last = fmax(last, t + mp_cluster_latency(cluster, level));
         }
-    free(starts);
     return last;
 }
 
@@ -487,7 +486,7 @@ TEST_RANDOM(gates_are_queues) {
         AUTO(bench) struct bench bench = make_bench(&shape);
         int n = bench.ranks;
         double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
-        double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
+        AUTO(memory) double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
         double *ready = calloc(2 * (size_t)n, sizeof *ready), *done = ready + n;
         assert_non_null(matrix);
         assert_non_null(ready);
@@ -501,7 +500,6 @@ TEST_RANDOM(gates_are_queues) {
         fill_traffic(bench.traffic, matrix, n);
         mp_network_exchange(bench.network, bench.traffic, false, ready, done);
         assert_within(largest(done, n), last_gate(bench.cluster, matrix, ready), 1e-7);
-        free(matrix);
         free(ready);
     }
 }
@@ -577,8 +575,8 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         AUTO(traffic) struct mp_traffic *filled;
         int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
-        uint32_t *matrix = calloc(pairs, sizeof *matrix);
-        double *ready = calloc(5 * (size_t)n, sizeof *ready);
+        AUTO(memory) uint32_t *matrix = calloc(pairs, sizeof *matrix);
+        AUTO(memory) double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
         assert_works(mp_traffic_create(bench.network, &filled, &error));
         for (size_t f = 0; f < pairs; f++)
@@ -601,8 +599,6 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
         assert_works(mp_network_check(bench.network, &error));
-        free(matrix);
-        free(ready);
     }
 }
 

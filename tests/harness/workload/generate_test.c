@@ -51,6 +51,8 @@ static void unmake(struct made *made) {
     free(made->total);
 }
 
+TEST_END(unmake, struct made, unmake(it))
+
 static double most_over_mean(const struct made *made) {
     int64_t most = 0, sum = 0;
     for (int e = 0; e < made->options.experts; e++) {
@@ -96,7 +98,7 @@ TEST(test_every_kind_gives_each_token_distinct_experts) {
     uint64_t seed = test_seed();
     for (int repeat = 0; repeat < 20; repeat++)
         for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
-            struct made made;
+            AUTO(unmake) struct made made;
             char words[256];
             int ranks = 2 << test_random_int(&seed, 0, 2);
             int top_k = test_random_int(&seed, 1, 2);
@@ -111,14 +113,13 @@ TEST(test_every_kind_gives_each_token_distinct_experts) {
                 load_at(&made, test_random_int(&seed, 0, 200), i % 2, i % 3);
                 assert_feasible(&made, !strcmp(kind->name, "w4"));
             }
-            unmake(&made);
         }
 }
 
 TEST(test_a_load_depends_on_its_place_alone) {
     uint64_t seed = test_seed();
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
-        struct made one, other;
+        AUTO(unmake) struct made one, other;
         char words[128];
         const char *random =
             kind->options && mp_options_find(kind->options, "sampling") ? " sampling=random" : "";
@@ -134,8 +135,6 @@ TEST(test_a_load_depends_on_its_place_alone) {
         assert_memory_equal(one.load.count, other.load.count,
                             sizeof *one.load.count * (size_t)one.load.ranks *
                                 (size_t)one.load.experts);
-        unmake(&one);
-        unmake(&other);
     }
 }
 
@@ -150,7 +149,7 @@ TEST(test_the_bits_are_the_same_on_every_machine) {
         {"w6", "seed=7 tokens=512 period=5", 0x03a0be8d},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         make(&made, cases[i].kind, cases[i].words);
         uLong sum = crc32(0, NULL, 0);
         for (int layer = 0; layer < 12; layer++) {
@@ -165,7 +164,6 @@ TEST(test_the_bits_are_the_same_on_every_machine) {
         }
         if (sum != cases[i].sum)
             fail_msg("%s: CRC-32 0x%08lx, expected 0x%08lx", cases[i].kind, sum, cases[i].sum);
-        unmake(&made);
     }
 }
 
@@ -210,7 +208,7 @@ TEST(test_balanced_leaves_nothing_empty_on_few_tokens) {
 
 TEST_RANDOM(test_exact_totals_are_within_one_route_of_equal) {
     for (int repeat = 0; repeat < 200; repeat++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         char words[160];
         int top_k = test_random_int(random, 1, 6), experts = test_random_int(random, top_k, 100);
         int ranks = test_random_int(random, 1, 9), tokens = test_random_int(random, 1, 100);
@@ -223,12 +221,11 @@ TEST_RANDOM(test_exact_totals_are_within_one_route_of_equal) {
             assert_true(made.total[e] >= routes / experts);
             assert_true(made.total[e] <= (routes + experts - 1) / experts);
         }
-        unmake(&made);
     }
 }
 
 TEST(test_random_tokens_keep_the_shares) {
-    struct made made;
+    AUTO(unmake) struct made made;
     make(&made, "balanced", "sampling=random layers=1 ranks=4 experts=16 tokens=1000 top-k=4");
     enum { DRAWS = 1000 };
     double sum = 0, variance = 0;
@@ -242,7 +239,6 @@ TEST(test_random_tokens_keep_the_shares) {
     assert_true(fabs(sum - 1000) < 6 * sqrt(750.0 / DRAWS));
     assert_true(variance > 750 * (1 - 6 * sqrt(2.0 / DRAWS)));
     assert_true(variance < 750 * (1 + 6 * sqrt(2.0 / DRAWS)));
-    unmake(&made);
 }
 
 static int descending(const void *a, const void *b) {
@@ -253,7 +249,7 @@ static int descending(const void *a, const void *b) {
 TEST(test_zipf_falls_with_its_exponent) {
     static const char *const exponents[] = {"0.4", "0.8", "1.2"};
     for (int i = 0; i < 3; i++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         char words[128];
         double x = 0, y = 0, xx = 0, xy = 0, slope;
         snprintf(words, sizeof words, "layers=2 tokens=65536 exponent=%s", exponents[i]);
@@ -267,19 +263,17 @@ TEST(test_zipf_falls_with_its_exponent) {
         slope = -(xy - x * y) / (xx - x * x);
         print_message("zipf exponent %s: slope %.5f\n", exponents[i], slope);
         assert_close(slope, atof(exponents[i]), 1e-3);
-        unmake(&made);
     }
 }
 
 /* Totals of the experts of a layer in three iterations; exact sampling. */
 static void orders_of(const char *words, int64_t total[3][64]) {
-    struct made made;
+    AUTO(unmake) struct made made;
     make(&made, "zipf", words);
     for (int i = 0; i < 3; i++) {
         load_at(&made, i, 0, 1);
         memcpy(total[i], made.total, sizeof total[i]);
     }
-    unmake(&made);
 }
 
 /* Of two orders: experts that are within one route of where they were. */
@@ -328,7 +322,7 @@ TEST(test_power_law_has_the_inverse_s_median) {
 TEST_RANDOM(test_lognormal_reaches_the_wanted_violation) {
     static const char *const wanted[] = {"0.2", "1", "4"};
     for (int i = 0; i < 3; i++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         char words[128];
         snprintf(words, sizeof words, "layers=12 seed=%d max-violation=%s",
                  test_random_int(random, 0, 1000000), wanted[i]);
@@ -341,7 +335,6 @@ TEST_RANDOM(test_lognormal_reaches_the_wanted_violation) {
         }
         print_message("lognormal, wanted %s: within %.4f\n", wanted[i], farthest);
         assert_true(farthest < 1e-2); /* one route is 64 / 65536 */
-        unmake(&made);
     }
 }
 
@@ -360,7 +353,7 @@ static int hot_of(const struct made *made, double above[], int limit) {
 TEST(test_w1_to_w3_have_the_same_heat_in_other_places) {
     static const char *const kinds[] = {"w1", "w2", "w3"};
     for (int k = 0; k < 3; k++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         double above[8] = {0}, most = 0;
         make(&made, kinds[k], "experts=64 ranks=8 layers=2");
         load_at(&made, 9, 0, 1);
@@ -374,13 +367,12 @@ TEST(test_w1_to_w3_have_the_same_heat_in_other_places) {
             assert_close(most, 0.5 + 4 * 0.5 / 60, 1e-3);
         if (k == 2) /* one hot expert, seven others */
             assert_close(most, 0.125 + 7 * 0.5 / 60, 1e-3);
-        unmake(&made);
     }
 }
 
 /* max / mean of the ranks, averaged after it is formed: opposite hot ranks must not cancel. */
 TEST(test_layers_have_hot_ranks_of_their_own) {
-    struct made made;
+    AUTO(unmake) struct made made;
     bool seen[8] = {false};
     int different = 0;
     make(&made, "w2", "experts=64 ranks=8 layers=24");
@@ -394,11 +386,10 @@ TEST(test_layers_have_hot_ranks_of_their_own) {
         seen[hot] = true;
     }
     assert_true(different >= 3);
-    unmake(&made);
 }
 
 TEST(test_w4_has_one_large_source) {
-    struct made made;
+    AUTO(unmake) struct made made;
     int large = 0;
     make(&made, "w4", "ranks=8 tokens=700 layers=2");
     load_at(&made, 3, 0, 1);
@@ -408,7 +399,6 @@ TEST(test_w4_has_one_large_source) {
     }
     assert_int_equal(large, 1);
     assert_true(most_over_mean(&made) < 1.01);
-    unmake(&made);
 }
 
 TEST(test_w5_leaves_experts_or_ranks_empty) {

@@ -4,6 +4,8 @@
 #include "harness/workload/reshape.h"
 #include "tests/errors.h"
 
+TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+
 /* ---- a source: random blocks, the same ones for the same seed ---- */
 
 struct random_source {
@@ -143,7 +145,8 @@ TEST(totals_are_kept) {
                                     .tilt = 0.5 + test_random_double(&state) / 2};
         if (wanted.experts < shape.top_k)
             continue;
-        struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        AUTO(trace_stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        AUTO(trace_stream)
         struct mp_trace_stream *made = reshape(open_random(shape, 2, 0, seed), wanted);
         const struct mp_trace_block *block;
         while ((block = next(source))) {
@@ -154,8 +157,6 @@ TEST(totals_are_kept) {
             assert_int_equal(other->load.experts, wanted.experts);
         }
         assert_null(next(made));
-        mp_trace_stream_destroy(source);
-        mp_trace_stream_destroy(made);
     }
 }
 
@@ -189,7 +190,7 @@ TEST(tilt_is_the_share_of_the_first_half) {
         struct mp_trace_shape shape = random_shape(&state);
         double tilt = 0.5 + test_random_double(&state) / 2;
         uint64_t seed = test_random(&state);
-        struct mp_trace_stream *source = open_random(shape, 1, 0, seed);
+        AUTO(trace_stream) struct mp_trace_stream *source = open_random(shape, 1, 0, seed);
         struct mp_trace_stream *made =
             reshape(open_random(shape, 1, 0, seed),
                     (struct mp_reshape){.experts = shape.experts * 2, .tilt = tilt});
@@ -204,7 +205,6 @@ TEST(tilt_is_the_share_of_the_first_half) {
                 assert_true(fabs((double)half[2 * expert] - wanted) <= 0.5 + 1e-9);
             }
         }
-        mp_trace_stream_destroy(source);
         mp_trace_stream_destroy(made);
     }
 }
@@ -215,7 +215,7 @@ TEST(layers_are_spread_evenly_or_repeated) {
         struct mp_trace_shape shape = random_shape(&state);
         uint64_t seed = test_random(&state);
         int layers = test_random_int(&state, 1, 12);
-        struct mp_trace_stream *source = open_random(shape, 3, 0, seed);
+        AUTO(trace_stream) struct mp_trace_stream *source = open_random(shape, 3, 0, seed);
         struct mp_trace_stream *made =
             reshape(open_random(shape, 3, 0, seed), (struct mp_reshape){.layers = layers});
         uint32_t kept[5][8 * 12];
@@ -235,7 +235,6 @@ TEST(layers_are_spread_evenly_or_repeated) {
             }
         }
         assert_null(next(made));
-        mp_trace_stream_destroy(source);
         mp_trace_stream_destroy(made);
     }
 }
@@ -246,7 +245,7 @@ TEST(micro_batches_add_up) {
         struct mp_trace_shape shape = random_shape(&state);
         uint64_t seed = test_random(&state);
         int layers = test_random_int(&state, 1, 8);
-        struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        AUTO(trace_stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
         struct mp_trace_stream *made =
             reshape(open_random(shape, 2, 0, seed),
                     (struct mp_reshape){.micro_batches = 1, .layers = layers});
@@ -268,7 +267,6 @@ TEST(micro_batches_add_up) {
             }
         }
         assert_null(next(made));
-        mp_trace_stream_destroy(source);
         mp_trace_stream_destroy(made);
     }
 }
@@ -307,6 +305,7 @@ TEST(tokens_are_exact_and_take_distinct_experts) {
                                     .tokens = test_random_int(&state, 1, 5000)};
         if (wanted.experts < shape.top_k)
             continue;
+        AUTO(trace_stream)
         struct mp_trace_stream *made = reshape(open_random(shape, 1, 30, seed), wanted);
         const struct mp_trace_block *block;
         while ((block = next(made)))
@@ -317,7 +316,6 @@ TEST(tokens_are_exact_and_take_distinct_experts) {
                     full += mp_load_at(&block->load, source, expert) == wanted.tokens;
                 }
             }
-        mp_trace_stream_destroy(made);
     }
     assert_true(full > 0);
 }
@@ -452,6 +450,7 @@ static struct mp_trace_stream *open_golden(const struct golden *golden, const ch
 }
 
 TEST_EACH(golden_load_matches, goldens, golden) {
+    AUTO(trace_stream)
     struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
     const struct mp_trace_info *info = mp_trace_stream_info(made);
     assert_string_equal(info->notes, golden->notes);
@@ -461,7 +460,6 @@ TEST_EACH(golden_load_matches, goldens, golden) {
     assert_memory_equal(block->load.count, golden->after,
                         (size_t)golden->cells * sizeof golden->after[0]);
     assert_null(next(made));
-    mp_trace_stream_destroy(made);
 }
 
 TEST(notes_are_continued) {
@@ -531,11 +529,11 @@ TEST_EACH(wish_is_refused, refusals, refusal) {
 }
 
 static void assert_fails_later(const struct golden *golden, int code, const char *words) {
+    AUTO(trace_stream)
     struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
     const struct mp_trace_block *block;
     assert_fails(mp_trace_next(made, &block, &error), code, words);
     assert_int_equal(mp_trace_next(made, &block, NULL), code);
-    mp_trace_stream_destroy(made);
 }
 
 TEST(loads_that_do_not_fit_are_named) {
@@ -580,14 +578,13 @@ TEST(errors_of_the_source_pass) {
         *left = 2;
         struct mp_trace_info info = {
             .shape = {2, 2, 1, 3, 1}, .source = strdup("a disk"), .notes = strdup("")};
-        struct mp_trace_stream *stream;
+        AUTO(trace_stream) struct mp_trace_stream *stream;
         assert_int_equal(mp_trace_stream_create(&operations, left, &info, &stream, NULL), MP_OK);
         stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});
         const struct mp_trace_block *block;
         for (int i = 0; i < (merged ? 0 : 2); i++)
             assert_works(mp_trace_next(stream, &block, &error));
         assert_sentence(mp_trace_next(stream, &block, &error), MP_EIO, "the disk is gone");
-        mp_trace_stream_destroy(stream);
     }
 }
 
@@ -603,7 +600,7 @@ static struct mp_trace_stream *open_public(void) {
 
 TEST(public_trace_fits_another_machine) {
     need_file(public_trace);
-    struct mp_trace_stream *source = open_public();
+    AUTO(trace_stream) struct mp_trace_stream *source = open_public();
     struct mp_trace_shape had = mp_trace_stream_info(source)->shape;
     struct mp_trace_stream *made =
         reshape(open_public(), (struct mp_reshape){.ranks = 8, .experts = 64, .layers = 12});
@@ -637,7 +634,6 @@ TEST(public_trace_fits_another_machine) {
     assert_null(next(scaled));
     assert_true(blocks > 0 && blocks % 12 == 0);
     print_message("%lld blocks\n", (long long)blocks);
-    mp_trace_stream_destroy(source);
     mp_trace_stream_destroy(made);
     mp_trace_stream_destroy(scaled);
 }

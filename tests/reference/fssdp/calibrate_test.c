@@ -4,6 +4,9 @@
 
 #include "reference/fssdp/fssdp.h"
 
+TEST_END(destroy_example, struct example, destroy_example(it))
+TEST_END(calibrator, struct mp_calibrator, mp_calibrator_destroy(it))
+
 static struct mp_arena memory;
 
 static uint64_t random_state;
@@ -36,23 +39,20 @@ static const struct latency_case LATENCY[] = {
 
 TEST(golden_latencies) {
     struct mp_setting setting = golden_setting(80);
-    struct mp_calibrator calibrator;
-    struct mp_load load;
+    AUTO(calibrator) struct mp_calibrator calibrator;
+    AUTO(load) struct mp_load load;
 
     golden_load(&load);
     assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
     for (size_t index = 0; index < sizeof LATENCY / sizeof LATENCY[0]; index++) {
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         for (int copy = 0; copy < LATENCY[index].copies; copy++)
             mp_placement_add(&placement, LATENCY[index].copy[copy].expert,
                              LATENCY[index].copy[copy].rank);
         assert_close(mp_calibrator_latency(&calibrator, &placement, &load), LATENCY[index].latency,
                      0);
-        mp_placement_destroy(&placement);
     }
-    mp_calibrator_destroy(&calibrator);
-    mp_load_destroy(&load);
 }
 
 struct decision_case {
@@ -65,14 +65,14 @@ static const struct decision_case DECISION[] = {
 };
 
 TEST(golden_decisions) {
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
 
     golden_load(&load);
     for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
         struct mp_setting setting = golden_setting(DECISION[index].expert_seconds);
-        struct mp_calibrator calibrator;
+        AUTO(calibrator) struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
         assert_works(
@@ -82,10 +82,7 @@ TEST(golden_decisions) {
         assert_int_equal(accepted, DECISION[index].accepted);
         assert_int_equal(materializer.copies, DECISION[index].memory ? 4 : 0);
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
-        mp_placement_destroy(&placement);
     }
-    mp_load_destroy(&load);
 }
 
 static double dispatched_latency(const struct mp_setting *setting, struct mp_plan *plan,
@@ -119,8 +116,8 @@ static struct mp_setting random_setting(const struct mp_plan *plan) {
 TEST(decisions_agree_with_a_real_dispatch) {
     int accepted = 0, rejected = 0;
     for (int round = 0; round < 200; round++) {
-        struct example example;
-        struct mp_calibrator calibrator;
+        AUTO(destroy_example) struct example example;
+        AUTO(calibrator) struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
@@ -146,8 +143,6 @@ TEST(decisions_agree_with_a_real_dispatch) {
         accepted += taken;
         rejected += materializer.copies > 0 && !taken;
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
-        destroy_example(&example);
     }
     assert_true(accepted > 0 && rejected > 0);
 }
@@ -162,7 +157,7 @@ TEST(frugal_copies_are_those_that_pay) {
         int chosen;
     } rows[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
     const struct mp_topology topology = {2, 1};
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     assert_works(mp_load_create(2, 32, &load, &error));
     for (int index = 0; index < 64; index++)
         load.count[index] = index % 32 < 4 ? 358 : 22;
@@ -173,9 +168,9 @@ TEST(frugal_copies_are_those_that_pay) {
                                      .expert_bytes = 1,
                                      .bandwidth = 1 / rows[row].copy_seconds,
                                      .seconds_per_route = 0.5};
-        struct mp_calibrator calibrator;
+        AUTO(calibrator) struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(2, 32, &placement, &error));
         assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
         assert_works(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error));
@@ -184,18 +179,15 @@ TEST(frugal_copies_are_those_that_pay) {
         assert_int_equal(materializer.copies, rows[row].chosen);
         assert_int_equal(materializer.overlap, 32);
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
-        mp_placement_destroy(&placement);
     }
-    mp_load_destroy(&load);
 }
 
 /* No tried number of copies would have saved 2 % of the latency more. */
 TEST(the_choice_is_the_best_candidate) {
     int some = 0, none = 0;
     for (int round = 0; round < 100; round++) {
-        struct example example;
-        struct mp_calibrator calibrator;
+        AUTO(destroy_example) struct example example;
+        AUTO(calibrator) struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
@@ -220,8 +212,6 @@ TEST(the_choice_is_the_best_candidate) {
         some += chosen > 0;
         none += chosen == 0;
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
-        destroy_example(&example);
     }
     assert_true(some > 0 && none > 0);
 }

@@ -47,7 +47,7 @@ TEST(golden_placements) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
         const struct golden_case *row = &GOLDEN[index];
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         assert_works(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap,
                                             &materializer, &error));
@@ -62,7 +62,6 @@ TEST(golden_placements) {
             assert_true(mp_placement_holds(&placement, got.expert, got.rank));
         }
         mp_arena_release(&memory);
-        mp_placement_destroy(&placement);
     }
 }
 
@@ -98,6 +97,8 @@ static void destroy_random_case(struct random_case *row) {
     mp_arena_release(&memory);
 }
 
+TEST_END(destroy_random_case, struct random_case, destroy_random_case(it))
+
 /* Extra copies per rank within memory; copies only of the `overlap` hottest, none without routes.
  */
 static void check_limits(const struct random_case *row) {
@@ -122,7 +123,7 @@ static void check_limits(const struct random_case *row) {
 
 TEST(slots_are_never_exceeded) {
     for (int round = 0; round < 400; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         create_random_case(&row);
         mp_materialize(&row.materializer, &row.placement, row.load, row.memory);
         check_limits(&row);
@@ -130,13 +131,12 @@ TEST(slots_are_never_exceeded) {
         for (int expert = 0; expert < row.experts; expert++)
             total += mp_placement_copies(&row.placement, expert);
         assert_int_equal(total, row.materializer.copies);
-        destroy_random_case(&row);
     }
 }
 
 TEST(enough_memory_copies_everything_hot) {
     for (int round = 0; round < 200; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         int32_t hot[80];
         create_random_case(&row);
         int count = row.overlap < row.experts ? row.overlap : row.experts;
@@ -145,15 +145,14 @@ TEST(enough_memory_copies_everything_hot) {
         for (int index = 0; index < count; index++)
             assert_int_equal(mp_placement_copies(&row.placement, hot[index]),
                              row.load[hot[index]] ? row.topology.ranks : 1);
-        destroy_random_case(&row);
     }
 }
 
 /* A second call with more memory only adds, and keeps the limit over both. */
 TEST(a_second_call_goes_on_from_the_first) {
     for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        struct mp_placement first;
+        AUTO(destroy_random_case) struct random_case row;
+        AUTO(placement) struct mp_placement first;
         create_random_case(&row);
         assert_works(mp_placement_create(row.topology.ranks, row.experts, &first, &error));
         mp_materialize(&row.materializer, &row.placement, row.load, row.memory / 2);
@@ -164,8 +163,6 @@ TEST(a_second_call_goes_on_from_the_first) {
             for (int rank = mp_placement_next(&first, expert, 0); rank >= 0;
                  rank = mp_placement_next(&first, expert, rank + 1))
                 assert_true(mp_placement_holds(&row.placement, expert, rank));
-        mp_placement_destroy(&first);
-        destroy_random_case(&row);
     }
 }
 
@@ -173,7 +170,7 @@ TEST(a_second_call_goes_on_from_the_first) {
  * node has a first. */
 TEST(copies_reach_nodes_without_the_expert_first) {
     for (int round = 0; round < 200; round++) {
-        struct random_case row;
+        AUTO(destroy_random_case) struct random_case row;
         int in_node[90] = {0}, least = INT32_MAX;
         create_random_case(&row);
         mp_materialize(&row.materializer, &row.placement, row.load, 1);
@@ -191,7 +188,6 @@ TEST(copies_reach_nodes_without_the_expert_first) {
             for (int node = 0; node < mp_topology_nodes(&row.topology); node++)
                 assert_true(in_node[node] - 1 <= least);
         }
-        destroy_random_case(&row);
     }
 }
 

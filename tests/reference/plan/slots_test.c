@@ -45,7 +45,6 @@ static void random_slots(struct mp_slots *slots) {
 }
 
 static void random_job(struct job *job) {
-    struct mp_error error = {0};
     int per_rank = test_random_int(&random_state, 1, 6);
 
     job->topology = random_topology(&random_state, 40);
@@ -53,11 +52,11 @@ static void random_job(struct job *job) {
     int experts = test_random_int(&random_state, 1, all < 30 ? all : 30);
     if (below(3) == 0) /* few experts have many slots */
         experts = 1 + experts / 8;
-    assert_ok(mp_slots_create(&memory, job->topology.ranks, experts, per_rank, &job->slots, &error),
-              &error);
-    assert_ok(mp_placement_create(job->topology.ranks, experts, &job->home, &error), &error);
-    assert_ok(mp_load_create(job->topology.ranks, experts, &job->load, &error), &error);
-    assert_ok(mp_plan_create(&job->topology, experts, 64, &job->plan, &error), &error);
+    assert_works(
+        mp_slots_create(&memory, job->topology.ranks, experts, per_rank, &job->slots, &error));
+    assert_works(mp_placement_create(job->topology.ranks, experts, &job->home, &error));
+    assert_works(mp_load_create(job->topology.ranks, experts, &job->load, &error));
+    assert_works(mp_plan_create(&job->topology, experts, 64, &job->plan, &error));
     random_slots(&job->slots);
     random_load(&random_state, &job->load);
 }
@@ -68,6 +67,8 @@ static void destroy_job(struct job *job) {
     mp_load_destroy(&job->load);
     mp_plan_destroy(&job->plan);
 }
+
+TEST_END(destroy_job, struct job, destroy_job(it))
 
 /* Slots of an expert in ascending order of rank; returns their number. */
 static int list_slots(const struct mp_slots *slots, int expert, int32_t rank[]) {
@@ -80,15 +81,14 @@ static int list_slots(const struct mp_slots *slots, int expert, int32_t rank[]) 
 
 TEST(slots_are_listed_and_become_homes) {
     for (int round = 0; round < 200; round++) {
-        struct job job;
-        struct mp_error error = {0};
+        AUTO(destroy_job) struct job job;
         int32_t rank[240];
         random_job(&job);
         mp_slots_index(&job.slots, below(2) ? job.topology.ranks_per_node : 0);
-        int32_t *before = malloc((size_t)job.slots.experts * sizeof *before);
+        AUTO(memory) int32_t *before = malloc((size_t)job.slots.experts * sizeof *before);
         random_homes(&random_state, true, &job.home);
         memcpy(before, job.home.owner, (size_t)job.slots.experts * sizeof *before);
-        assert_ok(mp_slots_homes(&job.slots, &job.home, &error), &error);
+        assert_works(mp_slots_homes(&job.slots, &job.home, &error));
         for (int expert = 0; expert < job.slots.experts; expert++) {
             int count = list_slots(&job.slots, expert, rank), holders = 0;
             assert_int_equal(mp_slots_of(&job.slots, expert), count);
@@ -103,8 +103,6 @@ TEST(slots_are_listed_and_become_homes) {
             assert_int_equal(mp_placement_copies(&job.home, expert), holders);
             assert_int_equal(job.home.owner[expert], stays ? before[expert] : rank[0]);
         }
-        free(before);
-        destroy_job(&job);
     }
 }
 
@@ -163,23 +161,22 @@ static void check_expert(const struct job *job, int expert, enum mp_spread sprea
 
 static void dispatch_and_check(struct job *job, enum mp_spread spread, bool limited) {
     struct mp_plan_law law = {.drops_routes = limited, .extra_copies_limit = job->slots.per_rank};
-    struct mp_error error = {0};
 
     mp_slots_index(&job->slots, spread == MP_SPREAD_NODE ? job->topology.ranks_per_node : 0);
-    assert_ok(mp_slots_homes(&job->slots, &job->home, &error), &error);
+    assert_works(mp_slots_homes(&job->slots, &job->home, &error));
     job->plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
-    assert_ok(mp_plan_begin(&job->plan, 1, 0, &job->home, &error), &error);
+    assert_works(mp_plan_begin(&job->plan, 1, 0, &job->home, &error));
     for (int expert = 0; limited && expert < job->slots.experts; expert++)
         job->plan.capacity[expert] = test_random_int(&random_state, -1, 2000);
-    assert_ok(mp_plan_dispatch_slots(&job->plan, &job->load, &job->slots, spread, &error), &error);
-    assert_ok(mp_plan_check(&job->plan, &job->load, &law, NULL, &error), &error);
+    assert_works(mp_plan_dispatch_slots(&job->plan, &job->load, &job->slots, spread, &error));
+    assert_works(mp_plan_check(&job->plan, &job->load, &law, NULL, &error));
     for (int expert = 0; expert < job->slots.experts; expert++)
         check_expert(job, expert, spread);
 }
 
 TEST(routes_are_spread_as_by_hand) {
     for (int round = 0; round < 150; round++) {
-        struct job job;
+        AUTO(destroy_job) struct job job;
         random_job(&job);
         for (int again = 0; again < 2; again++) { /* nothing is left over from other slots */
             dispatch_and_check(&job, MP_SPREAD_TURN, false);
@@ -187,23 +184,21 @@ TEST(routes_are_spread_as_by_hand) {
             dispatch_and_check(&job, MP_SPREAD_NODE, false);
             random_slots(&job.slots);
         }
-        destroy_job(&job);
     }
 }
 
 TEST(the_first_routes_are_kept) {
     for (int round = 0; round < 60; round++) {
-        struct job job;
+        AUTO(destroy_job) struct job job;
         random_job(&job);
         dispatch_and_check(&job, MP_SPREAD_TURN, true);
-        destroy_job(&job);
     }
 }
 
 /* As SYMI lays slots out: in order of experts, so that only the ends of a stretch share a rank. */
 TEST(contiguous_slots_are_no_special_case) {
     for (int round = 0; round < 60; round++) {
-        struct job job;
+        AUTO(destroy_job) struct job job;
         random_job(&job);
         int all = job.slots.ranks * job.slots.per_rank, index = 0;
         for (int expert = 0; expert < job.slots.experts; expert++) {
@@ -214,7 +209,6 @@ TEST(contiguous_slots_are_no_special_case) {
         }
         for (int spread = MP_SPREAD_TURN; spread <= MP_SPREAD_NODE; spread++)
             dispatch_and_check(&job, (enum mp_spread)spread, false);
-        destroy_job(&job);
     }
 }
 
@@ -223,50 +217,46 @@ TEST(extreme_numbers_are_no_special_case) {
     static const uint32_t routes[] = {0, 1, 2, 3, 5, 31, 1000003};
     for (size_t row = 0; row < sizeof routes / sizeof *routes; row++)
         for (int ranks = 1; ranks < 9; ranks += 3) {
-            struct job job = {.topology = {ranks, 2}};
-            struct mp_error error = {0};
-            assert_ok(mp_slots_create(&memory, ranks, 2, 7, &job.slots, &error), &error);
-            assert_ok(mp_placement_create(ranks, 2, &job.home, &error), &error);
-            assert_ok(mp_load_create(ranks, 2, &job.load, &error), &error);
-            assert_ok(mp_plan_create(&job.topology, 2, 64, &job.plan, &error), &error);
+            AUTO(destroy_job) struct job job = {.topology = {ranks, 2}};
+            assert_works(mp_slots_create(&memory, ranks, 2, 7, &job.slots, &error));
+            assert_works(mp_placement_create(ranks, 2, &job.home, &error));
+            assert_works(mp_load_create(ranks, 2, &job.load, &error));
+            assert_works(mp_plan_create(&job.topology, 2, 64, &job.plan, &error));
             for (int index = 0; index < 7 * ranks; index++)
                 job.slots.expert[index] = index == 3;
             for (int index = 0; index < 2 * ranks; index++)
                 job.load.count[index] = routes[row] + (uint32_t)below(2);
             for (int spread = MP_SPREAD_TURN; spread <= MP_SPREAD_NODE; spread++)
                 dispatch_and_check(&job, (enum mp_spread)spread, false);
-            destroy_job(&job);
         }
 }
 
 TEST(what_does_not_fit_is_refused) {
     struct job job = {.topology = {4, 2}};
-    struct mp_error error = {0};
     struct mp_slots none;
     static const int size[][3] = {{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {1 << 20, 1, 1 << 20}};
     for (size_t row = 0; row < sizeof size / sizeof *size; row++)
         assert_int_equal(
             mp_slots_create(&memory, size[row][0], size[row][1], size[row][2], &none, NULL),
             MP_EINVAL);
-    assert_ok(mp_slots_create(&memory, 4, 3, 1, &job.slots, &error), &error);
-    assert_ok(mp_placement_create(4, 3, &job.home, &error), &error);
-    assert_ok(mp_load_create(4, 3, &job.load, &error), &error);
-    assert_ok(mp_plan_create(&job.topology, 3, 64, &job.plan, &error), &error);
+    assert_works(mp_slots_create(&memory, 4, 3, 1, &job.slots, &error));
+    assert_works(mp_placement_create(4, 3, &job.home, &error));
+    assert_works(mp_load_create(4, 3, &job.load, &error));
+    assert_works(mp_plan_create(&job.topology, 3, 64, &job.plan, &error));
     memcpy(job.slots.expert, (int32_t[4]){0, 1, 1, 0}, 4 * sizeof(int32_t));
     mp_slots_index(&job.slots, 0);
-    assert_int_equal(mp_slots_homes(&job.slots, &job.home, &error), MP_EPLAN);
-    assert_string_equal(error.text, "expert 2 has none of 4 slots");
+    assert_sentence(mp_slots_homes(&job.slots, &job.home, &error), MP_EPLAN,
+                    "expert 2 has none of 4 slots");
     job.slots.expert[3] = 2;
     mp_slots_index(&job.slots, 0);
-    assert_ok(mp_slots_homes(&job.slots, &job.home, &error), &error);
+    assert_works(mp_slots_homes(&job.slots, &job.home, &error));
     mp_placement_add(&job.home, 2, 0);
     job.plan.policy = policy_with(MP_OPTIMIZER_SLICES);
-    assert_ok(mp_plan_begin(&job.plan, 5, 2, &job.home, &error), &error);
-    error = (struct mp_error){0};
-    assert_int_equal(
-        mp_plan_dispatch_slots(&job.plan, &job.load, &job.slots, MP_SPREAD_TURN, &error), MP_EPLAN);
-    assert_string_equal(error.text, "iteration 5, layer 2: the holders of expert 2 are not the "
-                                    "ranks with a slot of it");
+    assert_works(mp_plan_begin(&job.plan, 5, 2, &job.home, &error));
+    assert_sentence(
+        mp_plan_dispatch_slots(&job.plan, &job.load, &job.slots, MP_SPREAD_TURN, &error), MP_EPLAN,
+        "iteration 5, layer 2: the holders of expert 2 are not the "
+        "ranks with a slot of it");
     destroy_job(&job);
     mp_arena_release(&memory);
 }

@@ -135,10 +135,9 @@ static void golden_plan(const struct scribe *scribe, struct mp_plan *made, int l
 }
 
 static void dispatch(struct mp_plan *made) {
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     golden_load(&load);
     assert_works(mp_plan_dispatch_nearest(made, &load, &error));
-    mp_load_destroy(&load);
 }
 
 static void run(struct scribe *scribe) {
