@@ -3,6 +3,7 @@
 #ifndef MOEPERF_TESTS_BASELINES_REHEARSAL_H
 #define MOEPERF_TESTS_BASELINES_REHEARSAL_H
 
+#include "reference/base/digest.h"
 #include "reference/plan/planner.h"
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/plan/system_support.h"
@@ -82,26 +83,41 @@ static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehear
     }
 }
 
-static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
-    int64_t pairs = (int64_t)a->topology.ranks * a->experts;
-    size_t words = (size_t)a->experts * (size_t)a->during.words;
-    assert_memory_equal(a->during.holder, b->during.holder, words * sizeof *a->during.holder);
-    assert_memory_equal(a->during.owner, b->during.owner,
-                        (size_t)a->experts * sizeof *a->during.owner);
-    assert_int_equal(a->fetch.count, b->fetch.count);
-    for (int i = 0; i < a->fetch.count; i++) {
-        const struct mp_transfer *x = &a->fetch.item[i], *y = &b->fetch.item[i];
-        assert_true(x->expert == y->expert && x->from == y->from && x->to == y->to &&
-                    x->stage == y->stage);
+static inline uint64_t digest_of(uint64_t digest, const void *memory, size_t size) {
+    for (const unsigned char *byte = memory; size-- > 0;)
+        digest = mp_digest_byte(digest, *byte++);
+    return digest;
+}
+
+static inline uint64_t digest_of_homes(uint64_t digest, const struct mp_placement *homes) {
+    size_t experts = (size_t)homes->experts, words = experts * (size_t)homes->words;
+    digest = digest_of(digest, homes->holder, words * sizeof *homes->holder);
+    return digest_of(digest, homes->owner, experts * sizeof *homes->owner);
+}
+
+/* With all that a system decides for a layer; what follows from it is not looked at. */
+static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *plan) {
+    const struct mp_policy *policy = plan->policy;
+    const int64_t numbers[] = {
+        plan->source_capacity,  plan->outside_capacity, plan->padding,        plan->exchange,
+        plan->group_size,       plan->degree,           policy->optimizer,    policy->gather_ahead,
+        policy->outgoing_limit, policy->route_order,    policy->rematerialise};
+    size_t experts = (size_t)plan->experts, pairs = (size_t)plan->topology.ranks * experts;
+    digest = digest_of(digest, numbers, sizeof numbers);
+    digest = digest_of_homes(digest_of_homes(digest, &plan->before), &plan->during);
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        const int32_t facts[] = {fetch->expert, fetch->from, fetch->to, (int32_t)fetch->stage};
+        digest = digest_of(digest, facts, sizeof facts);
     }
-    assert_memory_equal(a->capacity, b->capacity, (size_t)a->experts * sizeof *a->capacity);
-    assert_true(a->source_capacity == b->source_capacity && a->padding == b->padding &&
-                a->policy->route_order == b->policy->route_order &&
-                a->policy->outgoing_limit == b->policy->outgoing_limit &&
-                a->exchange == b->exchange && a->group_size == b->group_size);
-    assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
-    if (a->part_begin[pairs] > 0)
-        assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
+    digest = digest_of(digest, plan->level_size, sizeof plan->level_size);
+    digest = digest_of(digest, plan->capacity, experts * sizeof *plan->capacity);
+    digest = digest_of(digest, plan->part_begin, (pairs + 1) * sizeof *plan->part_begin);
+    return digest_of(digest, plan->part, (size_t)plan->part_begin[pairs] * sizeof *plan->part);
+}
+
+static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
+    assert_int_equal(digest_of_plan(MP_DIGEST, a), digest_of_plan(MP_DIGEST, b));
 }
 
 /* `to` knows what `from` saves. */
@@ -115,6 +131,7 @@ static inline void rehearsal_restart(const struct rehearsal *from, struct rehear
 
 struct rehearsed {
     int changes, copies; /* as of a rehearsal */
+    uint64_t digest;     /* of the plans */
 };
 
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
@@ -124,6 +141,7 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                                         const struct mp_setting *setting, const void *options,
                                         int iterations) {
     struct rehearsal rehearsal[3];
+    uint64_t digest = MP_DIGEST;
     AUTO(memory) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
     assert_non_null(load);
     for (int layer = 0; layer < setting->layers; layer++)
@@ -150,11 +168,12 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                 rehearsal_plan(&rehearsal[index], layer, &load[layer]);
                 assert_equal_plans(rehearsal[index].planner.plan, rehearsal[0].planner.plan);
             }
+            digest = digest_of_plan(digest, rehearsal[0].planner.plan);
         }
         for (int index = 0; index < planning; index++)
             rehearsal_step(&rehearsal[index], load);
     }
-    const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies};
+    const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies, digest};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
     for (int layer = 0; layer < setting->layers; layer++)

@@ -1,5 +1,5 @@
-/* EPLB: the outside vectors, greedy steps against plain loops, legal plans that
- * are the same on every rank, and what it refuses. */
+/* EPLB: the outside vectors, homes of others, when it moves, restarts, and what it
+ * refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/eplb/eplb.h"
@@ -129,68 +129,6 @@ TEST(groups_go_to_the_lightest_node_with_room) {
         mp_eplb_pack(sum[layer], 4, 2, pack, place, work, &queue);
         assert_memory_equal(pack, nodes[layer], sizeof pack);
         assert_memory_equal(place, places[layer], sizeof place);
-    }
-    mp_arena_release(&memory);
-}
-
-enum { MOST = 120 };
-
-/* The same by looking at everything. */
-static void plain_replicate(const double weight[], int experts, int physical, int32_t copies[]) {
-    for (int expert = 0; expert < experts; expert++)
-        copies[expert] = 1;
-    for (int more = experts; more < physical; more++) {
-        int hottest = 0;
-        for (int expert = 1; expert < experts; expert++)
-            if (weight[expert] / copies[expert] > weight[hottest] / copies[hottest])
-                hottest = expert;
-        copies[hottest]++;
-    }
-}
-
-static void plain_pack(const double weight[], int items, int packs, int32_t pack[]) {
-    double sum[MOST] = {0};
-    int count[MOST] = {0};
-    bool done[MOST] = {false};
-    for (int round = 0; round < items; round++) {
-        int item = -1, best = -1;
-        for (int index = 0; index < items; index++)
-            if (!done[index] && (item < 0 || weight[index] > weight[item]))
-                item = index;
-        for (int index = 0; index < packs; index++)
-            if (count[index] < items / packs && (best < 0 || sum[index] < sum[best]))
-                best = index;
-        done[item] = true;
-        pack[item] = best;
-        sum[best] += weight[item];
-        count[best]++;
-    }
-}
-
-TEST_RANDOM(greedy_steps_are_those_of_plain_loops) {
-    struct mp_queue queue;
-    assert_works(mp_queue_create(&memory, MOST, &queue, &error));
-    for (int round = 0; round < 300; round++) {
-        int packs = test_random_int(random, 1, 12), each = test_random_int(random, 2, 10);
-        int items = packs * each, experts = test_random_int(random, 1, items);
-        int most = test_random_int(random, 1, 2) == 1 ? 3 : 1000; /* many ties, or few */
-        double weight[MOST];
-        int32_t first[MOST], second[MOST], copies[MOST], expected[MOST], work[2 * MOST];
-        bool taken[MOST] = {false};
-        for (int item = 0; item < items; item++)
-            weight[item] = test_random_int(random, 0, most);
-        mp_eplb_replicate(weight, experts, items, first, copies, &queue);
-        plain_replicate(weight, experts, items, expected);
-        assert_memory_equal(copies, expected, (size_t)experts * sizeof *copies);
-        for (int index = 0; index < items; index++)
-            assert_true(--expected[first[index]] >= 0);
-        mp_eplb_pack(weight, items, packs, first, second, work, &queue);
-        plain_pack(weight, items, packs, expected);
-        assert_memory_equal(first, expected, (size_t)items * sizeof *first);
-        for (int item = 0; item < items; item++) {
-            assert_false(taken[first[item] * each + second[item]]);
-            taken[first[item] * each + second[item]] = true;
-        }
     }
     mp_arena_release(&memory);
 }

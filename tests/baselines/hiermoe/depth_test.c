@@ -1,15 +1,11 @@
 /* Depths: the paper's sums by hand, lines from bandwidths, and what options may say; and the
- * system: the depth that it takes, and its swaps against trying all pairs at every level. */
+ * system: the depth that it takes. */
 #include "baselines/hiermoe/depth.h"
 
 #include "baselines/hiermoe/hiermoe.h"
-#include "baselines/hiermoe/swap.h"
-#include "reference/plan/distinct.h"
 #include "tests/reference/plan/plan_support.h"
 
-static struct mp_arena memory;
-
-enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4, SAMPLE = 64, GAMMA = 10 };
+enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4 };
 static const struct mp_setting setting = {.layers = 1,
                                           .experts = EXPERTS,
                                           .top_k = TOP_K,
@@ -59,28 +55,6 @@ TEST(lines_follow_from_bandwidths) {
     assert_close(mp_depths_seconds(&depths, 3, tokens, row),
                  1e-3 + 700 * row / (2 * 8e9) + 1e-3 + 500 * row / 8e9 + 1e-4 + 200 * row / 4e9,
                  1e-12);
-}
-
-TEST_RANDOM(random_depths_are_the_best) {
-    int met[5] = {0};
-    for (int i = 0; i < 200; i++) {
-        struct mp_depths depths = create("8:4:2", "", "");
-        double tokens[4];
-        for (int l = 0; l < 4; l++) {
-            tokens[l] = 100 * test_random_double(random);
-            depths.intra[l] = (struct mp_depth_line){test_random_double(random), 0};
-            if (l < 3)
-                depths.inter[l] = (struct mp_depth_line){test_random_double(random) / 3, 0};
-        }
-        int best = mp_depths_best(&depths, tokens, 1);
-        assert_in_range(best, 1, 4);
-        met[best]++;
-        for (int d = 1; d <= 4; d++)
-            assert_true(mp_depths_seconds(&depths, d, tokens, 1) >=
-                        mp_depths_seconds(&depths, best, tokens, 1));
-    }
-    for (int d = 1; d <= 4; d++)
-        assert_true(met[d] > 0);
 }
 
 TEST(options_say_what_is_wrong) {
@@ -224,75 +198,4 @@ TEST_RANDOM(depths_survive_restarts) {
     assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
     expect_levels(&after, (const int[3]){8, 4, 0});
     assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
-}
-
-/* The model's time with these owners: tokens that have an expert in a group, of every level. */
-static double seconds_with(const struct mp_depths *depths, int depth,
-                           const struct mp_swap_tokens *tokens, double scale,
-                           const int32_t owner[]) {
-    double most[MP_MOST_LEVELS];
-    for (int l = 0; l < depths->levels.count; l++) {
-        int count[RANKS] = {0};
-        double sum = 0;
-        for (int t = 0; t < tokens->tokens; t++)
-            for (int g = 0; g < mp_topology_nodes(&depths->levels.groups[l]); g++) {
-                bool meets = false;
-                for (int j = 0; j < TOP_K; j++) {
-                    int32_t expert = tokens->expert[t * TOP_K + j];
-                    meets |=
-                        expert >= 0 && owner[expert] / depths->levels.groups[l].ranks_per_node == g;
-                }
-                count[g] += meets;
-            }
-        for (int g = 0; g < RANKS; g++)
-            sum += pow(count[g], GAMMA);
-        most[l] = pow(sum, 1.0 / GAMMA);
-    }
-    return mp_depths_seconds(depths, depth, most, scale * (double)setting.route_bytes);
-}
-
-/* The tokens that the system draws: of all ranks' loads. */
-static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TOP_K]) {
-    struct mp_distinct_model model;
-    uint32_t total[EXPERTS] = {0};
-    double routes = 0;
-    for (int i = 0; i < RANKS * EXPERTS; i++) {
-        total[i % EXPERTS] += load->count[i];
-        routes += load->count[i];
-    }
-    assert_works(mp_distinct_model_create(&memory, RANKS, EXPERTS, TOP_K, &model, &error));
-    mp_distinct_model_fit(&model, total);
-    for (int t = 0; t < SAMPLE; t++)
-        mp_distinct_model_draw(&model, setting.seed, (uint64_t)t, expert + t * TOP_K);
-    mp_arena_release(&memory);
-    return routes / TOP_K / SAMPLE;
-}
-
-TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
-    static const char *const depth[] = {"1", "2", "3", "4"};
-    int swapped = 0;
-    for (int i = 0; i < 12; i++) {
-        const char *const given[] = {"hierarchy", "node:4:2", "depth", depth[i % 4],
-                                     "sample",    "64",       NULL};
-        const struct mp_depths depths = create("node:4:2", "", "");
-        int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
-        AUTO(destroy_running) struct running running;
-        create_running(random, given, &running);
-        double scale = draw_tokens(&running.load, expert);
-        const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
-        memcpy(owner, running.home.owner, sizeof owner);
-        double present = seconds_with(&depths, i % 4 + 1, &tokens, scale, owner), least = present;
-        for (int a = 0; a < EXPERTS; a++)
-            for (int b = a + 1; b < EXPERTS; b++) {
-                owner[a] = running.home.owner[b];
-                owner[b] = running.home.owner[a];
-                least = fmin(least, seconds_with(&depths, i % 4 + 1, &tokens, scale, owner));
-                owner[a] = running.home.owner[a];
-                owner[b] = running.home.owner[b];
-            }
-        swapped += learn(&running);
-        assert_close(seconds_with(&depths, i % 4 + 1, &tokens, scale, running.next.owner), least,
-                     1e-9);
-    }
-    assert_true(swapped > 0);
 }

@@ -1,12 +1,10 @@
-/* Slots per expert from popularity: the golden placements, and the published loop
- * step by step, with differences that fall where counts can't. */
+/* Slots per expert from popularity: the golden placements, where gradients come from, and what is
+ * refused. */
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/swiftmoe/swiftmoe.h"
 
 static struct mp_arena memory;
-
-enum { MOST = 40 };
 
 struct golden {
     const char *name;
@@ -44,72 +42,6 @@ TEST(golden_placements_come_out) {
             assert_int_equal(mp_slots_of(&slots, expert), row->count[expert]);
         mp_arena_release(&memory);
     }
-}
-
-/* The loop as printed; returns its rounds.  Differences in units of 1 / sum. */
-static int published(const int64_t popularity[], int experts, int64_t slots, int32_t count[]) {
-    int64_t sum = 0, given = 0, difference[MOST];
-    int rounds = 0;
-
-    for (int expert = 0; expert < experts; expert++)
-        sum += popularity[expert];
-    for (int expert = 0; expert < experts; expert++) {
-        int64_t goal = popularity[expert] * slots;
-        count[expert] = (int32_t)((goal > sum ? goal : sum) / sum);
-        difference[expert] = count[expert] * sum - goal;
-        given += count[expert];
-    }
-    for (; given != slots; rounds++) {
-        int at = 0;
-        for (int expert = 1; expert < experts; expert++)
-            if (given > slots ? difference[expert] > difference[at]
-                              : difference[expert] < difference[at])
-                at = expert;
-        if (given < slots) {
-            count[at]++;
-            given++;
-            difference[at] += sum;
-        } else {
-            difference[at] -= sum;
-            if (count[at] > 1) {
-                count[at]--;
-                given--;
-            }
-        }
-    }
-    return rounds;
-}
-
-TEST(the_published_loop_needs_eleven_rounds_for_one_hot_expert) {
-    int32_t count[4];
-    assert_int_equal(published(GOLDEN[2].popularity, 4, 8, count), 11);
-    assert_memory_equal(count, GOLDEN[2].count, sizeof count);
-}
-
-TEST_RANDOM(counts_are_those_of_the_published_loop) {
-    int fewer = 0, more = 0;
-    for (int round = 0; round < 2000; round++) {
-        int experts = test_random_int(random, 1, MOST);
-        int slots = experts + test_random_int(random, 0, 3 * experts);
-        int heat = test_random_int(random, 1, 30);
-        int64_t popularity[MOST], difference[MOST], sum = 0, floors = 0;
-        int32_t count[MOST], expected[MOST];
-        popularity[0] = 1;
-        for (int expert = 1; expert < experts; expert++) {
-            int most = test_random_int(random, 0, heat) == 0 ? 1000 : 7;
-            popularity[expert] = test_random_int(random, 0, most);
-        }
-        for (int expert = 0; expert < experts; expert++)
-            sum += popularity[expert];
-        for (int expert = 0; expert < experts; expert++)
-            floors += popularity[expert] * slots < sum ? 1 : popularity[expert] * slots / sum;
-        fewer += floors < slots;
-        more += floors > slots;
-        assert_works(mp_swiftmoe_counts(popularity, experts, slots, difference, count, &error));
-        published(popularity, experts, slots, expected);
-        assert_memory_equal(count, expected, (size_t)experts * sizeof *count);
-    }
-    assert_true(fewer > 100 && more > 100); /* both loops were needed */
 }
 
 TEST(what_does_not_fit_is_refused) {

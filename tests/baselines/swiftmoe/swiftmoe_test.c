@@ -88,13 +88,6 @@ static void random_loads(uint64_t *random, struct run *run) {
         random_load(random, &run->load[layer]);
 }
 
-static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = {.layers = LAYERS, .tokens_per_rank = 4000, .top_k = 1};
-    setting.topology = random_topology(random, 12);
-    setting.experts = test_random_int(random, 1, 40);
-    return setting;
-}
-
 TEST(automatic_slots_follow_the_setting) {
     struct mp_swiftmoe_options options;
     struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
@@ -137,85 +130,6 @@ TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
                 assert_int_equal(run.plan[layer].capacity[expert], capacity[iteration][expert]);
         }
         assert_int_equal(learn(&run, iteration), iteration == 0);
-    }
-}
-
-/* Drops of an expert recounted: what its routes exceed its capacity by. */
-static void check_drops(const struct run *run) {
-    for (int layer = 0; layer < LAYERS; layer++) {
-        const struct mp_plan *plan = &run->plan[layer];
-        struct mp_plan_facts facts;
-        int64_t dropped = 0;
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int64_t routes = 0;
-            for (int source = 0; source < plan->topology.ranks; source++)
-                routes += mp_load_at(&run->load[layer], source, expert);
-            if (plan->capacity[expert] >= 0 && routes > plan->capacity[expert])
-                dropped += routes - plan->capacity[expert];
-        }
-        mp_plan_facts(plan, &run->load[layer], &facts);
-        assert_int_equal(facts.routes_dropped, dropped);
-    }
-}
-
-/* Slots get equally many routes: a rank's share of an expert differs from another's by the slots
- * it has, at least one and no more than all of a rank's. */
-static void check_sharing(const struct run *run, int per_rank) {
-    for (int layer = 0; layer < LAYERS; layer++) {
-        const struct mp_plan *plan = &run->plan[layer];
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int64_t least = INT64_MAX, most = 0;
-            for (int rank = 0; rank < plan->topology.ranks; rank++) {
-                int64_t routes = 0;
-                if (!mp_placement_holds(&plan->during, expert, rank))
-                    continue;
-                for (int source = 0; source < plan->topology.ranks; source++)
-                    routes += mp_plan_routes_to(plan, source, expert, rank);
-                least = routes < least ? routes : least;
-                most = routes > most ? routes : most;
-            }
-            assert_true(most <= (least + 1) * per_rank);
-        }
-    }
-}
-
-TEST_RANDOM(every_plan_and_change_is_legal) {
-    int changes = 0;
-    for (int round = 0; round < 60; round++) {
-        struct mp_setting setting = random_setting(random);
-        int least = (setting.experts + setting.topology.ranks - 1) / setting.topology.ranks;
-        int per_rank = least + test_random_int(random, 0, 5);
-        char slots[16];
-        AUTO(end) struct run run;
-        snprintf(slots, sizeof slots, "%d", per_rank);
-        start(&run, &setting, slots, test_random_int(random, 0, 2) ? "1" : "0");
-        for (int iteration = 0; iteration < 5; iteration++) {
-            random_loads(random, &run);
-            plan_layers(&run, iteration);
-            check_drops(&run);
-            check_sharing(&run, per_rank);
-            changes += learn(&run, iteration);
-        }
-    }
-    assert_true(changes > 60);
-}
-
-TEST_RANDOM(without_a_capacity_nothing_is_dropped) {
-    for (int round = 0; round < 20; round++) {
-        struct mp_setting setting = random_setting(random);
-        AUTO(end) struct run run;
-        start(&run, &setting, "auto", "0");
-        for (int iteration = 0; iteration < 3; iteration++) {
-            random_loads(random, &run);
-            plan_layers(&run, iteration);
-            for (int layer = 0; layer < LAYERS; layer++) {
-                struct mp_plan_facts facts;
-                mp_plan_facts(&run.plan[layer], &run.load[layer], &facts);
-                assert_int_equal(facts.routes_dropped, 0);
-                assert_int_equal(facts.routes, mp_load_total(&run.load[layer]));
-            }
-            learn(&run, iteration);
-        }
     }
 }
 
